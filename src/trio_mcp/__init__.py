@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
     from .runtime.http_error import HTTPError
+    from .serving.callers import TrustedProxies
     from .serving.http.asgi import HTTPApp, http_app
     from .serving.http.serve import serve_http
     from .serving.lines import serve_tcp, serve_unix
@@ -185,6 +186,7 @@ _LATER: Final = {
     "TaskPhase": ".stores.task_record",
     "TaskRecord": ".stores.task_record",
     "TaskStore": ".stores.task_store",
+    "TrustedProxies": ".serving.callers",
     "UnreadableMessage": ".client.unreadable",
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
@@ -352,6 +354,7 @@ __all__ = [
     "ToolResultContent",
     "ToolUseContent",
     "TraceContext",
+    "TrustedProxies",
     "UnreadableMessage",
     "VerifierUnavailable",
     "Watch",

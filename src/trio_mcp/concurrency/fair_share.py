@@ -1,4 +1,4 @@
-"""Caller: a party that shares what is bounded for a whole server, and leaves_enough, which decides how much it gets."""
+"""Caller: a party that shares what is bounded for a whole server. leaves_enough decides how much a caller gets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A party that calls a server, over any number of connections, and what it holds of the server's bounds.
+    """A party that calls a server, over any number of connections, and what the party holds of the server's bounds.
 
-    `Callers` has one for each party; it lives as long as anything refers to it that the party holds: a connection, a
-    session, a request, a thread. ``key`` says who the party is; `None`: nobody knows, so that the party is all that has
-    this very object. With ``alone`` no other party can call, and nothing is kept free for others.
+    `Callers` has one for each party, for as long as a connection, a session, a request or a thread of the party refers
+    to the `Caller`. ``key`` says who the party is; `None`: nobody knows, and each such `Caller` is another party. With
+    ``alone`` no other party can call, and nothing is kept free for others.
     """
 
     __slots__ = ("__weakref__", "alone", "bytes", "key", "requests", "streams")

@@ -32,11 +32,11 @@ def _seconds(default: float) -> Any:
 class Limits:
     """The bounds of one connection. Counts and bytes are per connection unless said otherwise, times are in seconds.
 
-    What is bounded for the whole server is shared by caller, over all connections of a caller: a caller gets no more
-    than it leaves for others, half where no other caller wants any, a third where two want as much as possible, and the
-    whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the principal
-    of a token, else whoever opened the legacy session, else the IP address (in IPv6 its network of 64 bits); on a Unix
-    socket and in memory each connection is one. Callers whose calls wait for threads get threads in turns.
+    What is bounded for the whole server is shared by caller, over all connections of a caller: no caller gets more than
+    the caller leaves for others, half where no other caller wants any, a third where two want as much as possible, and
+    the whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the
+    principal of a token, else whoever opened the legacy session, else the IP address (in IPv6 the network of 64 bits);
+    on a Unix socket and in memory each connection is a caller. Callers whose calls wait for threads take turns.
     """
 
     max_in_flight: int = _bound(1000)

@@ -2,60 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Final, cast
+from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import islice
+from typing import Final, TypeAlias, cast
 
+import attrs
 import trio
 
 from ..concurrency.fair_share import Caller, Callers
 
-__all__ = ["CallersByAddress", "Hop"]
+__all__ = ["CallersByAddress", "Hop", "TrustedProxies"]
+
+_Address: TypeAlias = IPv4Address | IPv6Address
+_Network: TypeAlias = IPv4Network | IPv6Network
 
 _SITE: Final = 64
-"""Bits of an IPv6 address that one party has for itself: it may send from any address with the same first ones."""
+"""Bits at the beginning of an IPv6 address that name one party, which may send from any address behind them."""
+_MOST_PROXIES: Final = 16
+"""Proxies on the way of a request that are looked at."""
+_MOST_KEPT: Final = 4096
+_UNIX: Final = "unix"
+
+
+def _networks(given: Iterable[str]) -> frozenset[_Network | str]:
+    if isinstance(given, str):
+        raise TypeError(f"the proxies are a list of addresses and networks, not {given!r}: write [{given!r}]")
+    return frozenset(_UNIX if each == _UNIX else _network(each) for each in given)
+
+
+def _network(text: str) -> _Network:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise ValueError(
+            f'{error}: a proxy is an address ("127.0.0.1"), a network ("10.0.0.0/8") or "unix", for those that connect '
+            "to a Unix socket"
+        ) from None
+
+
+@attrs.frozen
+class TrustedProxies:
+    """The reverse proxies in front of a server whose word is taken for the address of a client.
+
+    ``networks`` are addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of proxies; ``"unix"`` stands for the
+    proxies that connect to a Unix socket. ``header`` is the header to which each proxy adds the address of whoever has
+    connected: ``X-Forwarded-For``, another list of that form, a header with a single address (``X-Real-IP``), or
+    ``Forwarded`` (RFC 7239). The header is read from the right: the client is at the last address that is no trusted
+    proxy's, whatever a client may have written in front. From anybody else the header means nothing.
+
+    Raises `TypeError` and `ValueError` for networks that are none.
+    """
+
+    networks: frozenset[_Network | str] = attrs.field(converter=_networks)
+    header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
+
+    def trusts(self, address: _Address | None) -> bool:
+        """Return whether a proxy connects from ``address``; `None`: not from an IP address."""
+        if address is None:
+            return _UNIX in self.networks
+        return any(address in network for network in self.networks if not isinstance(network, str))
+
+    def client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
+        """Return the address of the client whose request the trusted ``proxy`` has brought; the address of the last
+        known proxy where the header does not tell."""
+        value = headers.get(self.header)
+        if value is None:
+            return proxy
+        last = proxy
+        for hop in islice(_from_the_right(value), _MOST_PROXIES):
+            address = _address(_forwarded_for(hop) if self.header == "forwarded" else hop)
+            if address is None:
+                break
+            last = address
+            if not self.trusts(address):
+                break
+        return last
 
 
 class Hop:
-    """The other end of one connection to us. ``here``: the party at its address, or the connection itself where there
-    is no address, as on a Unix socket. ``callers`` has the parties of the server."""
+    """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
+    the connection itself where there is none, as on a Unix socket."""
 
-    __slots__ = ("_callers", "_last", "_principal", "here")
+    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "here")
 
-    def __init__(self, here: Caller, callers: Callers) -> None:
+    def __init__(
+        self, address: _Address | None, here: Caller, callers: Callers, proxies: TrustedProxies | None
+    ) -> None:
         self.here = here
+        self._address = address
         self._callers = callers
+        self._proxies = proxies if proxies is not None and proxies.trusts(address) else None
+        """The setting, where the other end is a proxy."""
         self._principal: Hashable = None
         self._last = here
         """The principal that has sent the last request, and will probably send the next one."""
 
-    def caller(self, principal: Hashable) -> Caller:
-        """Return the party that has sent a request: ``principal``, or, where that is `None`, whoever is at the
-        address."""
-        if principal is None:
+    @property
+    def is_proxy(self) -> bool:
+        """True for a trusted proxy, which brings the requests of many clients."""
+        return self._proxies is not None
+
+    def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
+        """Return the party that has sent a request with ``headers``, by names in lower case: ``principal``, or, where
+        nobody knows the principal, whoever is at the address."""
+        if principal is not None:
+            if principal != self._principal:
+                self._last, self._principal = self._callers.of_principal(principal), principal
+            return self._last
+        if self._proxies is None or headers is None:
             return self.here
-        if principal != self._principal:
-            self._last, self._principal = self._callers.of_principal(principal), principal
-        return self._last
+        address = self._proxies.client_behind(self._address, headers)
+        return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
 
 class CallersByAddress:
-    """Finds the other ends of connections to a server, whose parties ``callers`` has."""
+    """Finds the other ends of connections to a server, whose parties ``callers`` has. ``proxies`` may be among them."""
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: Callers, proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
+        self._proxies = proxies
 
     def hop(self, stream: trio.abc.Stream) -> Hop:
         """Return the other end of ``stream``."""
-        return self.hop_at(address_of(stream))
+        return self.hop_at(_address_of(stream))
 
-    def hop_at(self, address: str | None) -> Hop:
-        """Return the other end of a connection from ``address``; `None`: from no IP address."""
-        party = None if address is None else party_at(address)
-        return Hop(Caller() if party is None else self._callers.at(party), self._callers)
+    def hop_at(self, text: str | None) -> Hop:
+        """Return the other end of a connection from the address ``text``; `None`: from no IP address."""
+        address = None if text is None else _address(text)
+        here = Caller() if address is None else self._callers.at(_party(address))
+        return Hop(address, here, self._callers, self._proxies)
 
 
-def address_of(stream: trio.abc.Stream) -> str | None:
+def _address_of(stream: trio.abc.Stream) -> str | None:
     """Return the IP address at the other end of ``stream``, also below TLS; `None` where there is none."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
@@ -68,15 +148,40 @@ def address_of(stream: trio.abc.Stream) -> str | None:
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
 
 
-def party_at(address: str) -> str | None:
-    """Return the name of the party that has an IP address: the address, or, in IPv6, the network of 64 bits, all of
-    whose addresses one machine may have. `None`: ``address`` is none."""
+@lru_cache(_MOST_KEPT)
+def _address(text: str) -> _Address | None:
+    """Return the address in ``text``, with or without a port; `None` where there is none."""
+    text = text.strip(' \t"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
     try:
-        found: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
+        address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(found, IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(IPv6Network((found, _SITE), strict=False))
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+@lru_cache(_MOST_KEPT)
+def _party(address: _Address) -> str:
+    """Return the name of the party at ``address``: the address, or, in IPv6, the network, since one machine may have
+    all of the addresses there."""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), _SITE), strict=False))
+
+
+def _from_the_right(value: str) -> Iterable[str]:
+    while value:
+        value, _, hop = value.rpartition(",")
+        yield hop
+
+
+def _forwarded_for(element: str) -> str:
+    """Return the client in an element of a Forwarded header (RFC 7239 section 4); empty where there is none."""
+    for pair in element.split(";"):
+        name, _, value = pair.partition("=")
+        if name.strip(" \t").lower() == "for":
+            return value
+    return ""

@@ -15,7 +15,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
 from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
-from .callers import CallersByAddress
+from .callers import CallersByAddress, TrustedProxies
 from .scopes import warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
@@ -60,13 +60,14 @@ async def serve_connections(
     stateless: bool = False,
     handle_signals: bool = True,
     gate: Gate | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> None:
     """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
-    that ``greeting`` asks."""
+    that ``greeting`` asks; ``proxies`` may connect for others."""
     await serve_streams(
         server,
         listen,
-        lambda running, _: _MessageFront(running, greeting, gate),
+        lambda running, _: _MessageFront(running, greeting, gate, proxies),
         task_status=task_status,
         limits=limits,
         stateless=stateless,
@@ -75,12 +76,12 @@ async def serve_connections(
 
 
 class Connections:
-    """The connections to ``running``, each on a stream of its own. See `Front`."""
+    """The connections to ``running``, each on a stream of its own. ``proxies`` may connect for others. See `Front`."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, proxies: TrustedProxies | None = None) -> None:
         self._running = running
         self._limits = running.limits
-        self._callers = CallersByAddress(running.callers)
+        self._callers = CallersByAddress(running.callers, proxies)
         self._greeted: dict[trio.CancelScope, Literal[True]] = {}
         """Scopes of the unidentified clients, oldest first."""
         self._open: set[Connection] = set()
@@ -121,7 +122,7 @@ class Connections:
                     has_place = self._greeted.pop(scope, False)
             if arrival is None or not has_place:
                 return
-            caller = self._callers.hop(stream).caller(arrival.peer.principal)
+            caller = self._callers.hop(stream).caller(arrival.peer.principal, arrival.peer.headers)
             peer = attrs.evolve(arrival.peer, caller=caller)
             connection = connection_to(self._running, arrival.channel, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
@@ -143,8 +144,8 @@ async def _lose_in_time(connection: Connection, until: float, expire: Callable[[
 class _MessageFront(Connections):
     """The connections whose clients one ``greeting`` admits. See `Front`."""
 
-    def __init__(self, running: Running, greeting: Greeting, gate: Gate | None) -> None:
-        super().__init__(running)
+    def __init__(self, running: Running, greeting: Greeting, gate: Gate | None, proxies: TrustedProxies | None) -> None:
+        super().__init__(running, proxies)
         warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 

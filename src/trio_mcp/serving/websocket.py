@@ -21,6 +21,7 @@ from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.upgrade import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
 from .accepting import SocketListeners
+from .callers import TrustedProxies
 from .connections import Arrival, serve_connections
 from .expiry import end_of_token
 from .options import ServingOptions
@@ -47,6 +48,7 @@ async def serve_websocket(
     auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
+    proxies: TrustedProxies | None = None,
     listeners: SocketListeners | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
@@ -66,7 +68,7 @@ async def serve_websocket(
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
     must be given, else `ValueError` is raised. Clients without an Origin header, all but browsers, are not checked for
-    one.
+    one. Behind a reverse proxy, ``proxies`` say whose word is taken for the address of a client: see `serve_http`.
 
     At SIGTERM and SIGINT no further connection is accepted and no new request taken; accepted requests go on for up to
     `Limits.drain_timeout` seconds, each connection is closed (1001) when its own requests are done, and this returns. A
@@ -88,7 +90,7 @@ async def serve_websocket(
 
     gate = None if auth is None else auth.gate()
     greeting = WebSocketGreeting(path, checks, gate)
-    await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, **options)
+    await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, proxies=proxies, **options)
 
 
 @attrs.frozen

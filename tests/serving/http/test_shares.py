@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, bearer, protected
@@ -16,7 +18,7 @@ from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message
 from tests.serving.http.scenes import MemoryEndpoint, Scene, call, in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits
+from trio_mcp import Limits, TrustedProxies, http_app
 
 SAMPLER = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
 SAMPLED = {"model": "m", "role": "assistant", "content": {"type": "text", "text": "well"}}
@@ -98,8 +100,10 @@ class Addresses:
 
 
 @asynccontextmanager
-async def from_addresses(scene: Scene, **limits: Any) -> AsyncGenerator[Addresses]:
-    async with served(scene.server, limits=Limits(**limits)) as endpoint:
+async def from_addresses(
+    scene: Scene, proxies: TrustedProxies | None = None, **limits: Any
+) -> AsyncGenerator[Addresses]:
+    async with served(scene.server, limits=Limits(**limits), proxies=proxies) as endpoint:
         addresses = Addresses(endpoint.port)
         try:
             yield addresses
@@ -301,3 +305,60 @@ async def test_strangers_do_not_push_each_others_waiting_handlers_out() -> None:
         headers, body = modern("tools/call", params)
         answer = await back.ask("POST", {**headers}, body)
         assert answer.json["result"]["content"][0]["text"] == "m has answered"
+
+
+# Behind a proxy
+
+
+@pytest.mark.parametrize("believed", [True, False])
+async def test_clients_behind_a_proxy_that_is_believed_are_callers_of_their_own(believed: bool) -> None:
+    proxies = TrustedProxies(["127.0.0.1" if believed else "127.0.0.9"])
+    async with from_addresses(Scene(), proxies, max_sessions=4) as addresses:
+        statuses = list[int]()
+        for client in ("203.0.113.1", "203.0.113.1", "203.0.113.1", "203.0.113.2"):
+            connection = await addresses.connect("127.0.0.1")
+            headers: dict[str, str | None] = {**BASE, "X-Forwarded-For": f"1.2.3.4, {client}"}
+            answer = await connection.ask("POST", headers, INITIALIZE)
+            statuses.append(answer.status)
+            if answer.status == 200:
+                session = {**headers, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
+                assert (await connection.ask("POST", session, message("notifications/initialized"))).status == 202
+        assert statuses == ([200, 200, 503, 200] if believed else [200, 200, 503, 503])
+
+
+@pytest.mark.parametrize("proxied", [True, False])
+async def test_in_a_web_framework_the_address_is_the_one_that_the_asgi_server_tells(proxied: bool) -> None:
+    proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
+    app = http_app(Scene().server, origins=[], hosts=["127.0.0.1"], proxies=proxies, limits=limits)
+
+    async def ask(client: str, headers: dict[str, str], body: Any) -> dict[str, Any]:
+        """Return the head of the answer."""
+        sent: list[dict[str, Any]] = []
+        pieces = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        headers = {**headers, "Content-Length": str(len(pieces[0]["body"])), "X-Forwarded-For": client}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/mcp",
+            "client": ("10.0.0.1" if proxied else client, 4711),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+
+        async def receive() -> Any:
+            return pieces.pop() if pieces else await trio.sleep_forever()
+
+        async def send(piece: Any) -> None:
+            sent.append(piece)
+
+        await app(scope, receive, send)
+        return sent[0]
+
+    async with app.lifespan():
+        statuses = list[int]()
+        for client in ("203.0.113.1", "203.0.113.1", "203.0.113.1", "203.0.113.2"):
+            head = await ask(client, BASE, INITIALIZE)
+            statuses.append(head["status"])
+            session = dict(head["headers"]).get(b"mcp-session-id", b"").decode()
+            if session:
+                await ask(client, {**BASE, "Mcp-Session-Id": session}, message("notifications/initialized"))
+        assert statuses == [200, 200, 503, 200]

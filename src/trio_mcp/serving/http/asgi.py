@@ -20,6 +20,7 @@ from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer, Ask
 from ...transports.http.heads import BadRequest, RequestHead
 from ...transports.http.unserved import UnservedBody
+from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .clock import watch_clock
 from .endpoint import Endpoint
@@ -52,6 +53,7 @@ def http_app(
     auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
+    proxies: TrustedProxies | None = None,
     limits: Limits | None = None,
     stateless: bool = False,
 ) -> HTTPApp:
@@ -63,8 +65,9 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins`` and ``hosts`` are as for `serve_http`. Clients look for the metadata of a protected server at
-    the root of the host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
+    ``auth``, ``origins``, ``hosts`` and ``proxies`` are as for `serve_http`; the address of a client is the one that
+    the ASGI server tells. Clients look for the metadata of a protected server at the root of the host (RFC 9728 section
+    3.1), also where the application is mounted elsewhere::
 
         documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
@@ -81,7 +84,7 @@ def http_app(
             'origins=[] lets no web page in, "*" lets any'
         )
     gate = None if auth is None else auth.gate()
-    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate)
+    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate, proxies)
     return HTTPApp(server, settings, limits, stateless=stateless)
 
 

@@ -53,7 +53,7 @@ class Endpoint:
         self._gate = settings.gate
         warn_of_unchecked_scopes(running, settings.gate)
         self._limits = running.limits
-        self.callers = CallersByAddress(running.callers)
+        self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
         self._stateless = running.stateless
         self._cors = Cors(settings.checks)
@@ -114,7 +114,7 @@ class Endpoint:
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
         principal = None if caller is None else caller.principal.id
         assert isinstance(response.client, Hop), "whoever serves a connection knows its other end"
-        party = response.client.caller(principal)
+        party = response.client.caller(principal, head.headers)
         request = HttpRequest(head, body, response, extra, caller, principal, party, self._gate)
         try:
             if head.method == "POST":

@@ -13,6 +13,7 @@ from ...auth.resource_server.refusal import Refusal
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Admission, Answer, Looked
 from ...transports.http.heads import RequestHead
+from ..callers import TrustedProxies
 from .answers import invalid, refused, text
 from .cors import Cors
 from .resource_metadata import resource_metadata
@@ -36,11 +37,12 @@ def _check_path(_: Any, __: Any, path: str) -> None:
 @attrs.frozen
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
-    callers of a protected one."""
+    callers of a protected one; ``proxies`` may stand in front."""
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
     gate: Gate | None = None
+    proxies: TrustedProxies | None = None
 
     def covers(self, path: str) -> bool:
         """Return whether ``path`` is the endpoint. Another spelling is served, never redirected: a redirect loses

@@ -11,6 +11,7 @@ from ...concurrency.under_trio import check_served_under_trio
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ..accepting import SocketListeners, serve_streams
+from ..callers import TrustedProxies
 from ..options import ServingOptions
 from .entrance import EndpointSettings
 from .front import HttpFront
@@ -30,6 +31,7 @@ async def serve_http(
     auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
+    proxies: TrustedProxies | None = None,
     ssl_context: ssl.SSLContext | None = None,
     listeners: SocketListeners | None = None,
     websocket: bool = False,
@@ -48,6 +50,10 @@ async def serve_http(
     handlers and the states of modern clients belong to one principal each. Streams of changes end with the token of the
     client, who comes back with a fresh one.
 
+    What is bounded for the whole server is shared by caller, see `Limits`: without authorization, by the address of the
+    client. Behind a reverse proxy, ``proxies`` say whose word is taken for that address; otherwise all that come
+    through it are one caller.
+
     ``origins`` are the web pages that may ask, ``hosts`` the names under which the server is reached, as for
     `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`. ``listeners`` of
     the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``https://``. With
@@ -59,7 +65,7 @@ async def serve_http(
     """
     check_served_under_trio("serve_http")
     checks = host_checks_for(None if listeners is not None else host, origins, hosts)
-    settings = EndpointSettings(path, checks, None if auth is None else auth.gate())
+    settings = EndpointSettings(path, checks, None if auth is None else auth.gate(), proxies)
 
     async def listen() -> SocketListeners:
         if listeners is not None:
