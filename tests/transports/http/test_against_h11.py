@@ -146,7 +146,7 @@ def by_us(*pieces: bytes) -> Read | str | None:
     headers = dict(head.headers)
     if not head.target.startswith("/") and head.target != "*":
         headers.pop("host", None)  # RFC 9112 section 3.2.2: the authority of the target replaces the header
-    return Read(head.method, head.target, headers, body, reader.unread + b"".join(rest))
+    return Read(head.method, head.target, headers, body, bytes(reader.unread) + b"".join(rest))
 
 
 def by_h11(data: bytes) -> Read | str | None:

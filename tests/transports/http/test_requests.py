@@ -28,7 +28,7 @@ def read(data: bytes, bounds: HttpBounds | None = None, *, cuts: int = 0) -> tup
         if found is None:
             found = reader.head()
         if found is not None and (body := reader.body()) is not None:
-            return found, body, reader.unread + b"".join(pieces[number + 1 :])
+            return found, body, bytes(reader.unread) + b"".join(pieces[number + 1 :])
     raise AssertionError("the request is not complete")
 
 
@@ -89,6 +89,19 @@ def test_http_1_0_needs_no_host() -> None:
 
 def test_empty_lines_before_a_request_are_skipped() -> None:
     assert read(b"\r\n\r\n" + head())[0].method == "POST"
+
+
+def test_of_empty_lines_before_a_request_a_few_are_skipped_each_time() -> None:
+    reader = RequestReader(HttpBounds())
+    for _ in range(3):
+        reader.feed(b"\r\n" * 8 + head())
+        assert reader.head() is not None
+        assert reader.body() == b""
+    reader.feed(b"\r\n" * 8)
+    assert reader.head() is None
+    reader.feed(b"\r\n")
+    with pytest.raises(BadRequest, match="no HTTP request"):
+        reader.head()
 
 
 def test_an_upgrade_to_anything_is_ignored_and_the_body_is_read() -> None:
@@ -277,6 +290,27 @@ def test_bad_chunks_are_refused_wherever_they_are_cut(chunks: bytes) -> None:
         with pytest.raises(BadRequest) as refused:
             read(data, cuts=cut)
         assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("size", [1, 9, 15, 16, 17, 255, 70_000])
+@pytest.mark.parametrize("written", ["%x", "%X", "000%x", "%x;a=b"])
+def test_chunks_of_all_sizes_and_spellings_are_read_wherever_they_are_cut(size: int, written: str) -> None:
+    chunk = (written % size).encode() + b"\r\n" + b"\r\n0\r\n\r\n"[:size].ljust(size, b"\n") + b"\r\n"
+    data = CHUNKED + chunk * 3 + b"0\r\n\r\nGET"
+    expected = read(data)
+    assert (len(expected[1]), expected[2]) == (3 * size, b"GET")
+    for cut in range(len(CHUNKED), min(len(data) - 3, 400)):
+        assert read(data, cuts=cut)[1:] == expected[1:]
+
+
+def test_the_first_line_of_a_chunk_has_an_end() -> None:
+    reader = RequestReader(HttpBounds())
+    reader.feed(CHUNKED)
+    assert reader.head() is not None
+    with pytest.raises(BadRequest, match="first line"):
+        for _ in range(10_000):
+            reader.feed(b"1;" + b"x")
+            reader.body()
 
 
 def test_a_body_may_have_as_many_bytes_as_the_bound_says() -> None:

@@ -24,7 +24,7 @@ _HEADERS: Final = ", ".join(
         *("last-event-id", "mcp-method", "mcp-name"),
     )
 )
-_PARAM: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
+_PARAM: Final = re.compile(r"(?:^|,)[ \t]*+(mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}+)[ \t]*+(?=,|$)")
 _MOST_KEPT: Final = 100
 
 
@@ -54,8 +54,8 @@ class Cors:
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
-            asked = (name.strip().lower() for name in headers.get("access-control-request-headers", "").split(","))
-            allowed = ", ".join([_HEADERS, *(name for name in asked if _PARAM.fullmatch(name))])
+            asked = _PARAM.findall(headers.get("access-control-request-headers", "").lower())
+            allowed = ", ".join((_HEADERS, *asked))
             extra += b"%bAccess-Control-Allow-Headers: %b\r\n" % (_METHODS, allowed.encode())
             if headers.get("access-control-request-private-network") == "true":
                 extra += b"Access-Control-Allow-Private-Network: true\r\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -127,18 +128,23 @@ _STREAM: Final = frozenset(("text/event-stream",))
 _BOTH: Final = frozenset(("application/json", "text/event-stream"))
 
 
+_RANGE: Final = re.compile(
+    r"(?:^|,)[ \t]*+(application/json|text/event-stream|application/\*|text/\*|\*/\*)[ \t]*+((?:;[^,]*+)?+)(?=,|$)"
+)
+"""A range that admits a type of ours, with its parameters. Other ranges are passed over, as many as there are."""
+_MOST_RANGES: Final = 50
+_REFUSED: Final = re.compile(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
+"""A quality of zero."""
+
+
 def _accepted(accept: str) -> frozenset[str]:
     """Return the types of ours that an Accept header admits (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    for member in accept.lower().split(","):
-        kind, *parameters = (part.strip() for part in member.split(";"))
-        good = not any(part.partition("=")[0] == "q" and _is_zero(part.partition("=")[2]) for part in parameters)
+    for found in islice(_RANGE.finditer(accept.lower()), _MOST_RANGES):
+        kind, parameters = found.groups()
+        good = not _REFUSED.search(parameters)
         for ours in _BOTH:
             rank = {ours: 3, f"{ours.partition('/')[0]}/*": 2, "*/*": 1}.get(kind, 0)
             if rank > admitted.get(ours, (0, False))[0]:  # the most specific range counts
                 admitted[ours] = rank, good
     return frozenset(ours for ours, (_, good) in admitted.items() if good)
-
-
-def _is_zero(quality: str) -> bool:
-    return bool(quality) and not quality.strip("0.")

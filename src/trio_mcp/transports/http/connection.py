@@ -313,7 +313,7 @@ class HttpConnection:
                     head, looked = self._head, self._looked
                     assert head is not None
                 else:
-                    begun = reader.unread
+                    begun = bytes(reader.unread) if self._first else b""
                     head = reader.head()
                     if head is None:
                         if reader.unread and self._phase is _IDLE:

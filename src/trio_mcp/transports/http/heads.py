@@ -19,6 +19,9 @@ _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) 
 _TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
 _ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 """RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
+_WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+_CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+"""Elements of a header that is a list (RFC 9110 section 5.6.1)."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _NONE_REPEATED: Final = frozenset[str]()
@@ -61,7 +64,7 @@ class RequestHead:
             upgrade is not None
             and self.method == "GET"
             and not self.http_1_0  # RFC 9110 section 7.8
-            and "websocket" in _tokens(upgrade)
+            and _WEBSOCKET.search(upgrade) is not None
         )
 
     @property
@@ -69,7 +72,7 @@ class RequestHead:
         """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
-            connection is not None and connection != "keep-alive" and "close" in _tokens(connection)
+            connection is not None and connection != "keep-alive" and _CLOSE.search(connection) is not None
         )
 
     def waits_for_continue(self) -> bool:
@@ -108,10 +111,10 @@ class _Fields:
         self.complete = True
 
 
-def check_beginning(beginning: bytes) -> None:
-    """Raise `BadRequest` when ``beginning``, which is not empty, begins no head: a client that speaks another protocol
-    should not have to wait for its answer."""
-    if not _TOKEN_BEGINS.match(beginning):
+def check_beginning(beginning: bytes, *, is_first: bool) -> None:
+    """Raise `BadRequest` when ``beginning`` is no part of a head, whose beginning it is if ``is_first``: a client that
+    speaks another protocol should not have to wait for its answer."""
+    if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
     _check_line_ends(beginning)
 
@@ -190,8 +193,3 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
     headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
     return absolute[2] or "/"
-
-
-def _tokens(text: str) -> list[str]:
-    """Return the elements of a header that is a list, in lower case."""
-    return [token.strip() for token in text.lower().split(",")]

@@ -12,20 +12,26 @@ from .heads import BadRequest, RequestHead, check_beginning, read_head
 __all__ = ["RequestReader"]
 
 _END: Final = b"\r\n\r\n"
+_MOST_EMPTY_LINES: Final = 8
+"""Empty lines before a request line that are ignored: the one of RFC 9112 section 2.2, and a few."""
 
 
 class RequestReader:
     """The requests of one connection: `head` and `body` are asked for in turn, after each `feed`, until `None` says
     that bytes are missing. After a `BadRequest`, nothing more can be read."""
 
-    __slots__ = ("_bounds", "_chunks", "_length", "_part", "_searched", "unread")
+    __slots__ = ("_bounds", "_checked", "_chunks", "_empty_lines", "_length", "_part", "_searched", "unread")
 
     def __init__(self, bounds: HttpBounds) -> None:
         self._bounds = bounds
-        self.unread: bytes = b""
+        self.unread = bytearray()
         """The bytes that belong to no head and no body yet."""
         self._searched = 0
         """The number of unread bytes in which no head ends."""
+        self._checked = 0
+        """The number of unread bytes that may begin a head."""
+        self._empty_lines = 0
+        """The number of empty lines before the next head."""
         self._length = 0
         """The length of the body, as its head gave it."""
         self._part: bytearray | None = None
@@ -37,26 +43,29 @@ class RequestReader:
         if self._part is not None:
             self._part += data
         else:
-            self.unread = self.unread + data if self.unread else data
+            self.unread += data
 
     def head(self) -> RequestHead | None:
         """Return the next head, if all of it has come. Raises `BadRequest`."""
         data = self.unread
-        while data.startswith(b"\r\n"):  # RFC 9112 section 2.2: empty lines before a request line are ignored
-            self.unread = data = data[2:]
+        while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
+            self._empty_lines += 1
+            del data[:2]
         most = self._bounds.max_head_bytes
         end = data.find(_END, self._searched)
         if end < 0 or end + len(_END) > most:
             self._searched = max(0, len(data) - len(_END) + 1)
-            if data and data != b"\r":
-                check_beginning(data[:most].removesuffix(b"\r"))
+            beginning = bytes(data[self._checked : most]).removesuffix(b"\r")
+            if beginning:
+                check_beginning(beginning, is_first=not self._checked)
+                self._checked += len(beginning)
             if end >= 0 or len(data) > most:
                 raise _too_long(data, self._bounds)
             return None
         end += len(_END)
-        head = read_head(data[:end], self._bounds)
-        self.unread = data[end:]
-        self._searched = 0
+        head = read_head(bytes(data[:end]), self._bounds)
+        del data[:end]
+        self._searched = self._checked = self._empty_lines = 0
         if "transfer-encoding" in head.headers:
             self._chunks = ChunkedBody(self._bounds)
         else:
@@ -76,11 +85,12 @@ class RequestReader:
         data = self.unread if self._part is None else self._part
         if len(data) < length:
             if self._part is None:
-                self._part, self.unread = bytearray(data), b""
+                self._part, self.unread = data, bytearray()
             return None
-        self.unread = bytes(data[length:])
-        self._length, self._part = 0, None
-        return bytes(data[:length])
+        body = bytes(data[:length])
+        del data[:length]
+        self._length, self._part, self.unread = 0, None, data
+        return body
 
     @property
     def part(self) -> bytes | bytearray:
@@ -90,15 +100,16 @@ class RequestReader:
         return self.unread if self._part is None else self._part
 
     def _chunked(self, chunks: ChunkedBody) -> bytes | None:
-        data, self.unread = self.unread, b""
+        data, self.unread = bytes(self.unread), bytearray()
         rest = chunks.feed(data)
         if rest is None:
             return None
-        self.unread, self._chunks = rest, None
+        self.unread += rest
+        self._chunks = None
         return chunks.body
 
 
-def _too_long(data: bytes, bounds: HttpBounds) -> BadRequest:
+def _too_long(data: bytearray, bounds: HttpBounds) -> BadRequest:
     if not 0 <= data.find(b"\r\n") <= bounds.max_head_bytes:
         return BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
     return BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {bounds.max_head_bytes} bytes")
