@@ -380,6 +380,18 @@ async def test_an_early_refusal_needs_no_body(ask: Ask) -> None:
     assert (await exchange.start()).status == 415
 
 
+async def test_a_body_that_was_refused_by_its_head_is_received_whole(ask: Ask) -> None:
+    exchange = ask(headers=[(b"content-type", b"text/plain"), (b"content-length", b"4000001")])
+    for _ in range(40):
+        await exchange.send(b"x" * 100_000, more=True)
+    assert (await exchange.start()).status == 415
+    assert (await exchange.piece())[1]
+    await trio.testing.wait_all_tasks_blocked()
+    assert exchange.bring.statistics().current_buffer_used == 0
+    await exchange.send(b"x")
+    assert await exchange.piece() == (b"", False)
+
+
 async def test_a_page_of_an_allowed_origin_may_ask(ask: Ask) -> None:
     exchange = ask("OPTIONS", [(b"origin", b"https://app.example.com")])
     await exchange.send(b"")

@@ -248,6 +248,38 @@ async def test_htt_03_a_body_that_ends_early_costs_nobody_anything(
     assert (await endpoint.ask("POST", session, call("echo", text="on"))).status == 200
 
 
+@pytest.mark.parametrize("size", [64 * 1024, 500_000, 2_000_000])
+async def test_a_client_that_goes_cancels_its_call_whatever_it_has_sent_behind(
+    scene: Scene, endpoint: SocketEndpoint, size: int
+) -> None:
+    with trio.fail_after(PATIENCE):
+        connection = await endpoint.connect()
+        await connection.stream.send_all(modern_call("wait", name="left"))
+        await scene["left"].started.wait()
+        await send_what_is_taken(connection.stream, framed(f"Content-Length: {size}", body=b"x" * size))
+        await connection.aclose()
+        await scene["left"].ended.wait()
+    cancellation = scene["left"].cancellation
+    assert cancellation is not None
+    assert cancellation.cause is CancelCause.DISCONNECT
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("Host: elsewhere", 403), ("Content-Type: text/plain", 415), ("Accept: text/html", 406)],
+)
+async def test_a_client_that_sends_its_body_before_it_reads_learns_why_it_was_refused(
+    endpoint: SocketEndpoint, line: str, status: int
+) -> None:
+    headers = {**BASE, line.partition(": ")[0]: line.partition(": ")[2]}
+    with trio.fail_after(PATIENCE):
+        connection = await endpoint.connect()
+        await connection.stream.send_all(request_bytes("POST", {**headers}, b"x" * 8 * 1024 * 1024))
+        connection.expect()
+        assert (await connection.answer()).status == status
+        await connection.aclose()
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_bpl_03_a_client_that_reads_nothing_of_a_flood_stops_its_own_handler_alone(
     scene: Scene, endpoint: SocketEndpoint, era: str

@@ -373,6 +373,12 @@ async def test_a_chunked_body_beyond_the_limit_is_refused() -> None:
         assert (await wire.answer()).status == 413
 
 
+async def test_a_byte_order_mark_before_a_body_is_skipped() -> None:
+    async with serving() as (endpoint, _):
+        body = modern("tools/list")
+        assert (await endpoint.ask(b"\xef\xbb\xbf" + json.dumps(body).encode(), headers_of(body))).status == 200
+
+
 async def test_a_body_of_the_limit_is_read() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         body = json.dumps(modern("tools/list")).encode()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
-import trustme
 from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, response_in, serving, socket_pair
 from tests.transports.http.test_requests import head
 from trio.testing import memory_stream_pair
@@ -142,20 +141,42 @@ async def test_bytes_behind_a_request_are_no_end_of_it() -> None:
         assert [exchange.gone for exchange in client.app.requests] == [1]
 
 
-async def test_reading_pauses_while_much_waits_behind_a_request_and_goes_on() -> None:
-    async with serving(App(later), HttpBounds(max_unserved_bytes=1000), pair=await socket_pair()) as client:
+@pytest.mark.parametrize("size", [1000, 64 * 1024, 300_000, 1_000_000])
+async def test_a_departure_is_seen_whatever_lies_before_it(size: int) -> None:
+    async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.send, (head(b"Content-Length: 20000") + b"x" * 20_000) * 500)
-            await client.settle()
-            assert len(client.connection._reader.unread) < 200_000  # pyright: ignore[reportPrivateUsage]
-            assert client.app.requests[0].gone == 0
-            client.app.serving = lambda exchange: exchange.response.answer(Answer(204))
-            client.app.requests[0].response.answer(Answer(204))
-            got = 0
-            while got < 501:
-                got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
+        await client.send(head(b"Content-Length: %d" % size) + b"x" * (size - 200))
+        await client.settle()
+        assert client.app.requests[0].gone == 0
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert [exchange.gone for exchange in client.app.requests] == [1]
+
+
+async def test_requests_behind_a_request_in_service_are_served_in_their_turn() -> None:
+    async with serving(App(later), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        await client.send((head(b"Content-Length: 20000") + b"x" * 20_000) * 50)
+        await client.settle()
+        client.app.serving = lambda exchange: exchange.response.answer(Answer(204))
+        client.app.requests[0].response.answer(Answer(204))
+        got = 0
+        while got < 51:
+            got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
+
+
+async def test_a_client_that_sends_on_and_on_behind_a_request_is_taken_to_be_gone() -> None:
+    async with serving(App(later), HttpBounds(max_pipelined_bytes=100_000), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        await client.send(b"x" * 100_000)
+        await client.settle()
+        assert client.app.requests[0].gone == 0
+        await client.send(b"x")
+        await client.ended.wait()
+        assert client.app.requests[0].gone == 1
 
 
 async def test_a_cancel_of_the_connection_tells_the_application_and_closes() -> None:
@@ -321,25 +342,9 @@ async def test_a_client_that_does_not_close_after_the_last_answer_is_cut_off() -
 # TLS
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-async def tls_pair(authority: trustme.CA) -> Any:
-    ours, theirs = await socket_pair()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
-    authority.configure_trust(client)
-    return (
-        trio.SSLStream(ours, server, server_side=True, https_compatible=True),
-        trio.SSLStream(theirs, client, server_hostname="localhost", https_compatible=True),
-    )
-
-
-async def test_requests_and_streams_go_over_tls(authority: trustme.CA) -> None:
+async def test_requests_and_streams_go_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     pieces = Pieces()
-    async with serving(App(), pair=await tls_pair(authority)) as client:
+    async with serving(App(), pair=await tls_pair()) as client:
         for _ in range(3):
             await client.send(POST)
             await client.until(b"hello")
@@ -353,15 +358,15 @@ async def test_requests_and_streams_go_over_tls(authority: trustme.CA) -> None:
         assert client.app.requests[-1].gone == 1
 
 
-async def test_the_last_answer_over_tls_is_followed_by_a_goodbye(authority: trustme.CA) -> None:
-    async with serving(App(), pair=await tls_pair(authority)) as client:
+async def test_the_last_answer_over_tls_is_followed_by_a_goodbye(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+    async with serving(App(), pair=await tls_pair()) as client:
         await client.send(head(line=b"GET /mcp HTTP/1.0\r\n"))
         assert (await client.only_answer())[2] == b"/mcp"
         await client.ended.wait()
 
 
-async def test_a_refusal_over_tls_is_read(authority: trustme.CA) -> None:
-    async with serving(App(), pair=await tls_pair(authority)) as client:
+async def test_a_refusal_over_tls_is_read(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+    async with serving(App(), pair=await tls_pair()) as client:
         await client.send(head(b"Content-Length: 100000000") + b"x" * 100_000)
         assert b"HTTP/1.1 413" in await client.until(b"bytes")
         await client.settle()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 import trio
@@ -63,6 +64,60 @@ async def test_a_client_that_writes_on_and_on_behind_a_refusal_is_cut_off() -> N
         with pytest.raises(trio.BrokenResourceError):
             while True:
                 await client.send(b"x" * 65536)
+        await client.ended.wait()
+
+
+ALLOWED = head(b"Content-Length: 4000000")
+
+
+@pytest.mark.parametrize("framing", [ALLOWED, CHUNKED + b"3d0900\r\n"])
+async def test_a_body_that_was_refused_by_its_head_is_read_whole(framing: bytes) -> None:
+    async with serving(App(looking=turned_away), HttpBounds(max_linger_bytes=1000), await socket_pair()) as client:
+        await client.send(framing, b"x" * 4_000_000)
+        assert (await client.only_answer())[::2] == (401, b"who are you?")
+        assert not client.app.requests
+
+
+async def test_a_body_that_was_refused_over_tls_is_read_whole(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+    async with serving(App(looking=turned_away), HttpBounds(max_linger_bytes=1000), await tls_pair()) as client:
+        await client.send(ALLOWED, b"x" * 4_000_000)
+        assert (await client.only_answer())[::2] == (401, b"who are you?")
+
+
+async def test_a_body_that_was_refused_has_the_time_of_a_body() -> None:
+    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+        await client.send(ALLOWED)
+        await client.settle()
+        client.tick(0, 59)
+        await client.send(b"x" * 1_000_000)
+        await client.settle()
+        client.tick(59.9)
+        assert not client.ended.is_set()
+        client.tick(60)
+        await client.settle()
+        assert client.ended.is_set()
+
+
+async def test_behind_a_body_that_was_refused_a_client_has_a_moment_to_read() -> None:
+    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+        await client.send(ALLOWED + b"x" * 4_000_000)
+        await client.settle()
+        client.tick(0, 1.9)
+        assert not client.ended.is_set()
+        client.tick(2)
+        await client.settle()
+        assert client.ended.is_set()
+
+
+async def test_a_connection_of_which_only_a_refused_body_is_to_come_makes_room_for_others() -> None:
+    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+        await client.send(ALLOWED)
+        await client.settle()
+        assert client.connection.is_idle
+        client.connection.end()
+        await client.settle()
+        assert not client.ended.is_set()
+        client.connection.end(now=True)
         await client.ended.wait()
 
 

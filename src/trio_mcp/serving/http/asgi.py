@@ -235,6 +235,8 @@ class _AsgiFront:
             looked = self._endpoint.look(head)
             if not isinstance(looked, Answer | Admission):
                 looked = await body.await_admission(looked, head)
+            if isinstance(looked, Answer):
+                body.refuse(head)
             data = await body.read(head) if isinstance(looked, Admission) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2

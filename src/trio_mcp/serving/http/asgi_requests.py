@@ -88,6 +88,8 @@ class AsgiBody:
         """The bytes that were received and are not given out."""
         self.unserved: UnservedBody | None = None
         """The body, where the request was admitted and the body refused."""
+        self._droppable = bounds.max_linger_bytes, bounds.linger_timeout
+        """Bytes that are dropped behind an answer, and the seconds for that."""
 
     async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admission:
         """Return the decision of ``ask`` on the request. Raises `ClientLeft`, and cancels ``ask``, when the client is
@@ -109,10 +111,7 @@ class AsgiBody:
 
     async def read(self, head: RequestHead) -> bytes:
         """Receive and return all of the body. Raises `BadRequest` and `ClientLeft`."""
-        length = head.headers.get("content-length", "0")
-        if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
-        if int(length) > self._bounds.max_body_bytes:
+        if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
         with trio.move_on_after(self._bounds.body_timeout):
@@ -125,12 +124,19 @@ class AsgiBody:
         reason = f"the body did not come within {self._bounds.body_timeout:g} s"
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
+    def refuse(self, head: RequestHead) -> None:
+        """Have `drop` receive all of a body that was refused by its head, and would have been read otherwise: most
+        clients send it before they read a word."""
+        with suppress(BadRequest):
+            if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
+                self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
+
     async def drop(self) -> None:
         """Receive and drop the rest, within bounds: an ASGI server closes a connection with an unread request,
         and the client might never see its answer. Raises `ClientLeft`."""
-        dropped = 0
-        with trio.move_on_after(self._bounds.linger_timeout):
-            while not self.is_over and dropped <= self._bounds.max_linger_bytes:
+        dropped, (most, seconds) = 0, self._droppable
+        with trio.move_on_after(seconds):
+            while not self.is_over and dropped <= most:
                 piece = await self._piece()
                 dropped += len(piece)
                 if self.unserved is not None:
@@ -140,6 +146,13 @@ class AsgiBody:
         """Wait, behind the body, until the client goes away."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def _length(self, head: RequestHead) -> int:
+        """Return the length of the body as its head says it; 0 where it does not. Raises `BadRequest`."""
+        length = head.headers.get("content-length", "0")
+        if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
+        return int(length)
 
     async def _piece(self) -> bytes:
         event = await self._receive()

@@ -39,6 +39,7 @@ __all__ = ["Endpoint"]
 logger = logging.getLogger("trio_mcp")
 
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
+_BOM: Final = b"\xef\xbb\xbf"
 _UNTOLD: Final = REVISIONS["2025-03-26"]
 """The revision of a legacy request without a version header, of which nothing else is known (2025-06-18 transports,
 Protocol Version Header)."""
@@ -110,6 +111,7 @@ class Endpoint:
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
         assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
+        body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
         principal = None if caller is None else caller.principal.id

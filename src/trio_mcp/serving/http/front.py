@@ -89,7 +89,7 @@ class HttpFront:
         `Front.make_room`."""
         for connection in self._connections:
             if connection.is_idle:
-                connection.end()
+                connection.end(now=True)
                 return True
         return self._websockets is not None and self._websockets.make_room()
 

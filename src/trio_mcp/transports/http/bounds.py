@@ -17,7 +17,10 @@ class HttpBounds:
     max_headers: int = 100
     max_body_bytes: int = 4 * 1024 * 1024
     max_unserved_bytes: int = 64 * 1024
-    """Bytes behind a request in service from which reading pauses."""
+    """Bytes behind a head from which reading pauses, while the application decides by that head alone."""
+    max_pipelined_bytes: int = 1024 * 1024
+    """Bytes behind a request in service that are read ahead. Reading never pauses there, since the end of a connection
+    comes behind all that was sent; with more bytes, the connection ends."""
     head_timeout: float = 10.0
     """Time from the first byte of a head to its last, and, for the first head, from the begin of the connection."""
     body_timeout: float = 60.0
@@ -30,4 +33,5 @@ class HttpBounds:
     """Time that a client has to read the last answer."""
     max_linger_bytes: int = 1024 * 1024
     """Bytes that are read, and dropped, behind the last answer. A connection that is closed with unread bytes is reset,
-    and its client might never see that answer."""
+    and its client might never see that answer. Behind a refusal by the head, what is missing of a body that would have
+    been read is dropped first, within `body_timeout`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from http import HTTPStatus
@@ -31,19 +32,21 @@ _AT_ONCE: Final = 16
 
 class _Phase(Enum):
     """The phases of a connection, of which each leads to the next, and most requests skip `ASKED`; from `HEAD`, `ASKED`
-    and `BODY` a refusal leads to `CLOSING`, and from `SERVED` the end of a response to `IDLE`, or to `CLOSING`."""
+    and `BODY` a refusal leads to `DROPPING` or `CLOSING`, and from `SERVED` the end of a response to `IDLE`, or to
+    `CLOSING`."""
 
     IDLE = "between requests"
     HEAD = "a part of a head has come"
     ASKED = "a head has come, and the application finds out whether to admit its caller"
     BODY = "a head has come, and not all of the body"
     SERVED = "the application has the request, or its answer is being written"
+    DROPPING = "a refusal by the head is written, and the client may send the body and read the refusal"
     CLOSING = "the last answer is written, and the client may read it"
     OVER = "the connection has ended"
 
 
 # Reading a member from its class costs as much as a call.
-_IDLE, _HEAD, _ASKED, _BODY, _SERVED, _CLOSING, _OVER = _Phase
+_IDLE, _HEAD, _ASKED, _BODY, _SERVED, _DROPPING, _CLOSING, _OVER = _Phase
 
 
 def _nothing() -> None:
@@ -87,9 +90,10 @@ class HttpConnection:
     """
 
     __slots__ = (
-        *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first"),
-        *("_head", "_lingered", "_looked", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming"),
-        *("_room", "_since", "_stream", "_unread", "_unserved", "_upgrade", "_writing", "client"),
+        *("_advancing", "_application", "_bounds", "_close", "_context", "_drops_body", "_ending", "_failure"),
+        *("_first", "_head", "_lingered", "_looked", "_missing", "_nursery", "_outgoing", "_phase", "_reader"),
+        *("_response", "_resuming", "_room", "_since", "_stream", "_unread", "_unserved", "_upgrade", "_writing"),
+        "client",
     )
 
     def __init__(
@@ -127,6 +131,10 @@ class HttpConnection:
         """True when a part of a request is not read, so that the client may still be sending."""
         self._unserved: UnservedBody | None = None
         """The body of an admitted request that was refused."""
+        self._missing = 0
+        """Bytes of a refused body that are to come, at most, in phase `DROPPING`."""
+        self._drops_body = False
+        """True when the body of the present request is refused, and would have been read otherwise."""
         self._lingered = 0
         self._advancing = False
         self._resuming = False
@@ -140,8 +148,14 @@ class HttpConnection:
 
     @property
     def is_idle(self) -> bool:
-        """True while the client has sent no whole head of a request that is not answered."""
-        return self._phase is _IDLE or self._phase is _HEAD
+        """True while the client has sent no whole head of a request that is not answered, and has nothing to read but
+        a refusal."""
+        return self._phase is _IDLE or self._phase is _HEAD or self._phase is _DROPPING
+
+    @property
+    def _is_last_written(self) -> bool:
+        """True once the last answer is written."""
+        return self._phase is _CLOSING or self._phase is _DROPPING
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
@@ -156,7 +170,7 @@ class HttpConnection:
                 self._context = contextvars.copy_context()
                 if not self._ending:
                     await self._read()
-                if not (self._writing and self._phase is _CLOSING):  # else the writing task ends by itself
+                if not (self._writing and self._is_last_written):  # else the writing task ends by itself
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
         finally:
@@ -203,15 +217,15 @@ class HttpConnection:
             return bounds.head_timeout
         if phase is _IDLE:
             return bounds.idle_timeout
-        if phase is _BODY:
+        if phase is _BODY or phase is _DROPPING:
             return bounds.body_timeout
         return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
 
     def end(self, *, now: bool = False) -> None:
-        """End the connection after the present request, or now: when it is idle, or, with ``now``, whatever is under
-        way."""
+        """End the connection after the present request, or now: where there is none, or, with ``now``, whatever is
+        under way."""
         self._ending = True
-        if now or self.is_idle:
+        if now or self._phase is _IDLE or self._phase is _HEAD:
             self._cancel("the server ends")
 
     def _cancel(self, reason: str) -> None:
@@ -239,15 +253,11 @@ class HttpConnection:
     async def _read(self) -> None:
         """Read until the end of the connection, or until nothing more needs to be read."""
         receive = receiver(self._stream)
-        reader = self._reader
-        most = self._bounds.max_unserved_bytes
+        reader, bounds = self._reader, self._bounds
         try:
             while data := await receive():
-                if self._phase is _CLOSING:
-                    if self._unserved is not None:
-                        self._unserved.feed(data)
-                    self._lingered += len(data)
-                    if self._lingered > self._bounds.max_linger_bytes:
+                if self._phase is _CLOSING or self._phase is _DROPPING:
+                    if not self._drop(data):
                         return
                     continue
                 reader.feed(data)
@@ -255,7 +265,11 @@ class HttpConnection:
                     self._advance()
                     if self._phase is _OVER:
                         return
-                while len(reader.unread) >= most and (self._phase is _SERVED or self._resuming):
+                # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
+                # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
+                if self._phase is _SERVED and len(reader.unread) > bounds.max_pipelined_bytes:
+                    return
+                while self._resuming and len(reader.unread) >= bounds.max_unserved_bytes:
                     await self._room.sleep()
             self._sends_no_more()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -263,6 +277,22 @@ class HttpConnection:
             self._gone()
         except Exception as error:
             self._failed(error)
+
+    def _drop(self, data: bytes) -> bool:
+        """Drop what came behind the last answer. Return whether to read on."""
+        if self._unserved is not None:
+            self._unserved.feed(data)
+        count = len(data)
+        if self._phase is _DROPPING:
+            self._missing -= count
+            if self._missing > 0:
+                return True
+            count = -self._missing
+            if not isinstance(self._stream, trio.abc.HalfCloseableStream):
+                return False
+            self._enter(_CLOSING)
+        self._lingered += count
+        return self._lingered <= self._bounds.max_linger_bytes
 
     def _sends_no_more(self) -> None:
         response = self._response
@@ -364,11 +394,12 @@ class HttpConnection:
     def _refuse_early(self, refusal: Answer, head: RequestHead) -> bool:
         """Answer before the body is read. Return whether the next request may be served at once: where it begins is
         known only when all of the body has come already."""
-        try:
-            # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
-            is_read = "expect" not in head.headers and self._reader.body() is not None
-        except BadRequest:
-            is_read = False
+        is_read = False
+        # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
+        if "expect" not in head.headers:
+            with suppress(BadRequest):
+                is_read = self._reader.body() is not None
+                self._drops_body = not is_read  # most clients send all of the body before they read a word
         self._unread = not is_read
         self._respond_at_once(refusal, close=not is_read)
         return self._phase is _IDLE and bool(self._reader.unread)
@@ -429,7 +460,7 @@ class HttpConnection:
                 await self._outgoing.write_all()
                 if self._response is not None and self._response.begun:
                     self._finish()
-            if self._phase is _CLOSING:
+            if self._is_last_written:
                 await self._say_last()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             let_go_of_cause(error)
@@ -446,7 +477,8 @@ class HttpConnection:
         assert response is not None, "one response is written once"
         response.over()
         if self._close:
-            self._enter(_CLOSING)
+            self._missing = self._reader.missing if self._drops_body else 0
+            self._enter(_DROPPING if self._missing > 0 else _CLOSING)
             self._start_writing()
         else:
             self._phase = _IDLE

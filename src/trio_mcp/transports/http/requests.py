@@ -99,6 +99,13 @@ class RequestReader:
             return self._chunks.body
         return self.unread if self._part is None else self._part
 
+    @property
+    def missing(self) -> int:
+        """The number of bytes, at most, that are to come of the body that belongs to the last head, after `body`."""
+        if self._chunks is not None:
+            return self._bounds.max_body_bytes
+        return self._length - (0 if self._part is None else len(self._part))
+
     def _chunked(self, chunks: ChunkedBody) -> bytes | None:
         data, self.unread = bytes(self.unread), bytearray()
         rest = chunks.feed(data)
