@@ -70,6 +70,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "max_asking_threads": 200,
         "max_sessions": 10_000,
         "max_replay_bytes": 1_048_576,
+        "max_server_replay_bytes": 268_435_456,
         "max_head_bytes": 16_384,
         "body_timeout": 60,
         "idle_timeout": 75,

@@ -25,7 +25,7 @@ from ..runtime.requests.host import RequestHost
 from ..runtime.requests.request_scope import RequestScope
 from ..server.asking.round_states import RoundStates
 from ..server.asking.state_cipher import StateCipher
-from ..server.subscriptions import too_many_subscriptions, uri_to_subscribe
+from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -122,6 +122,12 @@ class ProxyConnection:
             upstream.forget(self._downstream)
             if upstream.shared:
                 await upstream.unsubscribe_all(list(self._state.subscriptions))
+
+    def everything_changed(self) -> None:
+        """Tell the client that everything may have changed. See `Connection.everything_changed`."""
+        upstream, revision = self._upstream, self._state.revision
+        if upstream is not None and revision is not None and self._state.initialized:
+            tell_of_everything(self.duplex, offered(upstream, revision))
 
     # Requests
 

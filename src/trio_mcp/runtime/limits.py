@@ -103,7 +103,11 @@ class Limits:
     status 503."""
     max_replay_bytes: int = _bound(1024 * 1024)
     """Bytes of events that one session keeps for a client that comes back for them, and a quarter of them for one
-    stream. The oldest go first."""
+    stream. The oldest go first. The newest event of a stream whose client is away, the result of a call for example,
+    is kept whatever its size, and does not count here."""
+    max_server_replay_bytes: int = _bound(256 * 1024 * 1024)
+    """Bytes of events that all sessions of a server together keep for clients that come back, results of any size
+    included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
     max_head_bytes: int = _bound(16 * 1024)
     """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
     progress_interval: float = _seconds(0.1)

@@ -93,6 +93,10 @@ class ServerConnection:
             server.load.connections -= 1
             server.observers.discard(self._subscriptions)
 
+    def everything_changed(self) -> None:
+        """Tell the client that everything may have changed. See `Connection.everything_changed`."""
+        self._subscriptions.everything_changed()
+
     # Requests that are answered without waiting
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:

@@ -46,6 +46,11 @@ class Connection(Protocol):
         """Serve the client until the connection ends. See `DuplexChannel.run`."""
         ...
 
+    def everything_changed(self) -> None:
+        """Tell a legacy client, which may have missed changes, that the lists that were declared and the resources that
+        the client subscribed to may have changed."""
+        ...
+
 
 class StandInRunning(Protocol):
     """A stand-in that serves clients now."""

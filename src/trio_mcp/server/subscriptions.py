@@ -26,7 +26,7 @@ from .offers.uri_templates import check_length
 from .running_tasks import RunningTasks
 from .server import Server
 
-__all__ = ["Subscriptions", "too_many_subscriptions", "uri_to_subscribe"]
+__all__ = ["Subscriptions", "tell_of_everything", "too_many_subscriptions", "uri_to_subscribe"]
 
 _DONE: Final = EmptyResult()
 
@@ -158,6 +158,22 @@ class Subscriptions:
         for stream in self._streams:
             if uri in stream.uris:
                 stream.resource_updated(uri)
+
+    def everything_changed(self) -> None:
+        """Tell a legacy client that everything may have changed: see `Connection.everything_changed`."""
+        if self._state.initialized:
+            tell_of_everything(self._duplex, self._declared)
+
+
+def tell_of_everything(duplex: DuplexChannel, declared: ServerCapabilities) -> None:
+    """Tell the legacy client of ``duplex`` that each list that was ``declared`` to change, and each resource that the
+    client subscribed to, may have changed."""
+    for kind in ("tools", "prompts", "resources"):
+        capability = getattr(declared, kind)
+        if capability is not None and capability.list_changed:
+            duplex.notify(f"notifications/{kind}/list_changed")
+    for uri in duplex.state.subscriptions:
+        duplex.notify("notifications/resources/updated", {"uri": uri})
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 from tests.patience import PATIENCE
-from tests.serving.http.raw import modern
+from tests.serving.http.raw import message, modern
 from tests.serving.http.scenes import (
     SAMPLING,
     MemoryEndpoint,
@@ -127,6 +127,23 @@ async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene,
     *told, reply = messages_in(await post.answer())
     assert [each["params"]["data"] for each in told] == ["one", "two"]
     assert text_of(reply) == "three"
+
+
+async def test_htt_20_a_client_of_a_proxy_that_missed_changes_learns_that_all_may_have_changed(scene: Scene) -> None:
+    async with in_memory(proxy(partial(open_memory, scene.server)), max_replay_bytes=20_000) as endpoint:
+        session = await endpoint.initialize()
+        params = {"uri": "scene:thing"}
+        assert (await endpoint.ask("POST", session, message("resources/subscribe", params, 1))).status == 200
+        for _ in range(100):
+            scene.server.resource_updated("scene:thing")
+            await trio.testing.wait_all_tasks_blocked()
+        stream = await endpoint.get(session)
+        await stream.head()
+        await trio.testing.wait_all_tasks_blocked()
+        await endpoint.ask("DELETE", session)
+        methods = [each["method"] for each in await rest_of(stream)]
+    assert {"notifications/tools/list_changed", "notifications/resources/list_changed"} <= set(methods[-3:])
+    assert methods[-1] == "notifications/resources/updated"
 
 
 async def test_logs_that_may_be_of_either_of_two_legacy_calls_come_on_the_stream_of_the_session(

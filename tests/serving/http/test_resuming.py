@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
+from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import LEGACY, Connection, message
 from tests.serving.http.scenes import (
     MemoryEndpoint,
@@ -18,6 +19,8 @@ from tests.serving.http.scenes import (
     text_of,
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import RequestContext
 
 MIDDLE = "2025-06-18"
 
@@ -213,3 +216,98 @@ async def test_a_log_that_outgrows_its_bound_refuses_the_cursor_and_still_ends_t
         await wait_all_tasks_blocked()
         assert (await endpoint.ask("GET", {**session, "Last-Event-ID": event.id})).status == 400
         assert (await endpoint.ask("POST", session, call("who"))).status == 200
+
+
+@pytest.mark.parametrize("size", [300_000, 5_000_000])
+async def test_htt_21_the_result_of_a_handler_that_lets_its_client_poll_may_have_any_size(
+    scene: Scene, endpoint: MemoryEndpoint, size: int
+) -> None:
+    @scene.server.tool
+    async def large(ctx: RequestContext) -> str:
+        ctx.close_stream(1)
+        await ctx.log.error("away")
+        return "x" * size
+
+    session = await endpoint.initialize()
+    first = await (await endpoint.post(session, call("large"))).answer()
+    await wait_all_tasks_blocked()
+    for _ in range(2):  # its connection may break, too
+        answer = await (await endpoint.get(session, first.events[-1].id)).answer()
+        told, reply = messages_in(answer)
+        assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
+
+
+async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_share_of_their_caller(
+    scene: Scene,
+) -> None:
+    @scene.server.tool
+    async def large(ctx: RequestContext) -> str:
+        ctx.close_stream(1)
+        return "x" * 30_000
+
+    async def polled(session: dict[str, str | None]) -> int:
+        first = await (await endpoint.post(session, call("large"))).answer()
+        await wait_all_tasks_blocked()
+        return (await (await endpoint.get(session, first.events[-1].id)).answer()).status
+
+    async with in_memory(scene.server, auth=protected(issued()), max_server_replay_bytes=100_000) as endpoint:
+        sessions = [await session_of(endpoint, "alice-1") for _ in range(3)]
+        assert [await polled(session) for session in sessions] == [200, 400, 400]
+        assert await polled(await session_of(endpoint, "bob-1")) == 200
+        await endpoint.ask("DELETE", sessions[0])
+        assert [await polled(session) for session in sessions[1:]] == [200, 400]
+
+
+# The stream of the session
+
+
+async def test_htt_20_a_get_without_a_cursor_gets_what_no_response_took_oldest_first(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    await changes(scene, endpoint, session, 5)
+    for number in range(5):
+        scene.server.resource_updated(f"scene:{number}")
+        await wait_all_tasks_blocked()
+    stream = await endpoint.get(session)
+    await stream.head()
+    assert [(await next_message(stream))["params"]["uri"] for _ in range(5)] == [f"scene:{n}" for n in range(5)]
+    await endpoint.ask("DELETE", session)
+    assert await rest_of(stream) == []
+
+
+async def test_htt_20_a_get_without_a_cursor_gets_what_is_kept_and_learns_that_all_may_have_changed(
+    scene: Scene,
+) -> None:
+    async with in_memory(scene.server, max_replay_bytes=20_000) as endpoint:
+        session = await endpoint.initialize()
+        await changes(scene, endpoint, session, 100)
+        for number in range(100):
+            scene.server.resource_updated(f"scene:{number}")
+            await wait_all_tasks_blocked()
+        stream = await endpoint.get(session)
+        await stream.head()
+        await wait_all_tasks_blocked()
+        await endpoint.ask("DELETE", session)
+        told = await rest_of(stream)
+        methods = [each["method"].removeprefix("notifications/") for each in told]
+        kept = methods.index("tools/list_changed")
+        assert 10 < kept < 20
+        updated = [each["params"]["uri"] for each in told if "params" in each]
+        assert updated[:kept] == [f"scene:{number}" for number in range(100 - kept, 100)]
+        assert methods[kept : kept + 2] == ["tools/list_changed", "resources/list_changed"]
+        assert sorted(updated[kept:]) == sorted(f"scene:{number}" for number in range(100))
+
+
+async def changes(scene: Scene, endpoint: MemoryEndpoint, session: dict[str, str | None], count: int) -> None:
+    """Have the client subscribe to resources of which nobody tells it yet."""
+    for number in range(count):
+        scene.server.resource(f"scene:{number}", name=f"{number}")(trio.lowlevel.checkpoint)
+    listening = await endpoint.get(session)  # takes the news of these resources
+    await listening.head()
+    await next_message(listening)
+    for number in range(count):
+        params = {"uri": f"scene:{number}"}
+        assert (await endpoint.ask("POST", session, message("resources/subscribe", params, 1))).status == 200
+    await listening.aclose()
+    await wait_all_tasks_blocked()

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.shared_bytes import SharedBytes
 from trio_mcp.transports.event_stream.replay_log import BadCursor, ReplayLog
 
 KIB = 1024
@@ -231,6 +233,89 @@ def test_a_stream_that_goes_on_is_never_forgotten() -> None:
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
+def test_the_newest_event_that_a_client_will_come_for_is_kept_whatever_its_size() -> None:
+    kept = log(stream=2 * KIB, session=4 * KIB)
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    kept.extend(stream, [b"log\n"], awaited=True)
+    kept.extend(stream, [b"x" * 50 * KIB], awaited=True)
+    kept.finish(stream, 60.0)
+    for _ in range(20):
+        kept.extend(kept.open(), [b"y" * 200])  # there is no room for any more
+    assert [len(line) for line in lines(kept, f"{stream}-1")] == [50 * KIB]
+    with pytest.raises(BadCursor, match="no longer kept"):
+        kept.after(primed)
+    assert kept.size <= 256 * 21
+    kept.forget_finished(60.0)
+    with pytest.raises(BadCursor):
+        kept.after(primed)
+
+
+def test_an_event_that_is_no_longer_the_newest_counts_as_any_other() -> None:
+    kept = log(stream=2 * KIB, session=4 * KIB)
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    large = kept.extend(stream, [b"x" * 50 * KIB], awaited=True)[0]
+    assert len(lines(kept, primed)) == 1
+    kept.extend(stream, [b"a\n", b"b\n"], awaited=True)
+    assert not is_good(kept, primed)
+    assert lines(kept, large) == [b"a\n", b"b\n"]
+    kept.extend(stream, [b"c\n"])  # a client takes it
+    assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
+
+
+def test_who_asks_for_what_is_kept_gets_it_and_learns_of_a_gap() -> None:
+    kept = log(stream=3 * KIB)
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    said = [kept.extend(stream, [b"%500d\n" % number], awaited=True)[0] for number in range(10)]
+    replay, is_gap = kept.kept_after(primed)
+    assert is_gap
+    assert [each for each, _ in replay.events] == said[-5:]
+    replay, is_gap = kept.kept_after(said[-2])
+    assert ([each for each, _ in replay.events], is_gap) == (said[-1:], False)
+
+
+def test_all_logs_of_a_caller_keep_no_more_than_its_share() -> None:
+    shared = SharedBytes(100 * KIB)
+    hoarder, other = Caller("hoarder"), Caller("other")
+    logs = [ReplayLog(64 * KIB, 256 * KIB, shared.held_for(hoarder)) for _ in range(10)]
+    cursors: list[str] = []
+    for kept in logs:
+        stream = kept.open()
+        cursors.append(kept.cursor(stream))
+        kept.extend(stream, [b"x" * 9 * KIB], awaited=True)
+        kept.finish(stream, 60.0)
+    assert [is_good(kept, cursor) for kept, cursor in zip(logs, cursors, strict=True)] == [True] * 5 + [False] * 5
+    assert shared.size <= 50 * KIB
+    theirs = ReplayLog(64 * KIB, 256 * KIB, shared.held_for(other))
+    stream = theirs.open()
+    primed = theirs.cursor(stream)
+    theirs.extend(stream, [b"y" * 9 * KIB], awaited=True)
+    assert is_good(theirs, primed)
+    logs[0].close()
+    logs[1].close()
+    again = logs[9].open()
+    primed = logs[9].cursor(again)
+    logs[9].extend(again, [b"x" * 9 * KIB])
+    assert is_good(logs[9], primed)
+    for kept in (*logs, theirs):
+        kept.close()
+        kept.close()
+    assert shared.size == 0
+
+
+def test_a_closed_log_keeps_nothing_and_still_gives_ids() -> None:
+    shared = SharedBytes(100 * KIB)
+    kept = ReplayLog(64 * KIB, 256 * KIB, shared.held_for(Caller()))
+    stream = kept.open()
+    kept.extend(stream, [b"a\n"], awaited=True)
+    kept.close()
+    assert kept.extend(stream, [b"b\n"], awaited=True) == [f"{stream}-2"]
+    kept.finish(stream, 0)
+    assert shared.size == 0
+
+
 class Log(RuleBasedStateMachine):
     """A log beside lists of all that was ever said."""
 
@@ -239,6 +324,8 @@ class Log(RuleBasedStateMachine):
         self.log = ReplayLog(2 * KIB, 5 * KIB)
         self.said: dict[str, list[tuple[str, bytes]]] = {}
         self.finished: set[str] = set()
+        self.awaited: set[str] = set()
+        """Streams whose newest event is awaited."""
 
     @rule()
     def open(self) -> None:
@@ -246,11 +333,15 @@ class Log(RuleBasedStateMachine):
         self.said[stream] = [(self.log.cursor(stream), b"")]
 
     @precondition(lambda self: self.said.keys() - self.finished)
-    @rule(data=st.data(), lengths=st.lists(st.integers(0, 1500), max_size=4))
-    def extend(self, data: st.DataObject, lengths: list[int]) -> None:
+    @rule(data=st.data(), lengths=st.lists(st.integers(0, 1500), max_size=4), awaited=st.booleans())
+    def extend(self, data: st.DataObject, lengths: list[int], awaited: bool) -> None:
         stream = data.draw(st.sampled_from(sorted(self.said.keys() - self.finished)))
         said = [bytes(length) for length in lengths]
-        self.said[stream] += zip(self.log.extend(stream, said), said, strict=True)
+        self.said[stream] += zip(self.log.extend(stream, said, awaited=awaited), said, strict=True)
+        if awaited and said:
+            self.awaited.add(stream)
+        elif said:
+            self.awaited.discard(stream)
         assert self.log.cursor(stream) == self.said[stream][-1][0]
 
     @precondition(lambda self: self.said.keys() - self.finished)
@@ -271,8 +362,9 @@ class Log(RuleBasedStateMachine):
                 try:
                     replay = self.log.after(cursor)
                 except BadCursor:
-                    assert stream in self.finished or at < len(said) - 1
+                    assert stream in self.finished or at < len(said) - 1 - (stream in self.awaited)
                 else:
+                    assert self.log.kept_after(cursor) == (replay, False)
                     assert (replay.stream, replay.events) == (stream, said[at + 1 :])
                     assert replay.finished == (stream in self.finished)
 

@@ -59,3 +59,7 @@ class PostedConnection:
             self.duplex.take(event, body, exchange)
         else:
             self._early.append(partial(self.duplex.take, event, body, exchange))
+
+    def everything_changed(self) -> None:
+        """Tell the client that everything may have changed: see `Connection.everything_changed`."""
+        self._connection.everything_changed()

@@ -10,6 +10,7 @@ from weakref import ref
 import trio
 
 from ...concurrency.fair_share import Caller
+from ...concurrency.shared_bytes import SharedBytes
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.outbox import Outbox
@@ -70,11 +71,17 @@ class _Listening:
 
 class Session:
     """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
-    session. ``on_end`` is called with the session when it ends, before its client learns of that; requests may still
-    clean up then."""
+    session. ``replayed`` counts the bytes in the logs of all sessions. ``on_end`` is called with the session when it
+    ends, before its client learns of that; requests may still clean up then."""
 
     def __init__(
-        self, running: Running, session_id: str, peer: Peer, caller: Caller, on_end: Callable[[Session], None]
+        self,
+        running: Running,
+        session_id: str,
+        peer: Peer,
+        caller: Caller,
+        replayed: SharedBytes,
+        on_end: Callable[[Session], None],
     ) -> None:
         limits = running.limits
         self.id = session_id
@@ -83,7 +90,8 @@ class Session:
         """The party that has opened the session, whose share of the bounds all its requests take."""
         self._limits = limits
         self._on_end = on_end
-        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes)
+        held = replayed.held_for(caller)
+        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, held)
         self._streams: dict[str, SessionStream] = {}
         """Streams that are not finished, by name."""
         self._posts: dict[SessionExchange, None] = {}
@@ -113,6 +121,7 @@ class Session:
             if self._listening is None:
                 self.send_late_lines(self._outbox)
             self._listening = None
+            self._log.close()
 
     # The end
 
@@ -239,7 +248,8 @@ class Session:
 
     def get(self, asked: HttpRequest) -> None:
         """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
-        belong to no request. A response that has the stream already ends."""
+        belong to no request, as far as no response took them and they are kept. Where some are kept no longer, the
+        client is told that everything may have changed. A response that has the stream already ends."""
         response, extra, until = asked.response, asked.extra, end_of_token(asked.auth)
         cursor = asked.head.headers.get("last-event-id")
         self.used_at = trio.current_time()
@@ -247,7 +257,8 @@ class Session:
         polls = self._polls
         if cursor is None:
             listening = self._listening or self._listen()
-            listening.attach(response, extra, retry=RETRY if polls else None, until=until)
+            if listening.attach(response, extra, retry=RETRY if polls else None, until=until):
+                self._connection.everything_changed()
             return
         try:
             replay = self._log.after(cursor)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import trio
 
 from ...runtime.outbox import Outbox
-from ...transports.event_stream.replay_log import BadCursor, Replay, ReplayLog
+from ...transports.event_stream.replay_log import Replay, ReplayLog
 from ...transports.event_stream.writing import (
     KEEP_ALIVE,
     STREAM_HEADERS,
@@ -61,26 +60,26 @@ class SessionStream:
         replay: Replay | None = None,
         retry: float | None = None,
         until: float = math.inf,
-    ) -> None:
+    ) -> bool:
         """Send the stream by ``response`` from now on, behind the events of ``replay`` or, without a replay, those that
-        no response took. The response that had the stream ends. ``retry``: seconds after which the client shall come
-        back when this response ends early. ``until``: time at which the response ends, but not the stream."""
+        no response took, as far as they are kept. The response that had the stream ends. ``retry``: seconds after which
+        the client shall come back when this response ends early. ``until``: time at which the response ends, but not
+        the stream. Return whether events are missing that no response took."""
         self._leave()
-        first = bytearray()
+        first, is_gap = bytearray(), False
         if retry is not None:
             first += retry_line(round(retry * _MILLISECONDS))
         if replay is None:
             if self._primes:
                 first += priming_event(self._sent)
-            with suppress(BadCursor):  # too much has come since, and the oldest was dropped
-                replay = self._log.after(self._sent)
-        if replay is not None:
-            first += identified_events(replay.events)
+            replay, is_gap = self._log.kept_after(self._sent)
+        first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
         self.outbox.call_writer(None)
         source = self._source = _Source(self, first, until)
         response.on_gone = lambda: self._detach(source)
         response.stream(200, STREAM_HEADERS + extra, source)
+        return is_gap
 
     def look_at_clock(self, now: float) -> None:
         """End the present response when its time is over. The client may come back."""
@@ -147,19 +146,21 @@ class SessionStream:
 
     def _logged(self, lines: bytearray) -> bytes:
         each = bytes(lines).splitlines(keepends=True)
-        return identified_events(zip(self._log.extend(self.name, each), each, strict=True))
+        ids = self._log.extend(self.name, each, awaited=self._source is None)
+        return identified_events(zip(ids, each, strict=True))
 
     async def take(self, source: _Source) -> bytes | bytearray:
         """Wait for the next events for ``source``. See `Source.take`."""
         lines = await self.outbox.take()
         if lines:
             text = self._logged(lines)
-            self._settle()
+            cursor = self._log.cursor(self.name)
+            self._settle()  # the log may have no room for the stream any more
             if not source.is_over:
-                self._sent = self._log.cursor(self.name)
+                self._sent = cursor
                 return text
             if self._source is not None:  # the lines were meant for the response that came meanwhile
-                self._sent = self._log.cursor(self.name)
+                self._sent = cursor
                 self._source.add(text)
                 self.outbox.nudge()
             return b""

@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from ...concurrency.fair_share import Caller
+from ...concurrency.shared_bytes import SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.principal import PrincipalId
@@ -33,6 +34,8 @@ class SessionTable:
         self._sessions: dict[str, Session] = {}
         self._held: dict[Caller, dict[Session, None]] = {}
         """The sessions of each party, oldest first."""
+        self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
+        """What all sessions keep for clients that come back."""
         self._ended: set[Session] = set()
         """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 
@@ -49,7 +52,7 @@ class SessionTable:
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, posted.peer(session_id), caller, self._free_place)
+        session = Session(self._running, session_id, posted.peer(session_id), caller, self._replayed, self._free_place)
         self._sessions[session_id] = session
         self._held.setdefault(caller, {})[session] = None
         self._nursery.start_soon(self._run, session)

@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from ...concurrency.shared_bytes import HeldBytes
 from ...jsonrpc.values import value
 
 __all__ = ["BadCursor", "Replay", "ReplayLog"]
@@ -47,41 +48,56 @@ class _Stream:
     name: str
     pieces: deque[_Piece] = attrs.Factory(deque[_Piece])
     count: int = 0
-    """Number of the events that are kept. Their numbers in the stream are successive, up to ``last``."""
+    """Number of the events in ``pieces``. The numbers of all that are kept are successive, up to ``last``."""
     size: int = 0
+    """Bytes that ``pieces`` take, about."""
+    awaited: bytes | None = None
+    """The line of the newest event, where the client will come for it; it is in no piece."""
     last: int = 0
     """The number of the last event, kept or not; ``0`` before the first."""
 
     def event_id(self, number: int) -> str:
         return f"{self.name}-{number}"
 
+    @property
+    def dropped(self) -> int:
+        """The number of the last event that is not kept."""
+        return self.last - self.count - (self.awaited is not None)
+
 
 class ReplayLog:
     """The events of the streams of one session, as many as fit into ``max_stream_bytes`` for each stream and
-    ``max_bytes`` for all of them. The oldest go first.
+    ``max_bytes`` for all of them, and into what ``held`` allows. The oldest go first.
+
+    The newest event of a stream whose client is away, the result of a call for example, is kept whatever its size, as
+    long as ``held`` allows that; it does not count for the bounds of the stream and of the session.
 
     Event ids are ``STREAM-NUMBER``. The names of streams differ from session to session, so that an id of another
     session is unknown here.
     """
 
-    def __init__(self, max_stream_bytes: float, max_bytes: float) -> None:
+    def __init__(self, max_stream_bytes: float, max_bytes: float, held: HeldBytes | None = None) -> None:
         self._max_stream = max_stream_bytes
         self._max = max_bytes
+        self._held = held
+        self._is_closed = False
         self._session = secrets.token_hex(4)
         self._opened = 0
         self._streams: dict[str, _Stream] = {}
         self._finished: dict[str, float] = {}
         """Finished streams, in the order of finishing, with the time until which each is kept."""
         self._oldest_first: OrderedDict[_Piece, _Stream] = OrderedDict()
+        self._awaited: OrderedDict[str, None] = OrderedDict()
+        """Streams whose newest event is awaited, in the order of these events."""
         self.size = 0
-        """Bytes that all this takes, about."""
+        """Bytes that all this takes, about, without the events that are awaited."""
 
     def open(self) -> str:
         """Open a stream and return its name."""
         self._opened += 1
         stream = _Stream(f"{self._session}.{self._opened}")
         self._streams[stream.name] = stream
-        self.size += _OVERHEAD
+        self._add(_OVERHEAD)
         self._shrink()
         return stream.name
 
@@ -91,21 +107,31 @@ class ReplayLog:
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
-    def extend(self, name: str, lines: Iterable[bytes]) -> Sequence[str]:
-        """Keep the next lines of a stream that is not finished, and return the ids of the events."""
+    def extend(self, name: str, lines: Iterable[bytes], *, awaited: bool = False) -> Sequence[str]:
+        """Keep the next lines of a stream that is not finished, and return the ids of the events. ``awaited``: nobody
+        is there to take the lines now."""
         stream = self._streams[name]
         piece = _Piece([*lines][::-1])
         count = len(piece.lines)
         if not count:
             return ()
-        size = sum(map(len, piece.lines)) + count * _OVERHEAD
+        if (before := self._take_awaited(stream)) is not None:
+            piece.lines.append(before)
+        newest = piece.lines.pop(0) if awaited and not self._is_closed else None
+        if piece.lines:
+            size = sum(map(len, piece.lines)) + len(piece.lines) * _OVERHEAD
+            stream.count += len(piece.lines)
+            stream.pieces.append(piece)
+            stream.size += size
+            self._add(size)
+            self._oldest_first[piece] = stream
+        if newest is not None:
+            stream.awaited = newest
+            self._awaited[name] = None
+            if self._held is not None:
+                self._held.add(len(newest) + _OVERHEAD)
         first = stream.last + 1
         stream.last += count
-        stream.count += count
-        stream.pieces.append(piece)
-        stream.size += size
-        self.size += size
-        self._oldest_first[piece] = stream
         while stream.size > self._max_stream:
             self._drop_oldest(stream)
         self._shrink()
@@ -122,8 +148,32 @@ class ReplayLog:
         for name in [name for name, keep_until in self._finished.items() if keep_until <= now]:
             self._forget(name)
 
+    def close(self) -> None:
+        """Give back what is kept, and keep no event from now on: the session is over."""
+        self._is_closed = True
+        self._max_stream = self._max = 0
+        self._shrink()
+        for name in tuple(self._awaited):
+            self._take_awaited(self._streams[name])
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
     def after(self, cursor: str) -> Replay:
         """Return the events behind ``cursor`` in the stream of ``cursor``. Raises `BadCursor`."""
+        stream, number = self._find(cursor)
+        if number < stream.dropped:
+            raise BadCursor("events behind this event id are no longer kept")
+        return self._replay(stream, number)
+
+    def kept_after(self, cursor: str) -> tuple[Replay, bool]:
+        """Return the events behind ``cursor`` that are still kept, and whether any are missing. Raises `BadCursor` for
+        a cursor that no stream has."""
+        stream, number = self._find(cursor)
+        dropped = stream.dropped
+        return self._replay(stream, max(number, dropped)), number < dropped
+
+    def _find(self, cursor: str) -> tuple[_Stream, int]:
         name, _, digits = cursor.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
@@ -131,23 +181,47 @@ class ReplayLog:
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
             raise BadCursor("no stream of this session has this event id")
-        dropped = stream.last - stream.count
-        if number < dropped:
-            raise BadCursor("events behind this event id are no longer kept")
+        return stream, number
+
+    def _replay(self, stream: _Stream, number: int) -> Replay:
         lines = [line for piece in stream.pieces for line in reversed(piece.lines)]
-        behind = enumerate(lines[number - dropped :], number + 1)
-        return Replay(name, [(stream.event_id(each), line) for each, line in behind], name in self._finished)
+        if stream.awaited is not None:
+            lines.append(stream.awaited)
+        behind = enumerate(lines[number - stream.dropped :], number + 1)
+        events = [(stream.event_id(each), line) for each, line in behind]
+        return Replay(stream.name, events, stream.name in self._finished)
+
+    def _add(self, count: int) -> None:
+        self.size += count
+        if self._held is not None:
+            self._held.add(count)
+
+    @property
+    def _is_too_much(self) -> bool:
+        return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop the oldest until all that is kept fits: finished streams that have no events, and else events."""
-        while self.size > self._max:
+        """Drop the oldest until all that is kept fits: finished streams that have no events, and else events, those
+        that are awaited last and only where the server has no room for them."""
+        while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
-            if finished is not None and not self._streams[finished].count:
+            if finished is not None and self._streams[finished].dropped == self._streams[finished].last:
                 self._forget(finished)
             elif self._oldest_first:
                 self._drop_oldest(next(iter(self._oldest_first.values())))
+            elif self._awaited and self._is_too_much:
+                self._take_awaited(self._streams[next(iter(self._awaited))])
             else:
                 return
+
+    def _take_awaited(self, stream: _Stream) -> bytes | None:
+        """Take out the newest event of a stream, if that is awaited, and return its line."""
+        line, stream.awaited = stream.awaited, None
+        if line is not None:
+            del self._awaited[stream.name]
+            if self._held is not None:
+                self._held.add(-len(line) - _OVERHEAD)
+        return line
 
     def _drop_oldest(self, stream: _Stream) -> None:
         piece = stream.pieces[0]
@@ -157,11 +231,12 @@ class ReplayLog:
             del self._oldest_first[piece]
         stream.count -= 1
         stream.size -= size
-        self.size -= size
+        self._add(-size)
 
     def _forget(self, name: str) -> None:
         del self._finished[name]
         stream = self._streams.pop(name)
+        self._take_awaited(stream)
         while stream.count:
             self._drop_oldest(stream)
-        self.size -= _OVERHEAD
+        self._add(-_OVERHEAD)
