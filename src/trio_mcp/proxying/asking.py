@@ -51,17 +51,22 @@ async def ask_downstream(
     params: JSONObject,
     revision: Revision,
     key: str | None,
+    *,
+    guesses: bool,
 ) -> JSONObject:
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
     A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
-    client: its request goes to the call, or the client, whose task the request names, else to the only client there is,
-    else to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
+    client: its request goes to the call, or the client, whose task the request names. Otherwise, if the proxy
+    ``guesses``, it goes to the only client there is, else to the only client with a call in flight; and with the latest
+    of that client's calls that can carry a request.
     ``key`` is the name that a modern server gave the question, which a modern client sees, too. Raises `CodedError` for
     an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
+        if not (guesses or tasks.names_client(method, params)):
+            raise CodedError(INTERNAL_ERROR, _WHOSE)
         asked, own = tasks.call_of(params) or _only(tasks.concerned(method, params, downstreams)), scope
     else:
         asked, own = _calling(downstreams, scope), None

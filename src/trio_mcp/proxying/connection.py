@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 
-from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.conversion.converters import structure_params, unstructure
 from ..protocol.revisions import MODERN_REVISIONS, Revision
@@ -33,8 +33,8 @@ from .downstream import Downstream
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, upstream_error
 from .listening import listen
 from .passed_tasks import offered
-from .reaching import Reach
 from .reading_order import ReadingOrder
+from .tenants import Reaching, Tenants
 from .upstream import Upstream
 
 __all__ = ["ProxyConnection"]
@@ -47,16 +47,10 @@ _UNNAMED: Final = Implementation("unknown", "0")
 """Stands for a modern server without a name, since a legacy server must have one."""
 
 
-class Reaching(Protocol):
-    """Makes the reach of a client, or of many clients together, to the server behind: see `OwnUpstream`."""
-
-    def __call__(self, nursery: ServiceNursery, ended: Callable[[str], None], /, *, many: bool) -> Reach:
-        """Return the reach."""
-        ...
-
-
 class ProxyConnection:
-    """Serve a client with the server at the end of its `Reach`, until the client or the server is gone."""
+    """Serve a client with the server at the end of its `Reach`, until the client or the server is gone. Where the
+    requests of everybody come over the connection, each principal is a client with a reach of its own, which comes and
+    goes while the connection stays."""
 
     def __init__(
         self,
@@ -68,7 +62,6 @@ class ProxyConnection:
         cipher: StateCipher,
         state: ConnectionState | None = None,
     ) -> None:
-        self._reaching = reaching
         self._server_info: dict[Revision, Any] = {}
         self._round_states = RoundStates(cipher, host.limits.retry_timeout)
         self.seal = self._round_states.seal
@@ -83,10 +76,9 @@ class ProxyConnection:
             replies=Replies(self._server_info),
         )
         self._state = self.duplex.state
-        self._downstream = Downstream(self.duplex)
-        self._reach: Reach | None = None
+        self._tenants = Tenants(self.duplex, reaching)
         self._reading_order = ReadingOrder()
-        self._special: dict[str, Callable[[RequestScope, Upstream], Awaitable[Any]]] = {
+        self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
             "logging/setLevel": self._set_level,
@@ -101,8 +93,7 @@ class ProxyConnection:
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
-                self._reach = self._reaching(services, self._downstream.end, many=self._downstream.is_many)
-                self._downstream.start_in(own)
+                self._tenants.start_in(services, own)
                 try:
                     await self.duplex.run(task_status=task_status)
                 finally:
@@ -111,17 +102,13 @@ class ProxyConnection:
         finally:
             self._load.connections -= 1
 
-    @property
-    def _upstream(self) -> Upstream | None:
-        """The server behind, if already reached; else `None`."""
-        return self._reach.upstream if self._reach is not None else None
-
     async def _leave(self) -> None:
-        upstream = self._upstream
-        if upstream is not None:
-            upstream.forget(self._downstream)
-            if upstream.shared:
-                await upstream.unsubscribe_all(list(self._state.subscriptions))
+        for tenant in self._tenants.take_all():
+            upstream = tenant.upstream
+            if upstream is not None:
+                upstream.forget(tenant.downstream)
+                if upstream.shared:
+                    await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     def everything_changed(self) -> None:
         """Tell the client that everything may have changed. See `Connection.everything_changed`."""
@@ -133,15 +120,17 @@ class ProxyConnection:
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
-        upstream = self._upstream
+        tenant = self._tenants.known(exchange.peer.principal)
+        upstream = None if tenant is None else tenant.upstream
         if request.method.name == "ping" and not self._is_for(upstream, "ping"):
             return Now(_DONE)
         if (
             request.method.name == "server/discover"
+            and tenant is not None
             and upstream is not None
             and not self._is_for(upstream, "server/discover")
         ):
-            self._adopt(upstream)
+            self._adopt(tenant.downstream, upstream)
             return Now(_discovered(upstream, request.revision))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
@@ -158,32 +147,33 @@ class ProxyConnection:
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
-        assert self._reach is not None, "requests come while it runs"
         request = scope.request
-        upstream = await self._reach.reached(request)
-        self._adopt(upstream)
-        await check_headers(scope, self._downstream, upstream)
-        await self._reading_order.take(request)
-        special = self._special.get(request.method.name)
-        if special is None:
-            return await forward(scope, self._downstream, upstream)
-        try:
-            return await special(scope, upstream)
-        except UPSTREAM_ERRORS as error:
-            raise upstream_error(error) from None
+        tenant = self._tenants.of(scope.exchange.peer.principal)
+        with tenant.in_use():
+            downstream, upstream = tenant.downstream, await tenant.reached(request)
+            self._adopt(downstream, upstream)
+            await check_headers(scope, downstream, upstream)
+            await self._reading_order.take(request)
+            special = self._special.get(request.method.name)
+            if special is None:
+                return await forward(scope, downstream, upstream)
+            try:
+                return await special(scope, downstream, upstream)
+            except UPSTREAM_ERRORS as error:
+                raise upstream_error(error) from None
 
-    def _adopt(self, upstream: Upstream) -> None:
-        if not upstream.take_in(self._downstream):
+    def _adopt(self, downstream: Downstream, upstream: Upstream) -> None:
+        if not upstream.take_in(downstream):
             return
         if upstream.shared:
-            self._downstream.share()
+            downstream.share()
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({
                 row: unstructure(info, row) for row in MODERN_REVISIONS if row.server_info_in_meta
             })  # fmt: skip
 
-    async def _initialize(self, scope: RequestScope, upstream: Upstream) -> InitializeResult:
+    async def _initialize(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> InitializeResult:
         client = upstream.client
         await upstream.follow_lists()
         info = client.server_info or _UNNAMED
@@ -191,20 +181,20 @@ class ProxyConnection:
             scope.request.revision.name, offered(upstream, scope.request.revision), info, client.instructions
         )
 
-    async def _discover(self, scope: RequestScope, upstream: Upstream) -> Any:
+    async def _discover(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
             return _discovered(upstream, scope.request.revision)
-        return {**await forward(scope, self._downstream, upstream), "supportedVersions": _VERSIONS}
+        return {**await forward(scope, downstream, upstream), "supportedVersions": _VERSIONS}
 
-    async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+    async def _set_level(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
         if upstream.capabilities.logging is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        self._downstream.set_log_level(level)
-        await upstream.set_level(self._downstream, level)
+        downstream.set_log_level(level)
+        await upstream.set_level(downstream, level)
         return _DONE
 
-    async def _subscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+    async def _subscribe(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
         uri = uri_to_subscribe(scope.request)
         subscriptions = self._state.subscriptions
         if uri in subscriptions:
@@ -219,15 +209,15 @@ class ProxyConnection:
             raise
         return _DONE
 
-    async def _unsubscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+    async def _unsubscribe(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
         uri = structure_params(scope.request.params, SubscribeParams, scope.request.revision).uri
         if uri in self._state.subscriptions:
             self._state.subscriptions.discard(uri)
             await upstream.unsubscribe(uri)
         return _DONE
 
-    async def _listen(self, scope: RequestScope, upstream: Upstream) -> ListenResult:
-        return await listen(scope, self._downstream, upstream)
+    async def _listen(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> ListenResult:
+        return await listen(scope, downstream, upstream)
 
     # Notifications
 
@@ -238,7 +228,8 @@ class ProxyConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
-        upstream = self._upstream
+        tenant = self._tenants.known(self.duplex.exchange.peer.principal)
+        upstream = None if tenant is None else tenant.upstream
         if upstream is None:
             return
         if event.method.name == "notifications/roots/list_changed":

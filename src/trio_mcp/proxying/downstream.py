@@ -22,6 +22,7 @@ from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.callback_queue import NotificationQueue
 from ..runtime.duplex import DuplexChannel
 from ..runtime.on_progress import OnProgress
+from ..runtime.principal import PrincipalId
 from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 
@@ -91,21 +92,21 @@ class ForwardedCall:
 class Downstream:
     """A client of a proxy: gets the notifications of the server behind, and its requests outside of any call.
 
-    Each notification of the server behind is put into a queue the moment it was read, and from there into the outbox as
-    it has room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
+    Each notification of the server behind is put into a queue when read, and from there into the outbox as there is
+    room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
     the bounds of a `NotificationQueue`.
     """
 
-    def __init__(self, duplex: DuplexChannel) -> None:
+    def __init__(self, duplex: DuplexChannel, principal: PrincipalId | None) -> None:
         limits = duplex.limits
         self.limits = limits
         self._duplex = duplex
         self._outbox = duplex.outbox
         self._state = duplex.state
-        self.is_many = duplex.peer.everybody
-        """True for all clients of an HTTP endpoint whose requests belong to no connection: nothing but a call says
-        which of them is meant."""
-        self.principal = duplex.peer.principal
+        self.is_many = duplex.exchange.peer.everybody
+        """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no
+        connection: nothing but a call says which client is meant."""
+        self.principal = principal
         """Identity of the client, where the transport knows one."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""

@@ -89,7 +89,8 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
 
 async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
     """Return the result of a tool, that of its task where the server behind goes on with the call as a task. An
-    ordinary call comes first: it has progress and logs, and a tool that has to be a task refuses it unrun."""
+    ordinary call comes first: an ordinary call has progress and logs, and a tool that has to be a task refuses the call
+    unrun."""
     on_progress = _reporter(call.scope)
     if upstream.client.settings.forwards is not None and not upstream.revision.handshake:
         try:

@@ -55,19 +55,25 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
     """Note whose task ``result`` tells of. Raises `CodedError` for a task that the client cannot understand."""
     request = scope.request
     method = request.method.name
+    told: Any = result
     if is_task(result):
         if method != "tools/call" or request.missing((TASKS_CAPABILITY,)):
             raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
         created = result.get("taskId")
     elif method == "tools/call" and request.revision.tasks == "core" and isinstance(task := result.get("task"), dict):
-        created = cast("JSONObject", task).get("taskId")
+        told = cast("JSONObject", task)
+        created = told.get("taskId")
     elif method in _NAMES_A_TASK:
         created = request.params.get("taskId")
     else:
         return
     if isinstance(created, str):
         upstream.tasks.of_server.note(created, _owner(scope, downstream))
-        if method == "tools/call" and request.progress_token is not None:
+        if method == "tasks/result":
+            upstream.working.ended(created)
+        elif "status" in told:
+            upstream.working.note(created, told)
+        if method == "tools/call" and not downstream.is_many and request.progress_token is not None:
             upstream.tasks.note_token(created, downstream, request.progress_token)
 
 

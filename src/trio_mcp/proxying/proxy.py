@@ -18,9 +18,11 @@ from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
 from ..server.asking.state_cipher import StateCipher
 from ..state.connection_state import ConnectionState
-from .connection import ProxyConnection, Reaching
+from .connection import ProxyConnection
+from .places import Places
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
 from .task_owners import TaskOwners
+from .tenants import Reaching
 from .upstream import Upstream
 
 __all__ = ["Proxy", "RunningProxy", "proxy"]
@@ -38,14 +40,17 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
     in the client's name, with the client's capabilities and, where the server has that revision, in the client's
     revision. The connection is opened for the client's first request and closed with the client; a loss of the
-    connection ends the connection of that client. Modern clients over HTTP have no connection: they share one, opened
-    in nobody's name; logs and questions of a legacy server reach them while a single call is in flight.
+    connection ends the connection of that client. Modern clients over HTTP have no connection of their own: the clients
+    of a principal share one to the server behind, unknown clients another, opened in nobody's name, and closed when no
+    request has come for `Limits.session_timeout`; logs and questions of a legacy server reach these clients while a
+    single call is in flight. Principals share `Limits.max_upstreams` connections to the server behind.
 
     With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
-    else its own handlers answer them. A modern server asks in a call, which shows the client to ask. A legacy server is
-    answered by the only client there is, else by the only client with a call in flight, else with an error. Logs of a
-    legacy server go to all clients that want logs.
+    else the handlers of the `Client` answer. A modern server asks in a call, which shows the client to ask. A legacy
+    server is answered by the only client there is, else by the only client with a call in flight, else with an error.
+    Logs of a legacy server go to all clients that want logs. Once callers of several principals have come, nothing is
+    guessed: a question of a legacy server, and a log of any, is for nobody without the name of a task.
 
     Tasks pass where client and server speak the same form of tasks, as far as the client declares them; the client then
     looks after its tasks itself, through any connection of the proxy. For other clients the proxy waits for the end of
@@ -88,7 +93,10 @@ class Proxy:
         if not isinstance(self._upstream, Client):
             async with open_service_nursery("the proxy has ended") as nursery:
                 await nursery.start(host.run)
-                yield RunningProxy(partial(OwnUpstream, self._upstream, self._task_owners), host)
+                bounds = host.limits
+                places = Places(bounds.max_upstreams)
+                reaching = partial(OwnUpstream, self._upstream, self._task_owners, places, bounds.session_timeout)
+                yield RunningProxy(reaching, host)
             return
         shared = Upstream.shared_through(self._upstream)
         async with open_service_nursery("the proxy has ended") as nursery:
@@ -97,7 +105,9 @@ class Proxy:
             yield RunningProxy(partial(_share, shared), host)
 
 
-def _share(shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, many: bool) -> SharedUpstream:
+def _share(
+    shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, holder: object, many: bool
+) -> SharedUpstream:
     return SharedUpstream(shared)
 
 

@@ -24,7 +24,7 @@ LONGEST_ID: Final = 1000
 """Characters of the longest id that is kept."""
 
 Owner: TypeAlias = PrincipalId | Downstream
-"""A principal; or, where the transport knows none, the client that has created the task or named it last."""
+"""A principal; or, where the transport knows none, the last client that has created or named the task."""
 
 
 class TaskOwners:
@@ -79,7 +79,7 @@ class KnownTasks:
     """The tasks that the server behind and its clients run for each other, with the clients concerned."""
 
     of_server: TaskOwners
-    """Tasks of the server behind, with the callers that they belong to."""
+    """Tasks of the server behind, with their owners."""
     shared: bool
     """True where several clients share the server behind: a message of a task that nobody is known to own is for
     nobody."""
@@ -87,7 +87,7 @@ class KnownTasks:
     """Tasks of clients (2025-11-25), each with the client that runs it."""
 
     waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
-    """Tasks of the server behind that the proxy itself waits for, with the calls that have become them."""
+    """Tasks of the server behind that the proxy itself waits for, with the calls that have become tasks."""
 
     tokens: dict[str, tuple[Downstream, ProgressToken]] = attrs.field(
         factory=dict[str, tuple[Downstream, ProgressToken]], init=False
@@ -142,6 +142,12 @@ class KnownTasks:
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
         return self.told(method, params, downstreams)
 
+    def names_client(self, method: str, params: JSONObject) -> bool:
+        """Return whether a request of the server behind says whom it concerns, by its task."""
+        if method.startswith("tasks/"):
+            return self.of_clients.owner(_task_id(params)) is not None
+        return related_task_of(params) is not None
+
     def told(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a message of the server behind is for: where the message belongs to a
         task, its owner alone; where the owner is not known, a client that shares the server with nobody."""
@@ -166,6 +172,8 @@ class KnownTasks:
         """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
+        if downstream.is_many:
+            return  # such clients cannot be told of progress after the call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 

@@ -15,20 +15,24 @@ from ..client.listening.change_streams import Changes
 from ..client.relay import Relay
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
+from ..protocol.meta import related_task_of
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.subscriptions import SubscriptionFilter
 from ..runtime.calls.call import OnNotification
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
+from ..runtime.principal import PrincipalId
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream
 from .task_owners import KnownTasks, TaskOwners
 from .tool_headers import ToolHeaders
+from .working_tasks import WorkingTasks
 
 __all__ = ["OnChange", "Upstream"]
 
+_LOG: Final = "notifications/message"
 _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
@@ -49,10 +53,13 @@ class Upstream(Relay):
         self._duplex = client.duplex
         self.shared = shared
         self.tasks = KnownTasks(task_owners, shared or many)
-        """The tasks of the server, and those that its clients run for it."""
+        """The tasks of the server, and the tasks that clients run for the server."""
         self.downstreams: dict[Downstream, None] = {}
+        self._principals: set[PrincipalId | None] = set()
         self.on_changes: set[OnChange] = set()
         """Callbacks of the streams that tell of changes."""
+        self.working = WorkingTasks()
+        """The tasks that the server works on for its clients."""
         self.tool_headers = ToolHeaders()
         """The headers that the tools of the server ask for."""
         self._subscribed: Counter[str] = Counter()
@@ -84,7 +91,16 @@ class Upstream(Relay):
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
+        if not self.of_several:
+            self._principals.add(downstream.principal)
         return True
+
+    @property
+    def of_several(self) -> bool:
+        """True once callers of several principals have used the connection. A message of the server may be about a call
+        of any principal, also about a call that is over, and is for nobody without the name of a task (DESIGN ruling
+        23)."""
+        return len(self._principals) > 1
 
     def told(self, event: NotificationReceived) -> None:
         """Hand a notification to all clients: see `Relay.told`."""
@@ -93,7 +109,9 @@ class Upstream(Relay):
         elif event.method.name == _PROGRESS:
             self.tasks.progressed(event)
             return
-        named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
+        named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
+        if self.of_several and event.method.name == _LOG and related_task_of(event.params) is None:
+            return
         for downstream in self.tasks.told(event.method.name, event.params, self.downstreams):
             downstream.told(event, named=named)
         for on_change in tuple(self.on_changes):
@@ -101,7 +119,9 @@ class Upstream(Relay):
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
-        return await ask_downstream(self.downstreams, self.tasks, method, params, self.revision, key)
+        return await ask_downstream(
+            self.downstreams, self.tasks, method, params, self.revision, key, guesses=not self.of_several
+        )
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""

@@ -101,6 +101,9 @@ class Limits:
     """Legacy sessions over HTTP at the same time, shared by caller. One more takes the place of one that its caller has
     not used, or, where the caller has none, of the idlest of the caller who has the most; else it is answered with HTTP
     status 503."""
+    max_upstreams: int = _bound(1000)
+    """Connections of a proxy to the server behind at the same time. One more closes a connection that no request of its
+    principal uses; where there is none, its requests are answered with error -31000."""
     max_replay_bytes: int = _bound(1024 * 1024)
     """Bytes of events that one session keeps for a client that comes back for them, and a quarter of them for one
     stream. The oldest go first. The newest event of a stream whose client is away, the result of a call for example,
@@ -126,7 +129,8 @@ class Limits:
     """Time for which an HTTP connection is kept open between two requests."""
     session_timeout: float = _bound(1800.0)
     """Time after which a legacy session over HTTP ends whose client has sent nothing and had no response open for so
-    long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``."""
+    long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``.
+    Also the time after which a proxy closes a connection to the server behind that no request of its principal uses."""
     answer_timeout: float = _bound(1800.0)
     """Time that a legacy client over HTTP, and its user, may take to answer a question. Then the question fails with
     `trio.TooSlowError`, and the client is sent its cancel: an answer that is refused on its way, by a proxy in front

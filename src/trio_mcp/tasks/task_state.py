@@ -9,9 +9,10 @@ from ..jsonrpc.values import value
 from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.tasks import Task, TaskStatus
 
-__all__ = ["TaskCancelled", "TaskState", "state_of"]
+__all__ = ["FINAL", "TaskCancelled", "TaskState", "state_of"]
 
-_FINAL: Final = frozenset(("completed", "failed", "cancelled"))
+FINAL: Final = frozenset(("completed", "failed", "cancelled"))
+"""The statuses of tasks that have ended."""
 _LONGEST: Final = 10**15
 
 
@@ -32,7 +33,7 @@ class TaskState:
     @property
     def is_final(self) -> bool:
         """True for a task that has ended: its status changes no more."""
-        return self.status in _FINAL
+        return self.status in FINAL
 
 
 class TaskCancelled(MCPError):

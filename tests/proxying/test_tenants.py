@@ -1,0 +1,307 @@
+"""A protected proxy has a connection to the server behind for each principal, and never guesses between principals
+(AU-08)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from tests.proxying.test_tasks_extension import CREATED, DONE, TASK
+from tests.proxying.test_tasks_of_others import client_of
+from tests.serving.http.protection import Tokens, bearer, issued, protected
+from tests.serving.http.raw import INITIALIZE, LEGACY, MODERN, Answer, Endpoint, modern, served
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
+from trio_mcp.testing import MissingMessage, ScriptedServer, open_scripted_server
+
+ASKS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+SECONDS = Limits().session_timeout
+
+
+class Behind:
+    """A legacy server that asks and tells after a call was cancelled, once a test says so."""
+
+    def __init__(self, revision: str = LEGACY) -> None:
+        self.revision = revision
+        self.opened: list[ScriptedServer] = []
+        self.calls: list[tuple[ScriptedServer, Any]] = []
+        self.left = trio.Event()
+        self.answers: list[Any] = []
+        self.closed = 0
+        self.send, self.receive = trio.open_memory_channel[str](100)
+
+    async def script(self, server: ScriptedServer) -> None:
+        self.opened.append(server)
+        capabilities = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}} | (
+            {"logging": {}} if self.revision == LEGACY else {}
+        )
+        await server.accept(self.revision, capabilities)
+        server.patience = 10**6
+        try:
+            while True:
+                await self._take(server, await server.receive())
+        except MissingMessage:
+            self.closed += 1
+            self.send.send_nowait("closed")
+
+    async def _take(self, server: ScriptedServer, message: Any) -> None:
+        match message:
+            case {"method": "tools/call", "params": {"name": "echo"}}:
+                await server.answer(message, {"content": [{"type": "text", "text": "echo"}], "resultType": "complete"})
+            case {"method": "tools/call", "params": {"name": "task"}}:
+                await server.answer(message, CREATED)
+            case {"method": "tasks/get"}:
+                await server.answer(message, {**DONE, **TASK, "status": "completed"})
+            case {"method": "tools/call"}:
+                self.calls.append((server, message))
+                self.send.send_nowait("called")
+            case {"method": "notifications/cancelled"}:
+                self.send.send_nowait("left")
+            case {"id": _, "method": _}:
+                await server.answer(
+                    message, {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+                )
+            case {"id": "late"}:
+                self.answers.append(message)
+                self.send.send_nowait("answered")
+
+    async def until(self, what: str) -> None:
+        while await self.receive.receive() != what:
+            pass
+
+    async def ask_late(self, server: ScriptedServer) -> None:
+        await server.log("error", "secret")
+        await server.request("late", "elicitation/create", {"message": "Who?", "requestedSchema": FORM})
+
+    @property
+    def way(self) -> Any:
+        return partial(open_scripted_server, self.script)
+
+
+@asynccontextmanager
+async def before(behind: Behind, **limits: Any) -> AsyncGenerator[Endpoint]:
+    async with served(proxy(behind.way, limits=Limits(**limits)), auth=protected(issued_more())) as endpoint:
+        yield endpoint
+
+
+def issued_more() -> Tokens:
+    tokens = issued()
+    tokens.issue("carol-1", "carol", "read")
+    return tokens
+
+
+def request(token: str, tool: str) -> tuple[dict[str, str | None], Any]:
+    headers, body = modern("tools/call", {"name": tool, "arguments": {}, "_meta": ASKS})
+    return {**headers, **bearer(token)}, body
+
+
+async def call(endpoint: Endpoint, token: str, tool: str = "echo") -> Answer:
+    return await endpoint.ask("POST", *request(token, tool))
+
+
+def text(answer: Answer) -> str:
+    result = answer.json if answer.headers["content-type"] == "application/json" else answer.events[-1].data
+    return result["result"]["content"][0]["text"]
+
+
+async def test_what_comes_late_of_the_call_of_one_principal_reaches_no_other() -> None:
+    behind = Behind()
+    async with before(behind) as endpoint:
+        alice, bob = await endpoint.connect(), await endpoint.connect()
+        await alice.send("POST", *request("alice-1", "wait"))
+        await behind.until("called")
+        await bob.send("POST", *request("bob-1", "wait"))
+        await behind.until("called")
+        (of_alice, _), (of_bob, bobs_call) = behind.calls
+        await alice.aclose()
+        await behind.until("left")
+        await behind.ask_late(of_alice)
+        await behind.until("answered")
+        await of_bob.answer_text(bobs_call, "for Bob")
+        answer = await bob.answer()
+        await bob.aclose()
+    assert (text(answer), b"secret" in answer.body, b"Who?" in answer.body) == ("for Bob", False, False)
+    assert behind.answers[0]["error"]["code"] == -32603
+
+
+async def test_all_tokens_of_a_principal_use_one_connection() -> None:
+    behind = Behind()
+    async with before(behind) as endpoint:
+        for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
+            assert text(await call(endpoint, token)) == "echo"
+    assert len(behind.opened) == 2
+
+
+async def test_the_loss_of_one_connection_leaves_other_principals_alone() -> None:
+    behind = Behind()
+    async with before(behind) as endpoint:
+        alice, bob = await endpoint.connect(), await endpoint.connect()
+        for connection, token in ((alice, "alice-1"), (bob, "bob-1")):
+            await connection.send("POST", *request(token, "wait"))
+            await behind.until("called")
+        (of_alice, _), (of_bob, bobs_call) = behind.calls
+        await of_alice.aclose()
+        lost = await alice.answer()
+        assert text(await call(endpoint, "alice-1")) == "echo"
+        await of_bob.answer_text(bobs_call, "for Bob")
+        assert text(await bob.answer()) == "for Bob"
+        for connection in (alice, bob):
+            await connection.aclose()
+    assert lost.json["error"]["code"] == -31001
+    assert len(behind.opened) == 3
+
+
+async def test_a_connection_that_its_principal_does_not_use_is_closed_and_opened_again(jump_clock: MockClock) -> None:
+    behind = Behind()
+    async with before(behind) as endpoint:
+        assert text(await call(endpoint, "alice-1")) == "echo"
+        waiting = await endpoint.connect()
+        await waiting.send("POST", *request("bob-1", "wait"))
+        await behind.until("called")
+        jump_clock.jump(SECONDS)
+        await behind.until("closed")
+        await wait_all_tasks_blocked()
+        assert behind.closed == 1
+        assert text(await call(endpoint, "alice-1")) == "echo"
+        (of_bob, bobs_call), *_ = behind.calls
+        await of_bob.answer_text(bobs_call, "for Bob")
+        assert text(await waiting.answer()) == "for Bob"
+        await waiting.aclose()
+    assert len(behind.opened) == 3
+
+
+async def test_a_stream_of_changes_keeps_the_connection(jump_clock: MockClock) -> None:
+    behind = Behind()
+    async with before(behind) as endpoint:
+        listening = await endpoint.connect()
+        headers, body = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await listening.send("POST", {**headers, **bearer("alice-1")}, body)
+        assert (await listening.head()).status == 200
+        await listening.event()
+        jump_clock.jump(SECONDS)
+        await wait_all_tasks_blocked()
+        assert behind.closed == 0
+        await listening.aclose()
+        await wait_all_tasks_blocked()
+        jump_clock.jump(SECONDS)
+        await behind.until("closed")
+
+
+async def test_a_task_keeps_the_connection_until_its_end(jump_clock: MockClock) -> None:
+    behind = Behind(MODERN)
+    tasks = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    async with before(behind) as endpoint:
+        headers, body = modern("tools/call", {"name": "task", "arguments": {}, "_meta": tasks})
+        created = await endpoint.ask("POST", {**headers, **bearer("alice-1")}, body)
+        task_id = created.json["result"]["taskId"]
+        jump_clock.jump(SECONDS)
+        await wait_all_tasks_blocked()
+        assert behind.closed == 0
+        headers, body = modern("tasks/get", {"taskId": task_id, "_meta": tasks})
+        got = await endpoint.ask("POST", {**headers, "Mcp-Name": task_id, **bearer("alice-1")}, body)
+        assert got.json["result"]["status"] == "completed"
+        jump_clock.jump(SECONDS)
+        await behind.until("closed")
+
+
+async def test_the_connection_that_is_idle_for_the_longest_makes_room_for_a_newcomer() -> None:
+    behind = Behind()
+    async with before(behind, max_upstreams=2) as endpoint:
+        for token in ("alice-1", "bob-1", "carol-1"):
+            assert text(await call(endpoint, token)) == "echo"
+        assert behind.closed == 1
+        assert text(await call(endpoint, "bob-1")) == "echo"
+    assert len(behind.opened) == 3
+
+
+async def test_a_newcomer_is_turned_away_while_all_connections_are_used() -> None:
+    behind = Behind()
+    async with before(behind, max_upstreams=2) as endpoint:
+        connections = [await endpoint.connect() for _ in range(2)]
+        for connection, token in zip(connections, ("alice-1", "bob-1"), strict=True):
+            await connection.send("POST", *request(token, "wait"))
+            await behind.until("called")
+        refused = await call(endpoint, "carol-1")
+        assert refused.json["error"]["code"] == -31000
+        server, waiting = behind.calls[0]
+        await server.answer_text(waiting, "for Alice")
+        assert text(await connections[0].answer()) == "for Alice"
+        assert text(await call(endpoint, "carol-1")) == "echo"
+        for connection in connections:
+            await connection.aclose()
+
+
+@pytest.mark.parametrize("most", [4])
+async def test_no_principal_takes_the_connections_of_others_with_its_sessions(most: int) -> None:
+    behind = Behind()
+    async with before(behind, max_upstreams=most) as endpoint:
+        opened: list[int] = []
+        for _ in range(most):
+            answer = await endpoint.ask("POST", bearer("alice-1"), INITIALIZE)
+            reply = answer.json if answer.headers["content-type"] == "application/json" else answer.events[-1].data
+            opened.append(reply.get("error", {}).get("code", 0))
+        assert opened == [0, 0, -31000, -31000]
+        assert text(await call(endpoint, "bob-1")) == "echo"
+
+
+LOGS = {"io.modelcontextprotocol/logLevel": "debug"}
+FORWARDS = ClientCapabilities(elicitation=Elicitation(form={}))
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_nobody_is_asked_or_told_over_a_connection_that_several_principals_share(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    behind, asks = Behind(), {"elicitation": {"form": {}}}
+    async with open_scripted_server(behind.script, era="legacy", forwards=FORWARDS) as shared:
+        way = proxy(shared)
+        async with client_of(way, "alice", revision, asks) as alice, client_of(way, "bob", revision, asks) as bob:
+            of_alice = await alice.call_tool("wait", meta=LOGS)
+            await behind.until("called")
+            await alice.cancel(of_alice)
+            await behind.until("left")
+            of_bob = await bob.call_tool("wait", meta=LOGS)
+            await behind.until("called")
+            await behind.ask_late(behind.opened[0])
+            await behind.until("answered")
+            server, call = behind.calls[1]
+            await server.answer_text(call, "for Bob")
+            await bob.expect_text(of_bob, "for Bob")
+    assert behind.answers[0]["error"]["code"] == -32603
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_the_only_principal_who_has_come_is_asked_and_told(autojump_clock: MockClock, revision: str) -> None:
+    behind, asks = Behind(), {"elicitation": {"form": {}}}
+    async with (
+        open_scripted_server(behind.script, era="legacy", forwards=FORWARDS) as shared,
+        client_of(proxy(shared), "alice", revision, asks) as alice,
+    ):
+        called = await alice.call_tool("wait", meta=LOGS)
+        await behind.until("called")
+        await behind.ask_late(behind.opened[0])
+        await alice.expect({"method": "notifications/message", ...: ...})
+        asked = await alice.receive()
+        if revision == LEGACY:
+            assert asked["method"] == "elicitation/create"
+        else:
+            assert (asked["id"], asked["result"]["resultType"]) == (called, "input_required")
+
+
+async def test_a_change_below_a_resource_is_told_to_no_other_principal(autojump_clock: MockClock) -> None:
+    behind = Behind()
+    async with open_scripted_server(behind.script, era="legacy") as shared:
+        way = proxy(shared)
+        async with client_of(way, "alice", LEGACY) as alice, client_of(way, "bob", LEGACY) as bob:
+            for client, uri in ((alice, "file:///alice"), (bob, "file:///bob")):
+                await client.expect_result(await client.request("resources/subscribe", {"uri": uri}))
+            for uri in ("file:///alice/secret", "file:///bob"):
+                await behind.opened[0].notify("notifications/resources/updated", {"uri": uri})
+            told = await bob.receive()
+    assert told["params"]["uri"] == "file:///bob"
