@@ -53,13 +53,18 @@ async def test_urls_that_are_no_text(connect: Any, url: Any) -> None:
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("", "not empty"), ("a\0b", "no NUL"), ("/tmp/\ud800", "a character that no file"), ("x" * 200, "bytes, not 200")],
+    [
+        ("", "not empty"),
+        ("a\0b", "no NUL"),
+        ("/tmp/\ud800", "a character that no file"),
+        ("x" * 200, "too long, with 200 bytes"),
+    ],
     ids=["empty", "NUL", "surrogate", "long"],
 )
 async def test_paths_that_no_unix_socket_has(path: str, words: str) -> None:
     with pytest.raises(BadTarget, match=words):
         open_unix(path)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(OSError if path[:1] == "x" else ValueError, match=words):
         await serve_unix(Server("s"), path)
 
 

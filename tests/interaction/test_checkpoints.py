@@ -70,6 +70,7 @@ CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
         "tools/call", {"name": "echo", "arguments": {"text": "x"}}, dict[str, Any]
     ),
     "roots_changed": lambda client: client.roots_changed(),
+    "send_notification": lambda client: client.send_notification("notifications/acme"),
     "start_task": lambda client: client.start_task("work"),
     "set_log_level": lambda client: client.set_log_level(LogLevel.ERROR),
     "subscribe": lambda client: client.subscribe("s:thing"),

@@ -41,7 +41,7 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) ->
     """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does."""
     try:
         name = socket_path(path)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise BadTarget(str(error)) from None
     return _open_lines("open_unix", name, partial(trio.open_unix_socket, name), options)
 

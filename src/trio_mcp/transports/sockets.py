@@ -133,7 +133,8 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the name of a Unix socket. Raises `ValueError` for one that no socket can have, on any machine."""
+    """Return the name of a Unix socket. Raises `ValueError` for one that no file can have, and `OSError` for one that
+    is too long for a socket."""
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
@@ -142,14 +143,15 @@ def socket_path(path: str | os.PathLike[str]) -> str:
     if not name or "\0" in name:
         raise ValueError(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
     if size > _LONGEST_PATH:
-        raise ValueError(f"the path of a Unix socket has at most {_LONGEST_PATH} bytes, not {size}: {name!r}")
+        words = f"the path of a Unix socket is too long, with {size} bytes; it has at most {_LONGEST_PATH}"
+        raise OSError(errno.ENAMETOOLONG, words, name)
     return name
 
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
     """Listen on the Unix socket ``path``, mode 0600, and remove the socket afterwards. Raises `OSError`, see
-    `serve_unix`, and `ValueError` for a path that no socket can have."""
+    `serve_unix`, and `ValueError` for a path that no file can have."""
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _alone(name):
