@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from tests.auth.oauth_client.scripted_web import ISSUER, REDIRECT, ScriptedWeb, form_of, settings, situation, usual_web
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    REDIRECT,
+    SERVER,
+    ScriptedWeb,
+    answer,
+    form_of,
+    resource_metadata,
+    settings,
+    situation,
+    usual_web,
+)
 
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.settings import PreregisteredClient
 from trio_mcp.auth.oauth_client.steps import Visit
 
 TOKEN = f"{ISSUER}/token"
@@ -173,10 +186,10 @@ def test_endpoint_that_no_browser_should_open_is_an_error(endpoint: str | None) 
 @pytest.mark.parametrize(
     ("endpoint", "begins"),
     [
-        ("http://localhost:8080/authorize", "http://localhost:8080/authorize?response_type=code"),
-        ("http://127.0.0.1:8080/authorize", "http://127.0.0.1:8080/authorize?response_type=code"),
-        ("http://[::1]:8080/authorize", "http://[::1]:8080/authorize?response_type=code"),
         ("https://as.example/authorize?tenant=1", "https://as.example/authorize?tenant=1&response_type=code"),
+        ("https://as.example/authorize?", "https://as.example/authorize?response_type=code"),
+        ("https://203.0.113.0.example/a", "https://203.0.113.0.example/a?response_type=code"),
+        ("https://8.8.8.8/authorize", "https://8.8.8.8/authorize?response_type=code"),
         ("https://as.example", "https://as.example/?response_type=code"),
     ],
 )
@@ -187,6 +200,110 @@ def test_authorization_request_is_added_to_the_endpoint(endpoint: str, begins: s
     assert visit.url.startswith(begins)
     assert visit.redirect_uri == REDIRECT
     assert "state" not in repr(visit)
+
+
+MACHINE = [
+    "http://localhost:8080/authorize",
+    "http://127.0.0.1:8080/authorize",
+    "http://[::1]:8080/authorize",
+    "https://localhost./authorize",
+    "https://admin.localhost/authorize",
+    "https://127.9.9.9/authorize",
+    "https://127.1/authorize",
+    "https://2130706433/authorize",
+    "https://0x7f000001/authorize",
+    "https://0177.0.0.1/authorize",
+    "https://0/authorize",
+    "https://0.0.0.0/authorize",
+    "https://[::]/authorize",
+    "https://[::ffff:127.0.0.1]/authorize",
+    "https://\uff11\uff12\uff17.0.0.1/authorize",
+]
+NETWORK = [
+    "https://10.0.0.1/authorize",
+    "https://192.168.1.1:8443/authorize",
+    "https://172.16.0.1/authorize",
+    "https://169.254.169.254/latest/meta-data",
+    "https://100.64.0.1/authorize",
+    "https://[fd00::1]/authorize",
+    "https://[fe80::1]/authorize",
+    "https://[64:ff9b::a00:1]/authorize",
+    "https://0xa000001/authorize",
+    "https://1.2.3.4.5/authorize",
+]
+
+
+@pytest.mark.parametrize("endpoint", [*MACHINE, *NETWORK])
+def test_a_remote_authorization_server_sends_the_browser_to_no_near_address(endpoint: str) -> None:
+    web = usual_web(authorization_endpoint=endpoint)
+    with pytest.raises(AuthorizationError, match="for the browser is not"):
+        web.run(sign_in(settings(), situation()))
+    assert not any(isinstance(step, Visit) for step in web.steps)
+
+
+def near_web(server_url: str, issuer: str, endpoint: str) -> ScriptedWeb:
+    """The server at ``server_url``, and its authorization server."""
+    web = usual_web(issuer, authorization_endpoint=endpoint)
+    origin = server_url.removesuffix("/mcp")
+    metadata = resource_metadata(resource=server_url, authorization_servers=[issuer])
+    web.answers[f"{origin}/.well-known/oauth-protected-resource/mcp"] = answer(metadata)
+    return web
+
+
+@pytest.mark.parametrize(
+    ("server_url", "endpoint"),
+    [
+        *[("http://127.0.0.1:9/mcp", endpoint) for endpoint in (MACHINE[0], MACHINE[1], MACHINE[2], NETWORK[0])],
+        *[("http://localhost:9/mcp", endpoint) for endpoint in (MACHINE[0], NETWORK[0])],
+        ("https://192.168.7.7/mcp", NETWORK[0]),
+    ],
+)
+def test_a_near_server_that_people_have_configured_may_have_a_near_authorization_server(
+    server_url: str, endpoint: str
+) -> None:
+    web = near_web(server_url, ISSUER, endpoint)
+    web.run(sign_in(settings(), situation(server_url=server_url)))
+    (visit,) = [step for step in web.steps if isinstance(step, Visit)]
+    assert visit.url.startswith(f"{endpoint}?response_type=code")
+
+
+def test_a_server_of_a_private_network_sends_the_browser_not_to_this_machine() -> None:
+    web = near_web("https://10.1.1.1/mcp", ISSUER, MACHINE[0])
+    with pytest.raises(AuthorizationError, match="not to be opened"):
+        web.run(sign_in(settings(), situation(server_url="https://10.1.1.1/mcp")))
+
+
+def test_an_authorization_server_that_people_have_named_may_be_near() -> None:
+    issuer = "https://10.0.0.1"
+    web = usual_web(issuer)
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="me", issuer=issuer)), situation()))
+    (visit,) = [step for step in web.steps if isinstance(step, Visit)]
+    assert visit.url.startswith(f"{issuer}/authorize?")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "client_id=evil",
+        "state=theirs&redirect_uri=https%3A%2F%2Fevil.example",
+        "a=1&%73tate=theirs&b=2",
+        "code_challenge=x&code_challenge_method=plain&response_type=token",
+        "resource=https://evil.example&resource=2",
+        "client+id=1&state",
+    ],
+)
+def test_a_parameter_in_the_query_of_the_endpoint_comes_not_twice(query: str) -> None:
+    web = usual_web(authorization_endpoint=f"https://as.example/authorize?{query}")
+    web.run(sign_in(settings(), situation()))
+    (visit,) = [step for step in web.steps if isinstance(step, Visit)]
+    pairs = parse_qsl(urlsplit(visit.url).query, keep_blank_values=True, strict_parsing=True)
+    sent = dict(pairs)
+    assert len(sent) == len(pairs)
+    assert (sent["client_id"], sent["redirect_uri"], sent["response_type"]) == ("client-1", REDIRECT, "code")
+    assert (sent["resource"], sent["code_challenge_method"]) == (SERVER, "S256")
+    assert [name for name in ("a", "b", "client id") if name in sent] == [
+        name for name in ("a", "b", "client id") if f"{name.replace(' ', '+')}=" in query
+    ]
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
+from enum import IntEnum
 from typing import Final, TypeAlias
 
 import attrs
@@ -12,11 +15,12 @@ from ...transports.http_client.addresses import AddressRule
 from ...transports.http_client.origin import Origin, split_url
 from .exchange import FetchFailed
 
-__all__ = ["UrlRules", "is_public"]
+__all__ = ["Nearness", "UrlRules", "is_public", "nearness"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LONGEST: Final = 2048
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC: Final = tuple(
@@ -95,6 +99,36 @@ def is_public(address: _Address) -> bool:
     elif address.is_multicast:
         return False
     return address.is_global and not any(address in network for network in _NOT_PUBLIC)
+
+
+class Nearness(IntEnum):
+    """The place of a host, as far as its name says: names are looked up by whoever connects, each time anew."""
+
+    ANYWHERE = 0
+    """A name, or an address of the public internet."""
+    NETWORK = 1
+    """An address that the public internet does not reach."""
+    MACHINE = 2
+    """This machine."""
+
+
+def nearness(host: str) -> Nearness:
+    """Return the nearness of ``host``, a name in ASCII or an address, read as browsers read it: they take ``127.1`` and
+    ``0x7f000001`` for addresses, and ``a.localhost`` for this machine (WHATWG URL, host parsing; RFC 6761 section
+    6.3)."""
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return Nearness.MACHINE
+    address = _literal(name)
+    if address is None and _NUMBER.fullmatch(name.rpartition(".")[2]):
+        try:
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        except OSError:
+            return Nearness.NETWORK  # no name ends with a number: nobody knows where that leads
+    if address is None or is_public(address):
+        return Nearness.ANYWHERE
+    # The unspecified address leads to this machine, too.
+    return Nearness.MACHINE if _is_of_this_machine(address) or address.is_unspecified else Nearness.NETWORK
 
 
 def _is_of_this_machine(address: _Address) -> bool:

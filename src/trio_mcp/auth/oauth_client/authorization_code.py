@@ -6,15 +6,17 @@ import hashlib
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
 
 from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
+from ..fetching.url_rules import nearness
 from ..storage.stored import IssuerRecord, Tokens
 from .discovery import AuthorizationServer, discover, known_issuer
 from .endpoints.client_authentication import TokenClient
@@ -99,7 +101,9 @@ def _tokens_of_user(
         state=secrets.token_urlsafe(32),
         verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
     )
-    url = _authorize_url(request, client, scopes, found.resource)
+    named = None if settings.client is None else settings.client.issuer
+    configured = [situation.server_url, *([] if named is None else [named])]
+    url = _authorize_url(request, client, scopes, found.resource, configured)
     callback: str = yield Visit(url=url, redirect_uri=settings.redirect_uri)
     form = {
         "grant_type": "authorization_code",
@@ -114,9 +118,12 @@ def _tokens_of_user(
     )
 
 
-def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str) -> str:
+def _authorize_url(
+    request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
+) -> str:
     """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
-    (2026-07-28 security best practices, OAuth Authorization URL Validation)."""
+    (2026-07-28 security best practices, OAuth Authorization URL Validation): a stranger must not have it ask services
+    of this machine, or of a private network, where none of the URLs that people have ``configured`` leads."""
     endpoint = request.server.authorization_endpoint or ""
     try:
         origin, target = split_url(endpoint)
@@ -124,6 +131,11 @@ def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ..
         raise AuthorizationError("the authorization server has no URL for the browser") from None
     if not origin.secure and origin.host not in _LOOPBACK:
         raise AuthorizationError("the URL that the authorization server has for the browser is not https")
+    if nearness(origin.host) > max(nearness(split_url(url)[0].host) for url in configured):
+        raise AuthorizationError(
+            f"the URL that the authorization server {request.server.issuer[:200]!r} has for the browser is not to be"
+            f" opened: {origin} is an address of this machine, or of a private network"
+        )
     challenge = (
         urlsafe_b64encode(hashlib.sha256(request.verifier.encode("ascii")).digest()).rstrip(b"=").decode("ascii")
     )
@@ -139,8 +151,10 @@ def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ..
     }
     if OFFLINE_ACCESS in scopes:
         parameters["prompt"] = "consent"  # OpenID Connect Core section 11
-    # RFC 6749 section 3.1: a query of the endpoint is kept.
-    return f"{origin}{target}{'&' if '?' in target else '?'}{urlencode(parameters)}"
+    # RFC 6749 section 3.1: a query of the endpoint is kept, and no parameter comes twice.
+    path, _, query = target.partition("?")
+    kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
+    return f"{origin}{path}?{'&'.join([*kept, urlencode(parameters)])}"
 
 
 def _code(callback: str, request: _Request) -> str:
