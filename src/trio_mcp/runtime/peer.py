@@ -84,7 +84,8 @@ class Peer:
     """True for all clients of an endpoint together, each of whose requests stands for itself: the bounds of a
     connection hold for none of the clients, but those of the whole server."""
     check_scopes: CheckScopes | None = None
-    """The check of what is found to need scopes only while a request is answered; `None` where nobody knows scopes."""
+    """The check of scopes that are found to be needed only while a request is answered; `None` where nobody knows
+    scopes."""
 
     @property
     def is_told_apart(self) -> bool:

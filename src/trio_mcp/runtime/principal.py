@@ -24,8 +24,8 @@ def _scopes(scopes: str | Iterable[str]) -> frozenset[str]:
 
 class PrincipalId(NamedTuple):
     """The identity of a principal: the issuer, and a name in the words of the issuer. Two tokens speak for the same
-    principal when these are equal, whatever else the tokens say. Never joined into one text, since a name may contain
-    whatever would stand between the two."""
+    principal when issuer and name are equal, and all else may differ. Never joined into one text, since a name may
+    contain any separator."""
 
     issuer: str | None
     """The authorization server that vouches for the subject."""

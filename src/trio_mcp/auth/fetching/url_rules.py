@@ -102,7 +102,7 @@ def is_public(address: _Address) -> bool:
 
 
 class Nearness(IntEnum):
-    """The place of a host, as far as its name says: names are looked up by whoever connects, each time anew."""
+    """The place of a host, as far as its name says: each connection looks the name up anew."""
 
     ANYWHERE = 0
     """A name, or an address of the public internet."""
@@ -113,8 +113,8 @@ class Nearness(IntEnum):
 
 
 def nearness(host: str) -> Nearness:
-    """Return the nearness of ``host``, a name in ASCII or an address, read as browsers read it: they take ``127.1`` and
-    ``0x7f000001`` for addresses, and ``a.localhost`` for this machine (WHATWG URL, host parsing; RFC 6761 section
+    """Return the nearness of ``host``, a name in ASCII or an address, as browsers read hosts: ``127.1`` and
+    ``0x7f000001`` are addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section
     6.3)."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):

@@ -122,8 +122,8 @@ def _authorize_url(
     request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
 ) -> str:
     """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
-    (2026-07-28 security best practices, OAuth Authorization URL Validation): a stranger must not have it ask services
-    of this machine, or of a private network, where none of the URLs that people have ``configured`` leads."""
+    (2026-07-28 security best practices, OAuth Authorization URL Validation): a stranger must not have the browser ask
+    services of this machine, or of a private network, where none of the URLs that people have ``configured`` leads."""
     endpoint = request.server.authorization_endpoint or ""
     try:
         origin, target = split_url(endpoint)

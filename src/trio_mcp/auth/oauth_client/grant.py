@@ -29,8 +29,8 @@ class Bindings(Protocol):
         ...
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Note that the credentials of ``client`` belong to ``issuer``, before the next step of the machine, which is
-        not carried out if they belong to another one. Synchronous."""
+        """Note that the credentials of ``client`` belong to ``issuer``. Where another issuer has the
+        credentials already, the next step of the machine is not carried out. Synchronous."""
         ...
 
 
@@ -57,7 +57,7 @@ class Situation:
     proofs: ProofMaker | None = attrs.field(default=None, repr=False)
     """Makes the proofs of DPoP at the token endpoint; `None` without DPoP."""
     bindings: Bindings | None = attrs.field(default=None, repr=False)
-    """Binds credentials to the first issuer that they are for; `None` where nobody remembers."""
+    """Binds credentials to the first issuer in use; `None` where nobody remembers."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
         """Return ``client`` with its issuer, as far as known. Raises `AuthorizationError`."""

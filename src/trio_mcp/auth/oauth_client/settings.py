@@ -71,7 +71,7 @@ class ClientCredentialsSettings:
 
 @attrs.frozen(kw_only=True)
 class WorkloadIdentitySettings:
-    """For a program whose platform vouches for it with a JWT (RFC 7523 section 2.1)."""
+    """For a program with a platform that vouches for the program by a JWT (RFC 7523 section 2.1)."""
 
     assertion: str = attrs.field(repr=False)
     """The JWT of the platform; its audience is the authorization server, and nobody else is shown the JWT."""

@@ -132,8 +132,8 @@ def name_of_record(server_url: str) -> str:
 
 
 class Storage(Protocol):
-    """A place for records, each under the URL of the MCP server that it belongs to, or under a name of the same form
-    (``urn:trio-mcp:client:…``) for what is known of the credentials of a client. All methods may be cancelled at
+    """A place for records, each under the URL of an MCP server, or under a name like ``urn:trio-mcp:client:…`` for the
+    credentials of a client. All methods may be cancelled at
     any checkpoint, and leave a whole record, the old or the new one. All raise `StorageFailed`."""
 
     async def load(self, server_url: str) -> Stored | None:

@@ -59,8 +59,8 @@ def split_url(url: str) -> tuple[Origin, str]:
     """Return the origin of an HTTP URL, and the target of a request to the URL. Raises `ValueError`, never with a
     password from the URL in its text.
 
-    The cost grows with the length alone. A name of other letters than ASCII is written in ASCII (RFC 5890) if it has no
-    more characters than a name may have: the codec, and the normalization in `urlsplit`, take the square of the length.
+    The cost grows with the length alone. A name of other letters than ASCII is written in ASCII (RFC 5890), up to the
+    length that names have: the codec, and the normalization in `urlsplit`, take the square of the length.
     """
     start = _AUTHORITY.match(url)
     if start is None:

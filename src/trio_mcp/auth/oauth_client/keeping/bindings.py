@@ -14,9 +14,9 @@ __all__ = ["ClientBindings"]
 
 
 class ClientBindings:
-    """Binds each secret or private key, of a client whose people did not name its issuer, to the first issuer that any
-    server names (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, where
-    all clients and processes that use the same secret find them.
+    """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names
+    (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, for all clients and
+    processes that use the same secret there.
 
     A client without a secret or key is bound to nobody here: its id is not secret, and authorization servers that do
     not know each other give the same one.
