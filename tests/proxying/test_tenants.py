@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,9 @@ from tests.serving.http.raw import INITIALIZE, LEGACY, MODERN, Answer, Endpoint,
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
-from trio_mcp.testing import MissingMessage, ScriptedServer, open_scripted_server
+from trio_mcp.concurrency.nurseries import open_service_nursery
+from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
+from trio_mcp.transports.memory import memory_channel_pair
 
 ASKS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -305,3 +307,24 @@ async def test_a_change_below_a_resource_is_told_to_no_other_principal(autojump_
                 await behind.opened[0].notify("notifications/resources/updated", {"uri": uri})
             told = await bob.receive()
     assert told["params"]["uri"] == "file:///bob"
+
+
+async def test_a_client_may_be_told_that_everything_behind_may_have_changed(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, {"tools": {"listChanged": True}})
+        with suppress(MissingMessage):
+            await server.receive()
+
+    ours, theirs = memory_channel_pair()
+    async with (
+        proxy(partial(open_scripted_server, script)).running() as running,
+        open_service_nursery("the test is over") as nursery,
+    ):
+        connection = running.connect(theirs)
+        await nursery.start(connection.run)
+        client = ScriptedClient(ours)
+        await client.open(LEGACY)
+        await wait_all_tasks_blocked()
+        connection.everything_changed()
+        await client.expect({"method": "notifications/tools/list_changed"})
+        await client.aclose()

@@ -116,6 +116,12 @@ class ProxyConnection:
         if upstream is not None and revision is not None and self._state.initialized:
             tell_of_everything(self.duplex, offered(upstream, revision))
 
+    @property
+    def _upstream(self) -> Upstream | None:
+        """The server behind, if already reached for a client with a connection of its own; else `None`."""
+        tenant = self._tenants.known(self.duplex.exchange.peer.principal)
+        return None if tenant is None else tenant.upstream
+
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
@@ -228,8 +234,7 @@ class ProxyConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
-        tenant = self._tenants.known(self.duplex.exchange.peer.principal)
-        upstream = None if tenant is None else tenant.upstream
+        upstream = self._upstream
         if upstream is None:
             return
         if event.method.name == "notifications/roots/list_changed":
