@@ -23,6 +23,7 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..transports.broken import let_go_of_cause
 from ..transports.handshake import UpgradeRefused
+from ..transports.http_client.head import own_name
 from ..transports.http_client.origin import TARGET
 from ..transports.sockets import keep_alive
 from ..transports.websocket import WebSocketChannel
@@ -45,9 +46,9 @@ async def open_websocket(
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
 
-    ``headers`` are sent with the upgrade request. ``ssl_context`` replaces the system's usual one. ``options`` are
-    those of `ClientSettings`; ``connect_timeout`` bounds all of connecting. ``auth`` authorizes the upgrade request, as
-    `open_http` says of every request.
+    ``headers`` are sent with the upgrade request, beside a ``User-Agent`` where they have none. ``ssl_context``
+    replaces the system's usual one. ``options`` are those of `ClientSettings`; ``connect_timeout`` bounds all of
+    connecting. ``auth`` authorizes the upgrade request, as `open_http` says of every request.
 
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens or the server refuses, with the HTTP status
     and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
@@ -59,6 +60,8 @@ async def open_websocket(
     begun, settings = trio.current_time(), ClientSettings(**options)
     check_headers(auth, headers or {})
     given = given_headers(headers or {})
+    if not any(name.lower() == b"user-agent" for name, _ in given):
+        given.append((b"User-Agent", own_name().encode("ascii")))
     timeouts = CallTimeouts(settings.call_timeout)
     async with (
         open_credentials(auth, url, timeouts) as credentials,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import attrs
 import pytest
@@ -97,6 +98,7 @@ async def test_a_post_sends_its_headers_and_its_form() -> None:
         b"Content-Type: application/x-www-form-urlencoded",
         b"Content-Length: 12",
         b"Accept-Encoding: identity",
+        f"User-Agent: trio-mcp/{version('trio-mcp')}".encode(),
     } <= set(head.split(b"\r\n"))
     assert body == b"grant_type=x"
 

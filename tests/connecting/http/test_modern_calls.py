@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -389,6 +390,16 @@ async def test_who_listens_no_more_fails_the_call() -> None:
 
 
 # What is given
+
+
+@pytest.mark.parametrize(
+    ("headers", "agent"),
+    [({}, f"trio-mcp/{version('trio-mcp')}"), ({"user-agent": "mine/1"}, "mine/1"), ({"User-Agent": ""}, None)],
+)
+async def test_the_client_names_itself_unless_told_otherwise(headers: dict[str, str], agent: str | None) -> None:
+    async with serving(modern(as_json)) as server, open_http(server.url, headers=headers) as client:
+        await client.call_tool("any")
+    assert [got.headers.get("user-agent") for got in server.got] == [agent, agent]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 
 import pytest
 import trio
@@ -16,7 +17,15 @@ from trio_websocket import serve_websocket as serve_anything
 from wsproto.events import AcceptConnection, Request
 from wsproto.extensions import PerMessageDeflate
 
-from trio_mcp import ConnectionLost, Limits, ProtocolViolation, open_websocket, serve_websocket
+from trio_mcp import (
+    ConnectionLost,
+    Limits,
+    ProtocolViolation,
+    RequestContext,
+    Server,
+    open_websocket,
+    serve_websocket,
+)
 
 served = partial(serving, serve_websocket)
 
@@ -348,3 +357,19 @@ async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None
             await wait_all_tasks_blocked(0.05)  # it was read: else the system would reset the connection
             jump_clock.jump(LONG)
             assert await stream.receive_some() == b""
+
+
+@pytest.mark.parametrize("given", [{}, {"user-agent": "mine/1"}])
+async def test_a_client_names_itself_in_the_upgrade_request(given: dict[str, str]) -> None:
+    server = Server("named")
+
+    @server.tool
+    async def agent(ctx: RequestContext) -> str:
+        return ctx.headers["user-agent"]
+
+    async with (
+        served(server, port=0) as listeners,
+        open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp", headers=given) as client,
+    ):
+        named = (await client.call_tool("agent")).text
+    assert named == given.get("user-agent", f"trio-mcp/{version('trio-mcp')}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 import trio
 from tests.transports.http_client.scripted import OK, Visitor, answering, scripted
@@ -28,7 +30,8 @@ async def test_a_request_says_what_it_was_given_and_whose_host_it_is_for() -> No
         assert await reply.read(100) == b"hello"
     assert seen == [
         b"POST /mcp?a=b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept-Encoding: identity\r\n"
-        b"Mcp-Method: tools/call\r\nContent-Length: 2\r\n\r\n{}" % server.port
+        b"User-Agent: trio-mcp/%s\r\n"
+        b"Mcp-Method: tools/call\r\nContent-Length: 2\r\n\r\n{}" % (server.port, version("trio-mcp").encode())
     ]
 
 
@@ -124,3 +127,20 @@ async def test_a_closed_client_sends_nothing() -> None:
         with pytest.raises(RequestNotSent, match="closed"):
             async with client.request("GET", "/"):
                 pass
+
+
+@pytest.mark.parametrize(("given", "sent"), [("mine/1 (\u00e9)", [b"User-Agent: mine/1 (\xe9)"]), ("", [])])
+async def test_the_user_agent_can_be_another_or_none(given: str, sent: list[bytes]) -> None:
+    seen = list[bytes]()
+
+    async def script(visitor: Visitor) -> None:
+        seen.append(await visitor.request())
+        await visitor.send(OK)
+
+    async with (
+        scripted(script) as server,
+        HttpClient(server.url, user_agent=given) as client,
+        client.request("GET", "/"),
+    ):
+        pass
+    assert [line for line in seen[0].split(b"\r\n") if line.startswith(b"User-Agent")] == sent

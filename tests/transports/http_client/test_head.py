@@ -32,6 +32,7 @@ from trio_mcp.transports.http_client.head import request_head
         (b"Transfer-Encoding", b"chunked"),
         (b"Connection", b"close"),
         (b"Accept-Encoding", b"gzip"),
+        (b"User-Agent", b"x"),
         (b"Proxy-Authorization", b"Basic x"),
     ],
 )

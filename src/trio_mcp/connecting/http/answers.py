@@ -33,9 +33,9 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
 _TAG: Final = re.compile(r"<(/?)([A-Za-z!][\w-]*+)[^<>]*+>")
-"""A tag. Nothing is read twice: what has no end is no tag."""
+"""A tag, read once: text without an end is no tag."""
 _LONG_REFERENCE: Final = re.compile(r"&#[0-9A-Fa-fXx]{12,}+;?")
-"""A reference to a character that does not exist, and whose digits would take long to read, or be refused."""
+"""A reference to a character that does not exist, with too many digits to be read in a short time."""
 _HIDDEN: Final = frozenset(("script", "style"))
 _LOOKED_AT: Final = 16 * 1024
 

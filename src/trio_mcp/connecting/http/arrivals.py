@@ -1,4 +1,4 @@
-"""Arrivals: the messages that one answer of the server brings, each looked at before the reader gets it."""
+"""Arrivals: the messages that one answer of the server brings, each looked at before the reader gets the message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["arrived", "arrived_unasked"]
 
 
 class _Head(msgspec.Struct, gc=False):
-    """What tells messages apart. All else is skipped."""
+    """The members that tell messages apart. All else is skipped."""
 
     id: Any = UNSET
     method: Any = UNSET

@@ -39,8 +39,8 @@ _FORGOTTEN: Final = "the server has forgotten the session"
 
 
 class HttpChannel(MessageChannel):
-    """Sends each message of ours in a POST of its own, and brings together what all answers, and the stream of a legacy
-    server, hold. At most ``max_requests`` requests are under way at a time, streams included; others wait.
+    """Sends each message of ours in a POST of its own, and brings together the contents of all answers, and of the
+    stream of a legacy server. At most ``max_requests`` requests are under way at a time, streams included; others wait.
 
     ``run`` has to run meanwhile. ``send_cancels``: a legacy server is told of requests that are left.
     """
@@ -193,7 +193,7 @@ class HttpChannel(MessageChannel):
         await self._telling.tell(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """End a call whose question gets no answer, since the server cannot be told so."""
+        """End a call that waits for an answer of ours, since the server cannot be told that there is none."""
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return

@@ -18,7 +18,7 @@ _JITTER: Final = 0.5
 _PATIENCE: Final = 5
 """Times in a row that the server's own word is enough, though no message came."""
 _FLOOR: Final = 0.1
-"""Seconds that a client waits at least, whatever the server says."""
+"""Least number of seconds that a client waits, at any word of the server."""
 _LONGEST_AFTER_REFUSAL: Final = 300.0
 _LIVED: Final = 10.0
 """Seconds that a stream without a message must have lasted for its end to count as the first again."""

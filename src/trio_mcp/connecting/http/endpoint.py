@@ -1,4 +1,4 @@
-"""Endpoint: what all exchanges with one server share."""
+"""Endpoint: the things that all exchanges with one server share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @attrs.frozen(eq=False)
 class Endpoint:
-    """The URL of a server, the ways to and from the server, and what is known of the server. With ``credentials`` each
+    """The URL of a server, the ways to and from the server, and all knowledge of the server. With ``credentials`` each
     request is `authorized`."""
 
     http: HttpClient

@@ -1,4 +1,4 @@
-"""Inbox: the messages that all exchanges have brought, until the reader takes them."""
+"""Inbox: the messages that all exchanges have brought, until the reader comes for more."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _PING_TIMEOUT: Final = 30.0
 
 
 class _Next(Enum):
-    """What a client does after an answer to a GET that opens no stream."""
+    """The next step of a client after an answer to a GET that opens no stream."""
 
     END = auto()
     """Do without a stream, until the next session."""
@@ -100,8 +100,8 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Find out, by a ping, whether ``session`` is forgotten, whose first stream was refused with 404: servers without
-    streams answer like that, too, and the end of a session would fail the calls in flight."""
+    """Find out, by a ping, whether ``session`` is forgotten, after its first stream was refused with 404: servers
+    without streams answer like that, too, and the end of a session would fail the calls in flight."""
     ping = Outgoing.of(frame_request("is the session known?", "ping", None))
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):

@@ -26,7 +26,7 @@ _MOST_PAGES: Final = 1000
 
 async def list_tools(endpoint: Endpoint, call: Outgoing) -> None:
     """Learn the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does,
-    and nobody else sees the requests: their ids are texts, and those of all others are numbers."""
+    and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     for page in range(_MOST_PAGES):

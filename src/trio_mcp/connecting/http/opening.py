@@ -61,7 +61,8 @@ async def open_http(
     """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block.
 
     ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
-    (`ValueError`). ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
+    (`ValueError`), but the ``User-Agent``, which names this package and its version, can; with an empty one none is
+    sent. ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
     for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
 
     ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
@@ -101,12 +102,13 @@ async def open_http(
     limits = settings.limits
     check_url(url, "http://127.0.0.1:8000/mcp")
     check_headers(auth, headers or {})
+    request_headers = RequestHeaders(headers or {})
+    agent = request_headers.user_agent
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
-        http = HttpClient(url, ssl_context=ssl_context, proxy=proxy, bounds=bounds)
+        http = HttpClient(url, ssl_context=ssl_context, proxy=proxy, bounds=bounds, user_agent=agent)
     except ValueError as error:
         raise BadTarget(str(error)) from None
-    request_headers = RequestHeaders(headers or {})
     timeouts = CallTimeouts(settings.call_timeout)
     told = attrs.evolve(settings, send_cancels=True)  # the channel itself is told of every cancel
     async with (
@@ -125,7 +127,7 @@ async def open_http(
 
 async def _renew(sessions: Sessions, client: Client) -> None:
     """Open a new session whenever the server has forgotten the last one: at once, but after growing pauses where
-    sessions are forgotten as soon as they are open, by a second replica that does not know of them for example. Where
+    sessions are forgotten as soon as opened, by a second replica for example that knows none. Where
     no session can be opened, try again when a message wants one, and after growing pauses where the client was hearing
     the server. Tell the callbacks of changes that may have been missed in a session."""
     timeout: Final = client.settings.connect_timeout

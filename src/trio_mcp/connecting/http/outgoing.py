@@ -1,4 +1,4 @@
-"""Outgoing: a message of ours, as far as HTTP has to know of it."""
+"""Outgoing: a message of ours, as far as HTTP has to know."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ _MOST_WORDS: Final = 16 * 1024
 class PostedRequest:
     """A request, ``message``, on its way to the server of ``endpoint`` and back.
 
-    `run` brings the reply to the inbox, or the loss of the reply, exactly one of them unless `leave` is called before.
-    The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
+    `run` brings the reply to the inbox, or the loss of the reply, exactly one of the two unless `leave` is called
+    before. The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
     """
 
     def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId, timeout: float = math.inf) -> None:
@@ -64,7 +64,7 @@ class PostedRequest:
         self.session: Session | None = None
         """The session that the request was sent in."""
         self.is_begun = False
-        """True once the server may have seen the request, and has not refused it for want of a token."""
+        """True once the server may have seen the request, and has not refused the request for want of a token."""
 
     @property
     def method(self) -> str | None:

@@ -1,4 +1,4 @@
-"""RequestHeaders: the headers of each request, with those that the user has given."""
+"""RequestHeaders: the headers of each request, with the ones that the user has given."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ _POST: Final = [
     (b"Content-Type", JSON.encode()),
     (b"Accept", f"{JSON}, {EVENT_STREAM}".encode()),
 ]
+_USER_AGENT: Final = b"user-agent"
 _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
 
 class RequestHeaders:
-    """Writes the headers of requests to one server: those that the specification asks for, and ``given`` ones.
+    """Writes the headers of requests to one server: the ones that the specification asks for, and ``given`` ones.
 
     Raises as `given_headers`.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given_headers(given)
+        headers = given_headers(given)
+        self.user_agent = next((text.decode("latin-1") for name, text in headers if name.lower() == _USER_AGENT), None)
+        """The given ``User-Agent``, which the HTTP client sends; `None` where none is given."""
+        self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
     def of_message(self, message: Outgoing) -> Headers:
         """Return the headers of the POST of a modern request."""

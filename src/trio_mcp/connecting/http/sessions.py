@@ -1,5 +1,5 @@
-"""Sessions: the legacy session of a client, and the one that follows when the server has forgotten it (2025-11-25
-transports, Session Management)."""
+"""Sessions: the legacy session of a client, and the one that follows when the server has forgotten the first
+(2025-11-25 transports, Session Management)."""
 
 from __future__ import annotations
 

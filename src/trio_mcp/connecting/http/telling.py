@@ -1,4 +1,4 @@
-"""Telling: what a client tells a server without asking for anything: notifications, cancels, answers to questions."""
+"""Telling: the messages of a client that ask for nothing: notifications, cancels, answers to questions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .addresses import AddressRule
 from .connection import Connection
 from .dialing import Dialer
 from .errors import BadResponse, RequestNotSent
-from .head import check_target, request_head
+from .head import check_target, own_name, request_head
 from .idle import IdleConnections
 from .origin import Origin, split_url
 from .proxies import Proxy, proxy_at, proxy_from
@@ -67,7 +67,8 @@ class HttpClient:
     ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2. ``proxy``
     is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. ``allows`` says to
     which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
-    ``follow_redirects`` each redirect is the answer. Raises `ValueError` for an invalid URL.
+    ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this package
+    and its version; empty: none is sent. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class HttpClient:
         bounds: HttpClientBounds = _DEFAULT_BOUNDS,
         allows: AddressRule | None = None,
         follow_redirects: bool = True,
+        user_agent: str | None = None,
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
@@ -89,7 +91,7 @@ class HttpClient:
             self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout, allows
         )
         self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
-        self._before, self._ours = _constants(self.origin, by)
+        self._before, self._ours = _constants(self.origin, by, own_name() if user_agent is None else user_agent)
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
         self._in_use: set[Connection] = set()
@@ -215,12 +217,14 @@ def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> Proxy | Non
     return None if proxy is None else proxy_at(proxy)
 
 
-def _constants(origin: Origin, proxy: Proxy | None) -> tuple[str, bytes]:
+def _constants(origin: Origin, proxy: Proxy | None, user_agent: str) -> tuple[str, bytes]:
     """Return the prefix of all targets, and the headers of all requests. A proxy reads both, except one that only
     makes a tunnel (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
+    if user_agent:
+        lines += f"User-Agent: {user_agent}\r\n"
     if proxy is not None and not origin.secure:
         before = str(origin)
         if proxy.authorization is not None:
             lines += f"Proxy-Authorization: {proxy.authorization}\r\n"
-    return before, lines.encode("ascii")
+    return before, lines.encode("latin-1")

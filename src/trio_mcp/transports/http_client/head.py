@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from typing import Final
 
 from .origin import TARGET
 
-__all__ = ["request_head"]
+__all__ = ["check_target", "own_name", "request_head"]
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
 _VALUE: Final = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
 """RFC 9110 section 5.5: neither control characters nor blanks around the value."""
 _OURS: Final = frozenset(
-    (b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization", b"te")
+    (
+        *(b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization"),
+        *(b"te", b"user-agent"),
+    )
 )
 """Headers that the client writes itself, or which have consequences that nobody here would bear."""
 
@@ -41,3 +46,9 @@ def check_target(target: str) -> None:
     """Raise `ValueError` unless ``target`` is a path, with or without a query."""
     if not TARGET.fullmatch(target):
         raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
+
+
+@cache
+def own_name() -> str:
+    """Return the name and the version of this package, as a ``User-Agent`` names a client (RFC 9110 section 10.1.5)."""
+    return f"trio-mcp/{version('trio-mcp')}"

@@ -19,8 +19,8 @@ _SAFE: Final = frozenset(("GET", "HEAD"))
 def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
     """Return the target to ask instead of ``target``, or `None` where the answer must not be followed.
 
-    The redirect must stay within ``origin``, because the request carries credentials for it, and must not turn the
-    request into another one.
+    The redirect must stay within ``origin``, because the request carries credentials for the origin, and must not turn
+    the request into another one.
     """
     if status not in _KEEPING and not (status in _CHANGING and method in _SAFE):
         return None
