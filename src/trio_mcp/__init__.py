@@ -129,7 +129,7 @@ if TYPE_CHECKING:
     from .stores.memory import MemoryTaskStore
     from .stores.sqlite.store import SqliteTaskStore
     from .stores.task_record import Outcome, TaskPhase, TaskRecord
-    from .stores.task_store import Claim, StoreFull, TaskStore
+    from .stores.task_store import Gap, Kept, StoreDown, StoreFull, TaskStore, Uncertain
 
 _LATER: Final = {
     "Address": ".connecting.targets",
@@ -140,7 +140,6 @@ _LATER: Final = {
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
     "Changes": ".client.listening.change_streams",
-    "Claim": ".stores.task_store",
     "Client": ".client.client",
     "ClientAuth": ".auth.credentials",
     "ClientCredentials": ".auth.oauth_client.machine_clients",
@@ -152,6 +151,7 @@ _LATER: Final = {
     "EnterpriseManaged": ".auth.oauth_client.machine_clients",
     "Entry": ".hosting.catalogue",
     "FileStorage": ".auth.storage.files",
+    "Gap": ".stores.task_store",
     "Group": ".hosting.group",
     "GroupTask": ".hosting.group_task",
     "HTTPApp": ".serving.http.asgi",
@@ -160,6 +160,7 @@ _LATER: Final = {
     "IntrospectionVerifier": ".auth.resource_server.verifiers.introspection",
     "JWTVerifier": ".auth.resource_server.verifiers.jwt",
     "KeepAlive": ".client.keep_alive",
+    "Kept": ".stores.task_store",
     "KeyringStorage": ".auth.storage.keyrings",
     "MemberDescription": ".hosting.descriptions",
     "MemberState": ".hosting.member_state",
@@ -181,12 +182,14 @@ _LATER: Final = {
     "SqliteTaskStore": ".stores.sqlite.store",
     "Storage": ".auth.storage.stored",
     "StorageFailed": ".auth.storage.stored",
+    "StoreDown": ".stores.task_store",
     "StoreFull": ".stores.task_store",
     "Stored": ".auth.storage.stored",
     "TaskPhase": ".stores.task_record",
     "TaskRecord": ".stores.task_record",
     "TaskStore": ".stores.task_store",
     "TrustedProxies": ".serving.callers",
+    "Uncertain": ".stores.task_store",
     "UnreadableMessage": ".client.unreadable",
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
@@ -230,7 +233,6 @@ __all__ = [
     "Catalogue",
     "Change",
     "Changes",
-    "Claim",
     "Client",
     "ClientAuth",
     "ClientCapabilities",
@@ -257,6 +259,7 @@ __all__ = [
     "EnterpriseManaged",
     "Entry",
     "FileStorage",
+    "Gap",
     "GetPromptResult",
     "Group",
     "GroupTask",
@@ -271,6 +274,7 @@ __all__ = [
     "IntrospectionVerifier",
     "JWTVerifier",
     "KeepAlive",
+    "Kept",
     "KeptTasks",
     "KeyringStorage",
     "Limits",
@@ -333,6 +337,7 @@ __all__ = [
     "Statistics",
     "Storage",
     "StorageFailed",
+    "StoreDown",
     "StoreFull",
     "Stored",
     "SubscriptionFilter",
@@ -355,6 +360,7 @@ __all__ = [
     "ToolUseContent",
     "TraceContext",
     "TrustedProxies",
+    "Uncertain",
     "UnreadableMessage",
     "VerifierUnavailable",
     "Watch",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from tests.interaction.memory_peer import MODERN, MemoryPeer, connected_twice
@@ -15,10 +14,12 @@ from tests.server.extension import EXTENSION, KNOWS, about, knowing, slow_server
 from tests.server.listening import ACKNOWLEDGED, SUBSCRIPTION_ID, noted, subscription_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, RequestContext, Server, TaskRecord, TaskSettings
+from trio_mcp import Limits, RequestContext, Server, TaskSettings
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_store import Kept
+from trio_mcp.testing.task_stores.storage import change
 from trio_mcp.transports.memory import memory_channel_pair
 
 TASKS = "notifications/tasks"
@@ -188,7 +189,7 @@ class MoodyStore(MemoryTaskStore):
 
     broken = False
 
-    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
         if self.broken:
             raise OSError("no disk")
         return await super().read(scope, task_id)
@@ -204,12 +205,13 @@ async def test_a_store_that_fails_for_a_while_delays_what_is_told(
         await listen(peer, task)
         assert (await told(peer))["status"] == "input_required"
         (record,) = await store.page("", None, 10)
-        await store.change(attrs.evolve(record, message="new", version=record.version + 1))
+        await change(store, record, message="new")
         store.broken = True
         await trio.sleep(3)
         store.broken = False
         assert (await told(peer))["statusMessage"] == "new"
-    assert "trying again" in caplog.text
+    assert caplog.text.count("the store of tasks cannot be read") == 1
+    assert "the store of tasks works again" in caplog.text
 
 
 class DeafStore(MemoryTaskStore):
@@ -232,7 +234,7 @@ async def test_a_change_without_a_hint_is_told_a_little_later(autojump_clock: Mo
 
 
 async def test_the_end_of_a_time_to_live_is_told_where_nobody_works(autojump_clock: MockClock) -> None:
-    server = Server("s", tasks=TaskSettings(now=trio.current_time))
+    server = Server("s", tasks=TaskSettings())
 
     @server.tool
     async def hand_on(ctx: RequestContext) -> str:
@@ -272,9 +274,13 @@ class CountingStore(MemoryTaskStore):
         super().__init__()
         self.read_ids: list[str] = []
 
-    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
         self.read_ids.append(task_id)
         return await super().read(scope, task_id)
+
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        self.read_ids.extend(task_ids)
+        return await super().marks(task_ids)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -195,7 +195,7 @@ async def test_a_task_that_is_done_elsewhere_outlives_the_run_of_its_server(auto
 
 
 async def test_a_task_that_nobody_ends_fails_in_the_end(autojump_clock: MockClock) -> None:
-    server, _ = rendering(ttl=60, now=trio.current_time)
+    server, _ = rendering(ttl=60)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
         await trio.sleep(59)
@@ -563,7 +563,7 @@ async def test_tk_04_a_handler_says_how_long_its_task_may_take(
 
 async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockClock) -> None:
     class Forgetful(MemoryTaskStore):
-        async def change(self, record: TaskRecord) -> bool:
+        async def change(self, record: TaskRecord, **_: Any) -> bool:
             self._records.pop(record.id)
             return False
 

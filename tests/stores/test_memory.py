@@ -1,34 +1,70 @@
-"""The store in memory keeps no more than the records."""
+"""The store in memory keeps no more than the records, and has trio's time."""
 
 from __future__ import annotations
 
+import time
+
+import trio
+from trio.testing import MockClock
+
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.testing.task_stores.storage import NOW, create, next_of, record
+from trio_mcp.testing.task_stores.storage import HOUR, change, create, found, record
 
 
-async def test_length_is_the_number_of_records():
+async def test_length_is_the_number_of_records(autojump_clock: MockClock):
     store = MemoryTaskStore()
-    await create(store, record("one"), record("two", kept_until=NOW))
+    await create(store, record("one"))
+    await create(store, record("two"), ttl=1, keep=0)
     assert len(store) == 2
-    await store.expire(NOW + 1)
+    await trio.sleep(1)
+    await store.expire(most=9)
     assert len(store) == 1
 
 
-async def test_record_that_is_kept_ever_longer_takes_no_more_room():
+async def test_record_that_is_kept_ever_longer_takes_no_more_room(autojump_clock: MockClock):
     store = MemoryTaskStore()
-    one = record("one")
-    await create(store, one)
+    one = await create(store, record("one"))
     for further in range(1000):
-        one = next_of(one, kept_until=NOW + further)
-        assert await store.change(one)
+        changed = await change(store, one, kept_until=one.created_at + 1000 + further)
+        assert changed is not None
+        one = changed
     assert len(store._expiry) < 100
-    assert await store.expire(NOW + 999) == 0
-    assert await store.expire(NOW + 1000) == 1
+    await trio.sleep(1.5)
+    assert await store.expire(most=9) == 0
+    await trio.sleep(1)
+    assert await store.expire(most=9) == 1
 
 
-async def test_nothing_is_left_of_records_that_are_gone():
+async def test_nothing_is_left_of_records_that_are_gone(autojump_clock: MockClock):
     store = MemoryTaskStore()
-    await create(store, record("one", owner="me"), record("two", scope="bob"))
-    await store.renew("me", ["one"], NOW + 9000)
-    assert await store.expire(NOW + 10**6) == 2
-    assert not any((store._records, store._open, store._renewed, store._order, store._expiry))
+    await create(store, record("one", holder="me"), ttl=1)
+    await create(store, record("two", scope="bob"), ttl=1)
+    await store.renew({"one": "me"}, lease=9000)
+    assert not await store.void("three", keep=1)
+    await trio.sleep(2 * HOUR / 1000)
+    assert await store.expire(most=9) == 2
+    assert not await store.void("four", keep=0)
+    assert not any((store._records, store._open, store._leases, store._order, store._expiry))
+    assert list(store._void) == ["four"]
+
+
+async def test_time_begins_with_the_time_of_day_and_goes_on_as_trios_does(autojump_clock: MockClock):
+    store = MemoryTaskStore()
+    one = await create(store, record("one"))
+    assert abs(one.created_at - time.time() * 1000) < HOUR
+    await trio.sleep(80_000)
+    assert abs((await found(store, "one")).now - one.created_at - 8e7) <= 1
+
+
+def test_time_does_not_go_back_from_run_to_run():
+    store, times = MemoryTaskStore(), list[int]()
+
+    async def main(task_id: str) -> None:
+        times.append((await create(store, record(task_id))).created_at)
+        await trio.sleep(80_000)
+        times.append((await create(store, record(f"{task_id} later"))).created_at)
+
+    for task_id in ("one", "two"):
+        trio.run(main, task_id, clock=MockClock(autojump_threshold=0))
+    assert times == sorted(times)
+    assert times[2] - times[0] >= 8e7 - 1

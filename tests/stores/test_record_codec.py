@@ -22,6 +22,7 @@ WHOLE = TaskRecord(
     on_restart="again",
     is_external=False,
     created_at=1,
+    place=10,
     updated_at=2,
     expires_at=3,
     kept_until=4,
@@ -34,22 +35,25 @@ WHOLE = TaskRecord(
     checkpoint=b"[]",
     cancel_reason="why",
     attempt=6,
-    owner="me",
+    holder="me",
     epoch=7,
     leased_until=8,
     version=9,
+    mark=b"mark",
 )
 
 FIRST_VERSION = StoredRecord(
     id=b"task",
     scope=b"ann",
-    created_at=1,
+    name="7265706f7274",
+    place=10,
     kept_until=4,
     is_open=False,
-    owner="me",
+    holder="me",
     leased_until=8,
     epoch=7,
     version=9,
+    mark=b"mark",
     form=b"\x01",
     body=bytes.fromhex(
         "dc0015a3616e6eaa746f6f6c732f63616c6ca67265706f7274c4117b226e616d65223a227265706f7274227daa323032352d"
@@ -62,6 +66,7 @@ FIRST_VERSION = StoredRecord(
 SEALED = attrs.evolve(
     FIRST_VERSION,
     scope=bytes.fromhex("2d5fc8ccc5e4c00f37ace0b964d6c5a2135cad175fc0bfde83536342c05e9c9c"),
+    name="7c0a5f71bf800110b767f45a12842aae5f82b2396ad0dd3a112d8bf26bf9e4e0",
     form=bytes.fromhex("01e531c3617f5ee92e"),
     body=bytes.fromhex(
         "9feaa8832e7e029c18bec246823ac23f14a61602fe2e7a4a0d649e4f2c50dff0dbd774a8de69fb1c89b10d2cca9acd60430c"
@@ -87,6 +92,7 @@ def test_a_sealed_row_of_the_first_version_is_read_for_ever():
     assert codec.decode(SEALED) == WHOLE
     assert SEALED.form in codec.forms
     assert SEALED.scope in codec.scope_keys("ann")
+    assert SEALED.name in codec.name_keys("report")
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
@@ -96,7 +102,7 @@ def test_a_record_comes_back_whole(secrets: tuple[bytes, ...]):
 
 
 def test_lease_of_a_record_without_an_owner_is_over():
-    record = attrs.evolve(WHOLE, owner=None)
+    record = attrs.evolve(WHOLE, holder=None)
     assert RecordCodec().encode(record).leased_until == 0
 
 

@@ -15,73 +15,136 @@ from tests.examples import examples
 
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.sqlite.store import SqliteTaskStore
-from trio_mcp.stores.task_record import Outcome, TaskPhase, TaskRecord
+from trio_mcp.stores.task_record import Outcome, TaskPhase
 from trio_mcp.stores.task_store import StoreFull, TaskStore
-from trio_mcp.testing.task_stores.storage import NOW, claim_of, record
+from trio_mcp.testing.task_stores.storage import record
 
 Operation = Callable[[TaskStore], Awaitable[Any]]
 
+NOW = 1_800_000_000_000
+FINAL = (TaskPhase.ENDED, TaskPhase.CANCELLED)
+
 ids = st.sampled_from("abcdef")
 scopes = st.sampled_from(["ann", "bob", ""])
-owners = st.sampled_from(["me", "you"])
-times = st.integers(NOW - 3, NOW + 3)
+holders = st.sampled_from(["me", "you"])
+marks = st.sampled_from([b"1", b"2", b"3"])
+lengths = st.integers(0, 5)
+
+
+class Clock:
+    """The time that both stores have."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> dict[str, Any]:
     """Fields of a record, as they go together."""
-    phase, owner = draw(st.sampled_from([*TaskPhase, *[TaskPhase.WORKING] * 4])), draw(st.none() | owners)
+    phase = draw(st.sampled_from([*TaskPhase, *[TaskPhase.WORKING] * 4]))
     return {
         "phase": phase,
         "outcome": Outcome(b"{}") if phase is TaskPhase.ENDED else None,
-        "owner": owner,
-        "leased_until": 0 if owner is None else draw(times),
-        "kept_until": draw(st.none() | times),
         "message": draw(st.text(max_size=3)),
         "answers": draw(st.dictionaries(st.text(max_size=2), st.binary(max_size=3), max_size=2)),
+        "mark": draw(marks),
     }
 
 
 @st.composite
-def operations(draw: st.DrawFn) -> Operation:
-    match draw(st.sampled_from(["create", "create", "change", "change", "change", "claim", "renew", "expire", "page"])):
+def operations(draw: st.DrawFn) -> Operation | int:
+    kinds = [
+        "create",
+        "create",
+        "change",
+        "change",
+        "change",
+        "claim",
+        "renew",
+        "expire",
+        "page",
+        "void",
+        "wait",
+        "marks",
+    ]
+    match draw(st.sampled_from(kinds)):
+        case "wait":
+            return draw(st.integers(-1, 3))
         case "create":
-            new = record(draw(ids), scope=draw(scopes), created_at=draw(times), **draw(changes()))
-            if draw(st.booleans()):
-                new = attrs.evolve(new, is_external=True, owner=None, leased_until=0)
-            return lambda store: store.create(new, most=5, most_of_scope=3)
-        case "change":
-            task_id, fields = draw(ids), draw(changes())
-            steps, epochs = draw(st.sampled_from([1, 1, 1, 0, 2])), draw(st.sampled_from([0, 0, 0, 1]))
-            return lambda store: change(store, task_id, steps, epochs, fields)
-        case "claim":
-            claim = claim_of(
-                draw(owners), now=draw(times), lease=draw(st.integers(1, 5)), most=draw(st.sampled_from([0, 9]))
+            new = record(
+                draw(ids),
+                scope=draw(scopes),
+                name=draw(st.sampled_from(["x", "y"])),
+                holder=draw(st.none() | holders),
+                **draw(changes()),
             )
-            return lambda store: claimed(store.claim(claim))
+            if new.phase in FINAL or draw(st.integers(0, 3)) == 0:
+                new = attrs.evolve(new, is_external=new.phase not in FINAL, holder=None)
+            lease, ttl, keep = draw(lengths), draw(st.none() | lengths), draw(lengths)
+            return lambda store: store.create(new, lease=lease, ttl=ttl, keep=keep, most=5, most_of_scope=3)
+        case "change":
+            task_id, fields, was, further = draw(ids), draw(changes()), draw(marks), draw(st.none() | lengths)
+            holder, give_up = draw(st.none() | holders), draw(st.booleans())
+            return lambda store: change(store, task_id, was, holder, give_up, fields, further)
+        case "claim":
+            holder, lease, most = draw(holders), draw(lengths), draw(st.sampled_from([0, 9]))
+            names = draw(st.sampled_from([("x",), ("x", "y", "z"), ()]))
+            return lambda store: claimed(store.claim(holder, lease=lease, most=most, names=names))
         case "renew":
-            owner, task_ids, lease = draw(owners), draw(st.sets(ids)), draw(times)
-            return lambda store: store.renew(owner, task_ids, lease)
+            held, lease = draw(st.dictionaries(ids, holders)), draw(lengths)
+            return lambda store: lost(store.renew(held, lease=lease))
         case "expire":
-            now = draw(times)
-            return lambda store: store.expire(now)
+            most = draw(st.sampled_from([0, 99]))
+            return lambda store: store.expire(most=most)
+        case "void":
+            task_id, keep = draw(ids), draw(lengths)
+            return lambda store: store.void(task_id, keep=keep)
+        case "marks":
+            task_ids = draw(st.lists(ids))
+            return lambda store: told(store.marks(task_ids))
         case _:
-            scope, after, most = draw(scopes), draw(st.none() | ids), draw(st.integers(0, 3))
+            scope, most = draw(scopes), draw(st.integers(0, 3))
+            after = draw(st.none() | st.tuples(st.integers(NOW * 1000 - 2, NOW * 1000 + 9000), ids))
             return lambda store: listed(store.page(scope, after, most))
 
 
-async def change(store: TaskStore, task_id: str, steps: int, epochs: int, fields: dict[str, Any]) -> bool:
-    now = await store.read(None, task_id) or record(task_id)
-    if now.is_external:  # nobody owns such a task
-        fields = fields | {"owner": None, "leased_until": 0}
-    return await store.change(attrs.evolve(now, version=now.version + steps, epoch=now.epoch + epochs, **fields))
+async def change(
+    store: TaskStore,
+    task_id: str,
+    was: bytes,
+    holder: str | None,
+    give_up: bool,
+    fields: dict[str, Any],
+    further: int | None,
+) -> bool:
+    kept = await store.read(None, task_id)
+    if kept is None:
+        return await store.change(record(task_id, **fields), was=was, holder=holder, give_up=give_up)
+    before = kept.record
+    if not before.is_open:  # an end is for ever, and so is what others do
+        fields = fields | {"phase": before.phase, "outcome": before.outcome}
+    if further is not None:
+        fields = fields | {"kept_until": kept.now + further}
+    new = attrs.evolve(before, version=before.version + 1, holder=None, leased_until=7, epoch=9, **fields)
+    return await store.change(new, was=was, holder=holder, give_up=give_up)
 
 
-async def claimed(claim: Awaitable[Any]) -> list[TaskRecord]:
+async def claimed(claim: Awaitable[Any]) -> list[Any]:
     return sorted(await claim, key=lambda each: each.id)
 
 
-async def listed(page: Awaitable[Any]) -> list[TaskRecord]:
+async def lost(renewal: Awaitable[Any]) -> set[str]:
+    return set(await renewal)
+
+
+async def told(marks: Awaitable[Any]) -> dict[str, bytes]:
+    return dict(await marks)
+
+
+async def listed(page: Awaitable[Any]) -> list[Any]:
     return list(await page)
 
 
@@ -89,19 +152,23 @@ async def outcome(operation: Operation, store: TaskStore) -> Any:
     """What it returns or raises, and all records afterwards."""
     try:
         result = await operation(store)
-    except (KeyError, StoreFull, ValueError) as error:
+    except (StoreFull, ValueError) as error:
         result = type(error)
-    return result, [list(await store.page(scope, None, 99)) for scope in ("ann", "bob", "")]
+    return result, [await store.read(None, task_id) for task_id in "abcdef"]
 
 
 @settings(max_examples=examples(200))
 @given(st.lists(operations(), max_size=30), st.sampled_from([(), (bytes(32),)]))
-def test_both_stores_do_the_same(life: list[Operation], secrets: tuple[bytes, ...]):
+def test_both_stores_do_the_same(life: list[Operation | int], secrets: tuple[bytes, ...]):
     async def main(folder: str) -> None:
-        memory = MemoryTaskStore()
+        memory, clock = MemoryTaskStore(), Clock()
         async with SqliteTaskStore(Path(folder) / "tasks.db", secrets=secrets) as file:
+            memory._now = file._now = clock  # type: ignore[assignment]
             for operation in life:
-                assert await outcome(operation, file) == await outcome(operation, memory)
+                if isinstance(operation, int):
+                    clock.now += operation
+                else:
+                    assert await outcome(operation, file) == await outcome(operation, memory)
 
     with tempfile.TemporaryDirectory() as folder:
         trio.run(main, folder)

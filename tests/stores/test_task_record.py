@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_mcp.stores.task_record import Outcome, TaskPhase
-from trio_mcp.testing.task_stores.storage import NOW, record
+from trio_mcp.testing.task_stores.storage import record
 
 
 def test_size_is_that_of_all_json():
@@ -24,7 +24,7 @@ def test_size_is_that_of_all_json():
 
 
 def test_time_to_live_is_from_the_creation():
-    assert record("one", created_at=NOW, expires_at=NOW + 5).ttl_ms == 5
+    assert record("one", created_at=7, expires_at=12).ttl_ms == 5
     assert record("one", expires_at=None).ttl_ms is None
 
 

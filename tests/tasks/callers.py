@@ -13,22 +13,15 @@ from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.tasks.settings import TaskSettings
 
-__all__ = ["LEASE", "Caller", "calling", "settings", "virtual_time"]
+__all__ = ["LEASE", "Caller", "calling", "settings"]
 
 LEASE = 30.0
 """Seconds of `TaskSettings.lease` in these tests, all of which have a virtual clock."""
 
 
-def virtual_time() -> float:
-    """The time of day, by the clock of trio."""
-    return 1_000_000_000.0 + trio.current_time()
-
-
 def settings(store: TaskStore | None = None, **others: Any) -> TaskSettings:
     """Settings for a server on the clock of trio, whose tasks start when they say so."""
-    return TaskSettings(
-        **{"store": store, "now": virtual_time, "grace": 1000.0, "ttl": 1000.0, "lease": LEASE, **others}
-    )
+    return TaskSettings(**{"store": store, "grace": 1000.0, "ttl": 1000.0, "lease": LEASE, **others})
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ import trio
 from tests.forked import Forked
 from tests.restarts.killing import META
 from tests.tasks.callers import Caller
+from tests.tasks.touchy_store import record_in
 
 from trio_mcp import SqliteTaskStore, open_http
 from trio_mcp.stores.task_record import TaskPhase
@@ -40,13 +41,11 @@ async def lines_of(stream: trio.lowlevel.FdStream, count: int) -> list[bytes]:
 async def check(path: Path, tasks: dict[str, str]) -> None:
     """Each record says what became of its task."""
     async with SqliteTaskStore(path) as store:
-        once, again = await store.read(None, tasks["once"]), await store.read(None, tasks["again"])
-    assert once is not None
-    assert again is not None
+        once, again = await record_in(store, tasks["once"]), await record_in(store, tasks["again"])
     assert once.phase is TaskPhase.ENDED
     assert once.outcome is not None
     assert b"the server was shut down while the task was running" in once.outcome.json
-    assert (again.phase, again.owner) == (TaskPhase.WORKING, None)
+    assert (again.phase, again.holder) == (TaskPhase.WORKING, None)
 
 
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM"])

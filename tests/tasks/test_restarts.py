@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from tests.tasks.callers import LEASE, Caller, calling, settings
-from tests.tasks.touchy_store import TouchyStore
+from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock
 
 from trio_mcp import RequestContext, Server
@@ -22,6 +21,7 @@ from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_record import TaskPhase
 from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.testing.task_stores.storage import change
 from trio_mcp.transports.memory import memory_channel_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -186,15 +186,35 @@ async def test_time_to_live_counts_from_the_creation(autojump_clock: MockClock) 
     assert runs == [(task_id, 1), (task_id, 2)]
 
 
-async def test_task_of_a_tool_that_is_gone_fails_with_words(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("kind", ["again", "once"])
+async def test_task_of_a_tool_that_a_process_does_not_have_is_left_to_one_that_has(
+    autojump_clock: MockClock, kind: str
+) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
+        task_id = await caller.start(kind, seconds=60)
+    server = server_of(store, runs)
+    server.remove_tool(kind)
+    async with calling(server) as caller:
+        await trio.sleep(5 * LEASE)
+        assert (await caller.get(task_id))["status"] == "working"
+        async with calling(server_of(store, runs)):
+            task = await caller.final(task_id)
+    assert task["status"] == ("completed" if kind == "again" else "failed")
+    assert runs == [(task_id, attempt) for attempt in range(1, 3 if kind == "again" else 2)]
+
+
+async def test_task_whose_tool_nobody_has_waits_until_its_time_to_live_is_over(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs, ttl=500.0) as caller:
+        begun = trio.current_time()
         task_id = await caller.start("again", seconds=60)
     server = server_of(store, runs)
     server.remove_tool("again")
     async with calling(server) as caller:
         task = await caller.final(task_id)
-    assert (task["status"], task["error"]["message"]) == ("failed", "Unknown tool: again")
+    assert trio.current_time() - begun == pytest.approx(500, abs=1)
+    assert (task["status"], task["error"]["message"]) == ("failed", "the time to live of the task was over")
 
 
 async def test_server_takes_over_no_more_tasks_than_it_may_run(autojump_clock: MockClock) -> None:
@@ -235,18 +255,18 @@ async def test_task_that_cannot_be_read_is_left_alone_and_logged(
     async with dying(store, runs) as caller:
         first = await caller.start("again", seconds=60)
         second = await caller.start("again", seconds=60)
-    record = await store.read(None, first)
+    record = await record_in(store, first)
     assert record is not None
-    assert await store.change(attrs.evolve(record, revision="2099-01-01", version=record.version + 1))
+    assert await change(store, record, revision="2099-01-01") is not None
     caplog.clear()
     async with calling(server_of(store, runs)) as caller:
         await caller.final(second)
         assert await caller.text(second) == "done in run 2, with None"
         await trio.sleep(5 * LEASE)
-        left = await store.read(None, first)
+        left = await record_in(store, first)
     assert left is not None
     assert (left.phase, left.attempt) == (TaskPhase.WORKING, 1)
-    assert f"task {first} has lost its owner, and cannot be run again" in caplog.text
+    assert f"task {first} has lost its process, and cannot be run again" in caplog.text
     assert f"task {second}" not in caplog.text
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from trio_mcp.stores.task_record import OnRestart, Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks import transitions
 from trio_mcp.tasks.transitions import (
-    abandoned,
     answered,
     asked,
     cancelled,
@@ -26,20 +25,31 @@ from trio_mcp.tasks.transitions import (
     taken_over,
     withdrawn,
 )
-from trio_mcp.testing.task_stores.storage import NOW, record
+from trio_mcp.testing.task_stores.storage import record
 
+NOW = 1_800_000_000_000
 LATER = NOW + 5000
 OUTCOME = Outcome(b'{"content":[]}')
 
 Step = Callable[[TaskRecord], TaskRecord | None]
 
-WORKING = record("task", owner="me", epoch=2, leased_until=NOW + 9, version=7, message="old", checkpoint=b"1")
+WORKING = record(
+    "task",
+    created_at=NOW,
+    updated_at=NOW,
+    holder="me",
+    epoch=2,
+    leased_until=NOW + 9,
+    version=7,
+    message="old",
+    checkpoint=b"1",
+)
 ASKING = attrs.evolve(WORKING, phase=TaskPhase.INPUT_REQUIRED, questions={"a": b"?", "b": b"??"})
 RECORDS = {
     TaskPhase.WORKING: WORKING,
     TaskPhase.INPUT_REQUIRED: ASKING,
-    TaskPhase.ENDED: attrs.evolve(WORKING, phase=TaskPhase.ENDED, outcome=OUTCOME, owner=None),
-    TaskPhase.CANCELLED: attrs.evolve(WORKING, phase=TaskPhase.CANCELLED, owner=None),
+    TaskPhase.ENDED: attrs.evolve(WORKING, phase=TaskPhase.ENDED, outcome=OUTCOME, holder=None),
+    TaskPhase.CANCELLED: attrs.evolve(WORKING, phase=TaskPhase.CANCELLED, holder=None),
 }
 
 STEPS: dict[str, Step] = {
@@ -52,11 +62,10 @@ STEPS: dict[str, Step] = {
     "checkpointed": lambda record: checkpointed(record, b"2"),
     "ended": lambda record: ended(record, LATER, OUTCOME),
     "cancelled": lambda record: cancelled(record, LATER, "why"),
-    "abandoned": lambda record: abandoned(record, LATER),
     "given_away": lambda record: given_away(record, LATER, "new", 5000, 1000),
     "released": released,
-    "taken_over": lambda record: taken_over(record, LATER, 3),
-    "taken_over (again)": lambda record: taken_over(attrs.evolve(record, on_restart="again"), LATER, 3),
+    "taken_over": lambda record: taken_over(record, LATER, 2, 3),
+    "taken_over (again)": lambda record: taken_over(attrs.evolve(record, on_restart="again"), LATER, 2, 3),
 }
 
 PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
@@ -69,7 +78,6 @@ PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
     "checkpointed": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "ended": (TaskPhase.ENDED, TaskPhase.ENDED),
     "cancelled": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
-    "abandoned": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
     "given_away": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "released": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
     "taken_over": (TaskPhase.ENDED, TaskPhase.ENDED),
@@ -127,14 +135,14 @@ def test_only_the_last_steps_and_a_release_give_up_the_lease(name: str):
     assert after is not None
     is_last = after.phase.is_final or name in ("given_away", "released")
     owner = (None, 0) if is_last else ("me", NOW + 9)
-    assert (after.owner, after.leased_until) == owner
+    assert (after.holder, after.leased_until) == owner
 
 
 def changes(before: TaskRecord, after: TaskRecord | None) -> dict[str, Any]:
     """The fields that differ, but for those that the tests above are about."""
     assert after is not None
     told = attrs.asdict(after, recurse=False)
-    same = ("version", "updated_at", "owner", "leased_until", "phase")
+    same = ("version", "updated_at", "holder", "leased_until", "phase")
     return {name: value for name, value in told.items() if name not in same and value != getattr(before, name)}
 
 
@@ -197,6 +205,13 @@ def test_cancelled_has_a_reason_and_nothing_that_only_a_run_needs():
     assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}
 
 
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
+def test_step_that_is_repeated_changes_nothing_more(phase: TaskPhase, name: str):
+    after = STEPS[name](RECORDS[phase])
+    assert after is None or STEPS[name](after) is None
+
+
 def test_released_changes_nothing_but_the_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
@@ -211,22 +226,17 @@ def test_any_number_of_shutdowns_in_good_order_end_no_task():
         assert record is not None
         record = released(record, counts=False)
         assert record is not None
-        record = taken_over(attrs.evolve(record, owner="another", epoch=record.epoch + 1), NOW, 1)
+        claimed = attrs.evolve(record, holder="another", epoch=record.epoch + 1)
+        record = taken_over(claimed, NOW, claimed.attempt + 1, 1)
     assert record is not None
     assert (record.phase, record.attempt) == (TaskPhase.WORKING, 1)
-
-
-def test_abandoned_is_cancelled_and_kept_no_longer():
-    after = abandoned(ASKING, LATER)
-    assert after is not None
-    assert (after.phase, after.kept_until) == (TaskPhase.CANCELLED, LATER)
 
 
 @pytest.mark.parametrize("on_restart", ["again", "resume"])
 def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, attempt=2)
-    assert changes(before, taken_over(before, LATER, 3)) == {"attempt": 3}
-    after = taken_over(before, LATER, 2)
+    assert changes(before, taken_over(before, LATER, 3, 3)) == {"attempt": 3}
+    after = taken_over(before, LATER, 3, 2)
     assert after is not None
     assert after.outcome is not None
     assert after.outcome.is_error
@@ -234,17 +244,17 @@ def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
 
 def test_task_whose_time_is_over_is_not_run_again():
     before = attrs.evolve(ASKING, on_restart="again", expires_at=LATER)
-    after = taken_over(before, LATER, 3)
+    after = taken_over(before, LATER, 2, 3)
     assert after is not None
     assert after.phase is TaskPhase.ENDED
-    assert taken_over(attrs.evolve(before, expires_at=None), LATER, 3) is not None
+    assert taken_over(attrs.evolve(before, expires_at=None), LATER, 2, 3) is not None
 
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
     """Steps in any order, with few keys: questions are asked again, and answers are to any."""
     keys, steps = st.sampled_from("012345"), list[tuple[str, Step]]()
-    last = ("ended", "cancelled", "abandoned", "taken_over")
+    last = ("ended", "cancelled", "taken_over")
     names = ("asked", "answered", "withdrawn", "noted", "checkpointed", "released", "taken_over (again)")
     weights = st.sampled_from([*names * 5, *last])
     for number, name in enumerate(draw(st.lists(weights, max_size=40))):
@@ -289,7 +299,7 @@ def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tupl
 def test_a_task_that_was_given_away_is_run_by_nobody_and_lives_as_long_as_was_said():
     given = given_away(WORKING, LATER, "new", 5000, 1000)
     assert given is not None
-    assert (given.is_external, given.owner, given.leased_until) == (True, None, 0)
+    assert (given.is_external, given.holder, given.leased_until) == (True, None, 0)
     assert (given.expires_at, given.kept_until) == (WORKING.created_at + 5000, WORKING.created_at + 6000)
     for_ever = given_away(WORKING, LATER, "new", None, 1000)
     assert for_ever is not None

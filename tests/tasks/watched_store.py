@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_record import TaskRecord
-from trio_mcp.stores.task_store import Claim
 
 __all__ = ["WatchedStore"]
 
@@ -19,23 +18,34 @@ class WatchedStore(MemoryTaskStore):
         self.faults: list[str] = []
         self.owners: dict[tuple[str, int], str | None] = {}
         """Who had each task, by its id and the number of the ownership."""
+        self.writers: dict[str, list[str]] = {}
+        """The holders that have written each record, in their order."""
         self.answers: dict[str, Mapping[str, bytes]] = {}
         """The last answers that each record had."""
 
-    async def change(self, record: TaskRecord) -> bool:
+    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
         before = await self.read(None, record.id)
-        changed = await super().change(record)
+        changed = await super().change(record, was=was, holder=holder, give_up=give_up)
         after = await self.read(None, record.id)
         if before is not None and after is not None:
-            self._compare(before, after)
+            self._compare(before.record, after.record)
+            if changed and holder is not None:
+                self._has_written(record.id, holder)
         return changed
 
-    async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
+    def _has_written(self, task_id: str, holder: str) -> None:
+        writers = self.writers.setdefault(task_id, [])
+        if holder in writers[:-1]:
+            self.faults.append(f"{task_id} is written by a former holder")
+        elif writers[-1:] != [holder]:
+            writers.append(holder)
+
+    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
         before = {record.id: record for record in await self.page("", None, 10_000)}
-        claimed = await super().claim(claim)
+        claimed = await super().claim(holder, lease=lease, most=most, names=names)
         for record in claimed:
             self._compare(before[record.id], record)
-            if before[record.id].owner is not None and before[record.id].leased_until >= claim.now:
+            if before[record.id].leased_until >= record.leased_until - lease:
                 self.faults.append(f"{record.id} was taken from a living owner")
         return claimed
 
@@ -56,5 +66,5 @@ class WatchedStore(MemoryTaskStore):
             self.faults.append(f"{task_id} loses the questions {lost}")
         if after.questions.keys() & after.answers.keys():
             self.faults.append(f"{task_id} asks what was answered")
-        if after.owner is not None and self.owners.setdefault((task_id, after.epoch), after.owner) != after.owner:
+        if after.holder is not None and self.owners.setdefault((task_id, after.epoch), after.holder) != after.holder:
             self.faults.append(f"{task_id} has two owners of one epoch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,111 +10,193 @@ import attrs
 import pytest
 import trio
 
-from trio_mcp import Claim, MemoryTaskStore, StoreFull, TaskRecord, TaskStore
+from trio_mcp import MemoryTaskStore, StoreFull, TaskRecord, TaskStore
+from trio_mcp.stores.task_store import GAP
 from trio_mcp.testing import TaskStoreSuite
 from trio_mcp.testing.task_stores import hints
 
 
 class TellsAll(MemoryTaskStore):
-    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+    async def read(self, scope: str | None, task_id: str) -> Any:
         return await super().read(None, task_id)
 
 
 class TakesAll(MemoryTaskStore):
-    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
-        await super().create(record, most=most, most_of_scope=most)
+    async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
+        return await super().create(new, **options | {"most_of_scope": options["most"]})
 
 
 class CountsFirst(MemoryTaskStore):
-    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
-        if len(await self.page(record.scope, None, most)) >= most_of_scope:
+    async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
+        if len(await self.page(new.scope, None, options["most"])) >= options["most_of_scope"]:
             raise StoreFull
         await trio.lowlevel.checkpoint()
-        await super().create(record, most=most, most_of_scope=most)
+        return await super().create(new, **options | {"most_of_scope": options["most"]})
 
 
-class ForgetsEpochs(MemoryTaskStore):
-    async def change(self, record: TaskRecord) -> bool:
-        kept = await self.read(None, record.id)
-        return await super().change(attrs.evolve(record, epoch=kept.epoch) if kept else record)
+class BelievesTheCaller(MemoryTaskStore):
+    async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
+        record = await super().create(new, **options)
+        self._records[record.id] = attrs.evolve(record, created_at=new.created_at)
+        return self._records[record.id]
+
+
+class HasNoPlaces(MemoryTaskStore):
+    async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
+        record = await super().create(new, **options)
+        order = self._order[record.scope]
+        order.remove((record.place, record.id))
+        self._records[record.id] = attrs.evolve(record, place=record.created_at)
+        order.append((record.created_at, record.id))
+        order.sort()
+        return self._records[record.id]
+
+
+class ForgetsTheVoid(MemoryTaskStore):
+    async def void(self, task_id: str, *, keep: int) -> bool:
+        return await super().void(task_id, keep=0)
+
+
+class ComparesNumbers(MemoryTaskStore):
+    async def change(self, record: TaskRecord, **options: Any) -> bool:
+        kept = self._records.get(record.id)
+        is_next = kept is not None and kept.version + 1 == record.version
+        return await super().change(record, **options | ({"was": kept.mark} if kept and is_next else {}))
+
+
+class ForgetsHolders(MemoryTaskStore):
+    async def change(self, record: TaskRecord, **options: Any) -> bool:
+        return await super().change(record, **options | {"holder": None})
 
 
 class ComparesFirst(MemoryTaskStore):
-    async def change(self, record: TaskRecord) -> bool:
-        kept = await self.read(None, record.id)
-        if kept is None or kept.version + 1 != record.version or kept.epoch != record.epoch:
+    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+        kept = self._records.get(record.id)
+        if kept is None or kept.mark != was:
             return False
         await trio.lowlevel.checkpoint()
         self._records[record.id] = record
         return True
 
 
-class LetsGoOfLeases(MemoryTaskStore):
-    async def change(self, record: TaskRecord) -> bool:
-        changed = await super().change(record)
-        if changed and record.owner is not None:
+class BelievesTheLease(MemoryTaskStore):
+    async def change(self, record: TaskRecord, **options: Any) -> bool:
+        changed = await super().change(record, **options)
+        if changed and not options.get("give_up"):
             self._records[record.id] = record
         return changed
 
 
+class KeepsTheHolder(MemoryTaskStore):
+    async def change(self, record: TaskRecord, **options: Any) -> bool:
+        before = self._find(record.id)
+        changed = await super().change(record, **options)
+        if changed and before is not None:
+            after = self._records[record.id]
+            self._records[record.id] = attrs.evolve(after, holder=before.holder, leased_until=before.leased_until)
+        return changed
+
+
 class ClaimsAll(MemoryTaskStore):
-    async def claim(self, claim: Claim) -> Any:
-        return await super().claim(attrs.evolve(claim, most=1000))
+    async def claim(self, holder: str, **options: Any) -> Any:
+        return await super().claim(holder, **options | {"most": 1000})
+
+
+class ClaimsOthersTasks(MemoryTaskStore):
+    async def claim(self, holder: str, **options: Any) -> Any:
+        return await super().claim(holder, **options | {"names": {each.name for each in self._records.values()}})
 
 
 class ClaimsTheLiving(MemoryTaskStore):
-    async def claim(self, claim: Claim) -> Any:
-        return await super().claim(attrs.evolve(claim, now=claim.now + 1))
+    async def claim(self, holder: str, **options: Any) -> Any:
+        clock, self._now = self._now, lambda: clock() + 1  # type: ignore[assignment]
+        try:
+            return await super().claim(holder, **options)
+        finally:
+            self._now = clock
 
 
 class LosesNothing(MemoryTaskStore):
-    async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
-        await super().renew(owner, task_ids, leased_until)
-        return set()
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Any:
+        await super().renew(held, lease=lease)
+        return ()
+
+
+class RenewsForAnybody(MemoryTaskStore):
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Any:
+        return await super().renew({name: self._records[name].holder or "" for name in held}, lease=lease)
 
 
 class DeletesEarly(MemoryTaskStore):
-    async def expire(self, now: int) -> int:
-        return await super().expire(now + 1)
+    async def expire(self, *, most: int) -> int:
+        clock, self._now = self._now, lambda: clock() + 8_000_000  # type: ignore[assignment]
+        try:
+            return await super().expire(most=most)
+        finally:
+            self._now = clock
 
 
 class StartsAnew(MemoryTaskStore):
-    async def page(self, scope: str, after: str | None, most: int) -> Any:
+    async def page(self, scope: str, after: Any, most: int) -> Any:
+        is_there = after is not None and after[1] in self._records
+        return await super().page(scope, after if is_there else None, most)
+
+
+class ListsAll(MemoryTaskStore):
+    async def page(self, scope: str, after: Any, most: int) -> Any:
+        clock, self._now = self._now, lambda: 0  # type: ignore[assignment]
         try:
             return await super().page(scope, after, most)
-        except KeyError:
-            return await super().page(scope, None, most)
+        finally:
+            self._now = clock
 
 
 class GivesUpHalfway(MemoryTaskStore):
-    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
-        await super().create(record, most=most, most_of_scope=most_of_scope)
+    async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
+        record = await super().create(new, **options)
         await trio.lowlevel.checkpoint()
+        return record
 
 
 class SaysNothing(MemoryTaskStore):
-    async def expire(self, now: int) -> int:
+    async def expire(self, *, most: int) -> int:
         watchers, self._watchers = self._watchers, type(self._watchers)()
         try:
-            return await super().expire(now)
+            return await super().expire(most=most)
         finally:
             self._watchers = watchers
+
+
+class HidesGaps(MemoryTaskStore):
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[Any]:
+        async with super().watch() as hints:
+            yield (hint async for hint in hints if hint is not GAP)
 
 
 DEFECTS: dict[Callable[[], MemoryTaskStore], str] = {
     TellsAll: "test_record_of_another_scope_does_not_exist",
     TakesAll: "test_full_scope_leaves_room_for_others",
     CountsFirst: "test_bounds_hold_while_many_create",
-    ForgetsEpochs: "test_former_owner_changes_nothing",
+    BelievesTheCaller: "test_store_fills_in_the_times",
+    HasNoPlaces: "test_page_is_in_the_order_of_creation",
+    ForgetsTheVoid: "test_void_refuses_a_creation_that_is_still_under_way",
+    ComparesNumbers: "test_change_of_a_record_with_another_mark_is_refused",
+    ForgetsHolders: "test_change_by_another_holder_is_refused",
     ComparesFirst: "test_first_of_many_changes_wins",
-    LetsGoOfLeases: "test_change_leaves_the_lease_as_it_is_kept",
+    BelievesTheLease: "test_change_leaves_the_lease_as_it_is_kept",
+    KeepsTheHolder: "test_task_that_ends_has_no_holder",
     ClaimsAll: "test_claim_takes_no_more_than_it_asks_for",
-    ClaimsTheLiving: "test_task_is_claimed_when_its_lease_is_over",
+    ClaimsOthersTasks: "test_only_tasks_of_the_named_tools_are_claimed",
+    ClaimsTheLiving: "test_lease_lasts_until_its_time_has_passed",
     LosesNothing: "test_renewal_tells_which_tasks_are_lost",
+    RenewsForAnybody: "test_renewal_names_the_holder_of_each_task",
     DeletesEarly: "test_records_are_deleted_after_their_time",
-    StartsAnew: "test_page_after_an_unknown_record_is_refused",
+    StartsAnew: "test_position_is_good_when_its_record_is_gone",
+    ListsAll: "test_record_that_may_be_deleted_is_not_listed",
     GivesUpHalfway: "test_cancelled_create_is_whole_or_nothing",
     SaysNothing: "test_watcher_is_told_of_each_kind_of_change",
+    HidesGaps: "test_watcher_that_does_not_read_holds_up_nobody",
 }
 
 
@@ -133,7 +215,7 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 def test_a_defect_of_a_store_fails_the_test_of_that_sentence(
     make: Callable[[], TaskStore], test: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hints, "_PATIENCE", 0.1)
+    monkeypatch.setattr(hints, "_PATIENCE", 2.0)
     trio.run(getattr(suite_of(MemoryTaskStore), test))
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         trio.run(getattr(suite_of(make), test))

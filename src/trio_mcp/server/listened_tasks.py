@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable
 from typing import Final
 
@@ -16,8 +15,6 @@ from ..tasks.records import TaskRecords
 from .listen_stream import ListenStream
 
 __all__ = ["ListenedTasks"]
-
-logger = logging.getLogger("trio_mcp")
 
 _RETRY: Final = 1.0
 
@@ -70,8 +67,7 @@ class ListenedTasks:
             return
         try:
             record = await self._records.read(self._scope, task_id)
-        except Exception:
-            logger.exception("task %s could not be read; trying again in %g s", task_id, _RETRY)
+        except Exception:  # the log was told
             self._changed[task_id] = None
             await trio.sleep(_RETRY)
             return

@@ -43,7 +43,7 @@ class RunningTasks:
         graces = Graces(host.limits.cleanup_grace)
         runner = RequestRunner(host, work, graces, replies, _no_client, None, peer=EVERYBODY)
         self.records = TaskRecords(settings)
-        self.host = TaskHost(host, runner, self.records)
+        self.host = TaskHost(host, runner, self.records, tools.registry.names)
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.run_in(self.host)

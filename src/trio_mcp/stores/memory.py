@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+import time
+from bisect import bisect_right, insort
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
+import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from .task_record import TaskRecord
-from .task_store import Claim, StoreFull
+from .task_store import Hint, Kept, Position, StoreFull
 from .watchers import Watchers
 
 __all__ = ["MemoryTaskStore"]
@@ -19,45 +21,79 @@ __all__ = ["MemoryTaskStore"]
 _FEW: Final = 64
 
 
+class _Clock:
+    """Trio's clock, told in milliseconds since the epoch, from run to run. The first time is the time of day, and
+    trio's time goes on from there."""
+
+    def __init__(self) -> None:
+        self._clock: trio.abc.Clock | None = None
+        self._ahead = 0.0
+        self._last = 0.0
+
+    def __call__(self) -> int:
+        clock = trio.lowlevel.current_clock()
+        now = clock.current_time()
+        if clock is not self._clock:
+            self._clock = clock
+            self._ahead = max(time.time(), self._last) - now
+        self._last = now + self._ahead
+        return int(self._last * 1000)
+
+
 class MemoryTaskStore:
-    """A `TaskStore` for one process: the records are gone with the process. No method waits."""
+    """A `TaskStore` for one process: the records are gone with the process. Its clock is trio's. No method waits."""
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
         self._open: dict[str, None] = {}
         """Ids of the tasks that may be claimed once their leases are over, in the order of their creation."""
-        self._renewed: dict[str, int] = {}
+        self._leases: dict[str, int] = {}
         """Ends of leases that the records do not show yet, since renewals are many and make no other record."""
-        self._order: dict[str, list[tuple[int, str]]] = {}
-        """Creation time and id of the records of each scope, sorted."""
+        self._order: dict[str, list[Position]] = {}
+        """Positions of the records of each scope, sorted."""
         self._expiry: list[tuple[int, str]] = []
         """Heap of the times until which records are kept. An entry of a record that is gone, or is kept for another
         time by now, is passed over."""
+        self._void: dict[str, int] = {}
+        """Ids that no record may have, each with the time until which that holds."""
         self._watchers = Watchers()
+        self._now = _Clock()
 
     def __len__(self) -> int:
         return len(self._records)
 
-    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
+    async def create(
+        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+    ) -> TaskRecord:
         """Keep a new record. See `TaskStore.create`."""
-        order = self._order.get(record.scope, [])
+        now, order = self._now(), self._order.get(new.scope, [])
         if len(self._records) >= most or len(order) >= most_of_scope:
             raise StoreFull
-        if record.id in self._records:
-            raise ValueError("there is a record with this id")
+        if new.id in self._records or self._void.get(new.id, now) > now:
+            raise ValueError("there is a record with this id, or its creation was given up")
+        expires = None if ttl is None else now + ttl
+        record = attrs.evolve(
+            new,
+            created_at=now,
+            place=max(now * 1000, order[-1][0] + 1 if order else 0),
+            updated_at=now,
+            expires_at=expires,
+            kept_until=None if expires is None else expires + keep,
+            leased_until=0 if new.holder is None else now + lease,
+        )
         self._put(record)
-        entry = (record.created_at, record.id)
-        order.insert(bisect_right(order, entry), entry)
+        insort(order, (record.place, record.id))
         self._order[record.scope] = order
         self._keep_until(record)
         self._watchers.tell([record.id])
+        return record
 
     def _put(self, record: TaskRecord) -> None:
         self._records[record.id] = record
-        if record.phase.is_final or record.is_external:
-            self._open.pop(record.id, None)
-        else:
+        if record.is_open:
             self._open[record.id] = None
+        else:
+            self._open.pop(record.id, None)
 
     def _keep_until(self, record: TaskRecord) -> None:
         if record.kept_until is not None:
@@ -70,96 +106,119 @@ class MemoryTaskStore:
 
     def _find(self, task_id: str) -> TaskRecord | None:
         """Return the record, with its lease."""
-        record, leased_until = self._records.get(task_id), self._renewed.pop(task_id, None)
+        record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
         return record
 
-    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+    async def void(self, task_id: str, *, keep: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.void`."""
+        record, now = self._records.get(task_id), self._now()
+        if record is None:
+            self._void = {each: until for each, until in self._void.items() if until > now}
+            self._void[task_id] = now + keep
+            return False
+        self._delete(record)
+        return True
+
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
         """Return the record. See `TaskStore.read`."""
         record = self._find(task_id)
-        return record if record is not None and scope in (None, record.scope) else None
+        return Kept(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
-    async def change(self, record: TaskRecord) -> bool:
-        """Keep the next version of a record. See `TaskStore.change`."""
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Return the marks of records. See `TaskStore.marks`."""
+        records = self._records
+        return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
+
+    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
         kept = self._find(record.id)
-        if kept is None or kept.version + 1 != record.version or kept.epoch != record.epoch:
+        if kept is None or kept.mark != was or (holder is not None and kept.holder != holder):
             return False
-        if record.owner is not None and record.leased_until != kept.leased_until:
-            record = attrs.evolve(record, leased_until=kept.leased_until)
-        self._put(record)
+        lets_go = give_up or not record.is_open
+        self._put(
+            attrs.evolve(
+                record,
+                holder=None if lets_go else kept.holder,
+                epoch=kept.epoch,
+                leased_until=0 if lets_go else kept.leased_until,
+            )
+        )
         if record.kept_until != kept.kept_until:
             self._keep_until(record)
         self._watchers.tell([record.id])
         return True
 
-    async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
+    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
         """Return a page of the records of ``scope``. See `TaskStore.page`."""
-        order = self._order.get(scope, [])
-        start = 0
-        if after is not None:
-            before = await self.read(scope, after)
-            if before is None:
-                raise KeyError(after)
-            start = bisect_right(order, (before.created_at, before.id))
-        page = [self._find(task_id) for _, task_id in order[start : start + max(most, 0)]]
-        return [record for record in page if record is not None]
+        order, now, page = self._order.get(scope, []), self._now(), list[TaskRecord]()
+        start = 0 if after is None else bisect_right(order, after)
+        while len(page) < most and start < len(order):
+            record = self._find(order[start][1])
+            if record is not None and (record.kept_until is None or record.kept_until >= now):
+                page.append(record)
+            start += 1
+        return page
 
-    async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
-        """Give tasks without a living owner to another. See `TaskStore.claim`."""
-        claimed: list[TaskRecord] = []
+    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
-            if len(claimed) >= claim.most:
-                break
             record = self._records[task_id]
-            if record.owner is None or self._renewed.get(record.id, record.leased_until) < claim.now:
-                claimed.append(
-                    attrs.evolve(
-                        record,
-                        owner=claim.owner,
-                        leased_until=claim.leased_until,
-                        epoch=record.epoch + 1,
-                        version=record.version + 1,
-                    )
-                )
-        for record in claimed:
-            self._records[record.id] = record
-            self._renewed.pop(record.id, None)
+            leased_until = self._leases.get(task_id, record.leased_until)
+            if leased_until < now and record.name in names:
+                free.append((leased_until, task_id))
+        claimed = list[TaskRecord]()
+        for _, task_id in heapq.nsmallest(most, free, key=lambda each: each[0]):
+            record = self._records[task_id]
+            self._leases.pop(task_id, None)
+            self._records[task_id] = attrs.evolve(
+                record,
+                holder=holder,
+                leased_until=now + lease,
+                epoch=record.epoch + 1,
+                version=record.version + 1,
+                mark=holder.encode(),
+            )
+            claimed.append(self._records[task_id])
         self._watchers.tell(record.id for record in claimed)
         return claimed
 
-    async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
-        """Lengthen the lease of tasks. See `TaskStore.renew`."""
-        lost: set[str] = set()
-        for task_id in task_ids:
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        lost, until = set[str](), self._now() + lease
+        for task_id, holder in held.items():
             record = self._records.get(task_id)
-            if record is None or record.owner != owner or record.phase.is_final:
+            if record is None or record.holder != holder:
                 lost.add(task_id)
             else:
-                self._renewed[task_id] = leased_until
+                self._leases[task_id] = until
         return lost
 
-    async def expire(self, now: int) -> int:
+    async def expire(self, *, most: int) -> int:
         """Delete records that need be kept no longer. See `TaskStore.expire`."""
-        deleted = 0
-        while self._expiry and self._expiry[0][0] < now:
+        now, deleted = self._now(), 0
+        while deleted < most and self._expiry and self._expiry[0][0] < now:
             until, task_id = heapq.heappop(self._expiry)
             record = self._records.get(task_id)
-            if record is None or record.kept_until != until:
-                continue
-            del self._records[task_id]
-            self._open.pop(task_id, None)
-            self._renewed.pop(task_id, None)
-            order = self._order[record.scope]
-            del order[bisect_right(order, (record.created_at, task_id)) - 1]
-            if not order:
-                del self._order[record.scope]
-            self._watchers.tell([task_id])
-            deleted += 1
+            if record is not None and record.kept_until == until:
+                self._delete(record)
+                deleted += 1
         return deleted
 
+    def _delete(self, record: TaskRecord) -> None:
+        del self._records[record.id]
+        self._open.pop(record.id, None)
+        self._leases.pop(record.id, None)
+        order = self._order[record.scope]
+        del order[bisect_right(order, (record.place, record.id)) - 1]
+        if not order:
+            del self._order[record.scope]
+        self._watchers.tell([record.id])
+
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
         with self._watchers.watch() as hints:
             yield hints

@@ -35,15 +35,18 @@ class StoredRecord:
     id: bytes
     scope: bytes
     """One of `RecordCodec.scope_keys`."""
-    created_at: int
+    name: str
+    """One of `RecordCodec.name_keys`."""
+    place: int
     kept_until: int | None
     is_open: bool
     """True while the task may be claimed once its lease is over."""
-    owner: str | None
+    holder: str | None
     leased_until: int
-    """0 without an owner."""
+    """0 without a holder."""
     epoch: int
     version: int
+    mark: bytes
     form: bytes
     """Version and secret by which ``body`` is written: one of `RecordCodec.forms`, if this codec can read the row."""
     body: bytes = attrs.field(repr=False)
@@ -81,16 +84,17 @@ class _Keys:
 
     seal: SealingKey
     scope: bytes = attrs.field(repr=False)
+    name: bytes = attrs.field(repr=False)
 
 
 class RecordCodec:
     """Writes records as rows, and reads such rows.
 
-    With ``secrets`` the body is sealed with AES-256-GCM, and the scope is hashed with a key; the id, the times, the
-    owner and the numbers stay readable. The first secret seals, and each opens, so that a new secret can be put in
-    front. A row that is not sealed is then refused like one that was changed: a writer to the storage who has no secret
-    can delete records, or change their owners, but can make no record, nor put one in the place of another. Raises
-    `ValueError` for a secret of less than 32 bytes, and `TypeError` for text.
+    With ``secrets`` the body is sealed with AES-256-GCM, and the scope and the name are hashed with keys; the id, the
+    times, the holder and the numbers stay readable. The first secret seals, and each opens, so that a new secret can be
+    put in front. A row that is not sealed is then refused like one that was changed: a writer to the storage who has no
+    secret can delete records, or change their holders, but can make no record, nor put one in the place of another.
+    Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for text.
     """
 
     def __init__(self, secrets: Sequence[bytes] = ()) -> None:
@@ -102,7 +106,9 @@ class RecordCodec:
             return {_FORMAT: None}
         return {
             _FORMAT + derived_key(secret, _PURPOSE + b"fingerprint")[:_FINGERPRINT]: _Keys(
-                SealingKey(secret, _PURPOSE + b"body"), derived_key(secret, _PURPOSE + b"scope")
+                SealingKey(secret, _PURPOSE + b"body"),
+                derived_key(secret, _PURPOSE + b"scope"),
+                derived_key(secret, _PURPOSE + b"name"),
             )
             for secret in self._secrets
         }
@@ -117,6 +123,13 @@ class RecordCodec:
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
+    def name_keys(self, name: str) -> Sequence[str]:
+        """Return the keys by which rows with a `TaskRecord.name` are found; new rows have the first."""
+        text = encoded(name)
+        return [
+            (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
+        ]
+
     def encode(self, record: TaskRecord) -> StoredRecord:
         """Return the row of ``record``. Raises `ValueError` for text that is no Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
@@ -126,13 +139,15 @@ class RecordCodec:
         return StoredRecord(
             id=task_id,
             scope=self.scope_keys(record.scope)[0],
-            created_at=record.created_at,
+            name=self.name_keys(record.name)[0],
+            place=record.place,
             kept_until=record.kept_until,
-            is_open=not record.phase.is_final and not record.is_external,
-            owner=record.owner,
-            leased_until=0 if record.owner is None else record.leased_until,
+            is_open=record.is_open,
+            holder=record.holder,
+            leased_until=0 if record.holder is None else record.leased_until,
             epoch=record.epoch,
             version=record.version,
+            mark=record.mark,
             form=form,
             body=body if keys is None else keys.seal.seal(body, form + task_id),
         )
@@ -149,10 +164,12 @@ class RecordCodec:
             raise UnreadableRecord("a record is of another scope than its row says")
         return TaskRecord(
             id=decoded(row.id),
-            owner=row.owner,
+            place=row.place,
+            holder=row.holder,
             epoch=row.epoch,
             leased_until=row.leased_until,
             version=row.version,
+            mark=row.mark,
             **msgspec.structs.asdict(content),
         )
 

@@ -49,9 +49,9 @@ class Outcome:
 @attrs.frozen(kw_only=True)
 class TaskRecord:
     """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
-    epoch.
+    epoch, by the clock of the store.
 
-    A record is never changed: `attrs.evolve` makes the next one, with the next ``version``.
+    A record is never changed: `attrs.evolve` makes the next one, with the next ``version`` and another ``mark``.
     """
 
     id: str
@@ -72,12 +72,15 @@ class TaskRecord:
     on_restart: OnRestart = "fail"
     is_external: bool = False
     """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
-    created_at: int
-    updated_at: int
+    created_at: int = 0
+    """Time of the creation, as the store has filled in, like the times that follow."""
+    place: int = 0
+    """Place in the lists of the scope, which the store fills in: the later a task was created, the greater."""
+    updated_at: int = 0
     """Time of the last change of the phase or the message."""
-    expires_at: int | None
+    expires_at: int | None = None
     """Time at which a task that has not ended fails; `None`: never."""
-    kept_until: int | None
+    kept_until: int | None = None
     """Time after which the record may be deleted; `None`: never."""
     poll_ms: int
     """Milliseconds that a client is advised to wait between two looks."""
@@ -95,20 +98,29 @@ class TaskRecord:
     cancel_reason: str | None = None
     attempt: int = 1
     """Number of runs so far, without the runs that were given up in good order."""
-    owner: str | None = None
-    """Process that runs the task; `None`: no process does, and any may claim the task."""
+    holder: str | None = None
+    """Token of the claim by which a process runs the task, ``<process>:<random>``, which no other claim ever has;
+    `None`: no process runs the task, and any may claim the task."""
     epoch: int = 0
-    """Number of the ownership: each claim counts up. A write of an earlier epoch is refused."""
+    """Number of the claims so far, for people and for logs. The number decides nothing."""
     leased_until: int = 0
-    """Time after which the owner is taken for dead; 0 without an owner."""
+    """Time after which the holder is taken for dead; 0 without a holder."""
     version: int = 0
-    """Number of the record: each change counts up."""
+    """Number of the changes so far. The number decides nothing: after a loss, equal numbers may stand for different
+    contents."""
+    mark: bytes = b""
+    """Random bytes that each write puts on the record: equal marks stand for equal records."""
 
     @property
     def size(self) -> int:
         """Number of bytes of all JSON text in the record."""
         texts = (self.params, self.capabilities, self.checkpoint or b"", *self.questions.values())
         return sum(map(len, (*texts, *self.answers.values(), self.outcome.json if self.outcome else b"")))
+
+    @property
+    def is_open(self) -> bool:
+        """True for a task that some process has to run to its end."""
+        return not (self.phase.is_final or self.is_external)
 
     @property
     def ttl_ms(self) -> int | None:

@@ -10,7 +10,7 @@ import trio
 
 from ..runtime.cancellation import CancelCause
 from .outcomes import SERVER_STOPPED, TASK_LOST, failure, outcome_of, words_of
-from .transitions import ended, released
+from .transitions import cancelled, ended, released
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +23,6 @@ __all__ = ["EndWriter"]
 
 logger = logging.getLogger("trio_mcp")
 
-_LONGEST: Final = 10.0
-"""Seconds that the end of a task may take to be written."""
 _LAST_WRITES: Final = 2.0
 """Seconds for the ends of all tasks that are cancelled by the end of the server."""
 
@@ -32,18 +30,21 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class EndWriter:
-    """Writes how tasks end, once each, also under cancellation, but in a bounded time. Where that fails, the
-    lease of the task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server
-    ends."""
+    """Writes how tasks end, once each, also under cancellation: again and again, as long as the store fails, the
+    process lives and the task is its own. When the server ends, in a bounded time; where that fails, the lease of the
+    task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server ends."""
 
     def __init__(self, records: TaskRecords, ending: trio.Event) -> None:
         self._records = records
         self._ending = ending
         self._last_moment = math.inf
+        self._writing = set[trio.CancelScope]()
 
     def finish(self, drain_timeout: float) -> None:
         """Write no longer than need be, since the server ends after ``drain_timeout``. The earliest end counts."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
+        for scope in self._writing:
+            scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
         """Return whether another process may run ``task`` from here on."""
@@ -51,20 +52,23 @@ class EndWriter:
 
     async def keep(self, task: RequestTask, line: bytes | None) -> None:
         """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
-        deadline = min(trio.current_time() + _LONGEST, self._last_moment)
-        with trio.CancelScope(deadline=deadline, shield=True) as scope:
-            if line is None:
-                await self._cut(task)
-            else:
-                await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
+        with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
+            self._writing.add(scope)
+            try:
+                if line is None:
+                    await self._cut(task)
+                else:
+                    await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
+            finally:
+                self._writing.discard(scope)
         if scope.cancelled_caught:
             logger.error("the end of task %s was not kept in time", task.id)
 
     async def cut_all(self, tasks: Iterable[RequestTask]) -> None:
         """Write the ends of ``tasks``, which were cut off by the end of the server."""
+        self.finish(0.0)
         if self._records.settings.store is None:
             return  # the records end with the server
-        self.finish(0.0)
         with trio.CancelScope(deadline=self._last_moment, shield=True):
             for task in tasks:
                 await self._cut(task)
@@ -73,11 +77,13 @@ class EndWriter:
         """Write down that a task was cancelled before its end, where its record does not say so."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
-        if cause is CancelCause.LEASE:
-            return
-        if self._ending.is_set() and cause in _STOPS and self.goes_on_elsewhere(task):
-            # Runs that end with a shutdown in good order do not count, or a few deployments would end each long task.
+        is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
+        if is_given_up and self.goes_on_elsewhere(task):
+            # Runs that end with a shutdown in good order do not count, or a few deployments would end each long task;
+            # nor does a run that ends since the store cannot be reached.
             await self._write(task, lambda record, _: released(record, counts=False))
+        elif cause is CancelCause.TASK and cancellation is not None:  # whoever cancelled could not write so
+            await self._write(task, lambda record, now: cancelled(record, now, cancellation.reason))
         else:
             words = SERVER_STOPPED if cancellation is None else cancellation.words
             await self._end(task, failure(TASK_LOST, f"the task was not run to its end: {words}"))
@@ -86,6 +92,6 @@ class EndWriter:
         await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
-        record = await self._records.insist(task.id, task.epoch, transition)
+        record = await self._records.insist(task.id, lambda: task.holder, transition)
         if record is not None:
             task.seen(record)

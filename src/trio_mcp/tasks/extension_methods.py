@@ -12,6 +12,7 @@ from ..protocol.types.extension_tasks import TASKS_CAPABILITY, DetailedTask, Upd
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.tasks import TaskParams
 from ..runtime.requests.request_scope import RequestScope
+from .outcomes import telling_of_the_store
 from .projections import extension_task
 from .records import TaskRecords
 
@@ -43,6 +44,11 @@ class ExtensionMethods:
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
+        with telling_of_the_store():
+            return await self._answer(scope)
+
+    async def _answer(self, scope: RequestScope) -> Any:
+        request = scope.request
         match request.method.name:
             case "tasks/get":
                 return await self._get(scope)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from ..jsonrpc.errors import TOO_BUSY, CodedError
@@ -14,17 +15,17 @@ from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
 from ..stores.task_record import TaskRecord
-from ..stores.task_store import StoreFull
+from ..stores.task_store import StoreFull, Uncertain
 from .core.questions import CoreQuestions
 from .end_writer import EndWriter
-from .leases import LOST, Leases
+from .leases import LOST, Leases, new_holder
 from .live_tasks import LiveTasks
 from .message_writer import MessageWriter
 from .new_record import new_record
-from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure
+from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure, store_unreachable
 from .projections import core_created, extension_created
 from .restarts import restarted
-from .transitions import abandoned, ended
+from .transitions import ended
 
 if TYPE_CHECKING:
     from ..runtime.requests.host import RequestHost
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskHost"]
 
-logger = logging.getLogger("trio_mcp")
-
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
 """Seconds for a write that something waits for."""
@@ -46,10 +45,13 @@ class TaskHost:
     """The tasks that run here, in the nursery of ``host`` and within the bounds of ``runner``, with their ``records``.
 
     A task is a request whose handler runs on after the answer. No failure of a task, and none of the store, ends more
-    than that task. Where `TaskSettings.store` is given, tasks that processes before have left are run here, too.
+    than that task. Where `TaskSettings.store` is given, tasks that other processes have left are run here, too, if
+    ``offers`` returns the names of their tools.
     """
 
-    def __init__(self, host: RequestHost, runner: RequestRunner, records: TaskRecords) -> None:
+    def __init__(
+        self, host: RequestHost, runner: RequestRunner, records: TaskRecords, offers: Callable[[], Collection[str]]
+    ) -> None:
         self.records = records
         self.settings = records.settings
         self.runner = runner
@@ -60,8 +62,12 @@ class TaskHost:
         self.silence = Outbox(host.limits.high_water)
         """Outbox of tasks without notifications."""
         self.silence.let_go()
-        self.owner = secrets.token_urlsafe(9)
-        """Name of this host in leases."""
+        self._process = secrets.token_urlsafe(9)
+        self._holder = new_holder(self._process)
+        """Token of the tasks that are created here."""
+        self._offers = offers
+        self._last: TaskRecord | None = None
+        """The last new record, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
         """The asking of questions in the form of 2025-11-25."""
         self._live = LiveTasks(records.settings)
@@ -90,6 +96,8 @@ class TaskHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.records.on_change = self._noticed
+                self.records.on_unkept_cancel = self._cancel_here
+                self.records.held_marks = self._marks
                 nursery.start_soon(self._look_after)
                 task_status.started()
                 await self._asleep()
@@ -100,7 +108,7 @@ class TaskHost:
 
     def _let_go(self) -> None:
         """Cut the references in circles, so that no part has to wait for the garbage collector."""
-        self.records.on_change = None
+        self.records.let_go()
         self._cut_off = ()
         self.runner.let_go()
         self.questions.let_go()
@@ -114,7 +122,7 @@ class TaskHost:
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.look_again)
             if is_shared:
-                leases = Leases(self.records, self._live, self.owner, self.ending, self._compare, self._run_again)
+                leases = Leases(self.records, self._live, self._process, self.ending, self._offers, self._run_again)
                 nursery.start_soon(leases.run)
                 nursery.start_soon(self.records.watch)
 
@@ -129,6 +137,7 @@ class TaskHost:
         if self._nursery is not None:
             self._nursery = None
             self.ending.set()
+            self._ends.finish(0.0)
             self._cut_off = tuple(self._live)
             self._end_all()
 
@@ -180,22 +189,28 @@ class TaskHost:
 
     async def create_elsewhere(self, task: RequestTask) -> TaskRecord:
         """Keep the record of a new task that does not run here, and return the record. Raises as `create`."""
-        record = new_record(task, self.owner, self.settings, self.records.now)
+        new, begun = new_record(task, self._holder, self.settings, self._last), trio.current_time()
+        self._last = attrs.evolve(new, params=b"")
         self._has_tasks.set()
         try:
-            await self.records.create(record)
+            record = await self.records.create(new, task.ttl_ms)
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
-        except Exception:
-            logger.exception("a task could not be kept")
-            raise CodedError(TOO_BUSY, "Too busy: the task could not be kept; try again later") from None
+        except Uncertain:
+            self.in_background(self.records.void, new.id)  # it may be kept yet, and nobody knows of it
+            raise store_unreachable() from None
+        except Exception:  # the log was told
+            raise store_unreachable() from None
+        task.hold(record, begun + self.settings.lease)
         return record
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
-        """Cancel a task that was kept, and that its requestor never learns of."""
+        """Delete a task that was kept, and that its requestor never learns of."""
         self._live.give_back(task.caller)
-        with trio.move_on_after(_SHORT_TIME, shield=True):
-            await self.records.insist(record.id, record.epoch, abandoned)
+        with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
+            await self.records.void(record.id)
+        if scope.cancelled_caught:
+            self.in_background(self.records.void, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Answer the request of ``task``, whose ``record`` is kept, and let its handler go on here. Synchronous."""
@@ -208,9 +223,11 @@ class TaskHost:
         scope.request.pack_as(record.params)  # ten thousand tasks may wait, and few look at these again
         scope.exchange.peer.pack()
 
-    def _run_again(self, record: TaskRecord) -> None:
-        """Run a task that was taken over. Raises `LookupError` and `ValueError` for a record that cannot be read."""
+    def _run_again(self, record: TaskRecord, until: float) -> None:
+        """Run a task that was taken over, ours ``until`` then. Raises `LookupError` and `ValueError` for a record that
+        cannot be read."""
         task = restarted(self, self.runner, record, self.records.now)
+        task.hold(record, until)
         self._live.take_any_place(task.caller)
         self._hold(task, record)
         self.runner.start(task.scope)
@@ -247,7 +264,7 @@ class TaskHost:
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
-        record = await self.records.insist(task.id, task.epoch, transition)
+        record = await self.records.insist(task.id, lambda: task.holder, transition)
         self._compare(task, record)
         return record
 
@@ -255,7 +272,10 @@ class TaskHost:
         """Cancel a task that has ended, or runs elsewhere, as its record says; give its handler the answers."""
         if record is not None:
             task.seen(record)
-        if record is None or record.epoch != task.epoch or record.owner not in (None, self.owner):
+            task.mark = record.mark
+            if record.is_external:
+                task.holder = None
+        if record is None or not task.is_of(record):
             task.end(CancelCause.LEASE, LOST)
         elif record.outcome is not None and record.message == EXPIRED:
             task.end(CancelCause.DEADLINE, EXPIRED)
@@ -272,13 +292,20 @@ class TaskHost:
 
     async def _look_at(self, task: RequestTask) -> None:
         task.is_looked_at = False
-        try:
-            record = await self.records.store.read(None, task.id)
-        except Exception:
-            logger.exception("task %s could not be read", task.id)
-            return
-        if self._live.get(task.id) is task:
-            self._compare(task, record)
+        with suppress(Exception):  # the log was told, and the next look comes before long
+            kept = await self.records.store.read(None, task.id)
+            if self._live.get(task.id) is task:
+                self._compare(task, None if kept is None else kept.record)
+
+    def _marks(self) -> Mapping[str, bytes]:
+        """Return the marks, as known here, of the tasks with answers that may come by another process."""
+        return {task.id: task.mark for task in self._live if task.is_asking}
+
+    def _cancel_here(self, task_id: str, reason: str | None) -> None:
+        """Cancel a task that runs here, though its record cannot be changed before the store works."""
+        task = self._live.get(task_id)
+        if task is not None:
+            task.end(CancelCause.TASK, reason)
 
     # End
 

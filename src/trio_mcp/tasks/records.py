@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.watch import Watch
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..stores.logged_store import LoggedStore
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
-from ..stores.task_store import StoreFull
+from ..stores.task_store import Gap, Position, StoreFull, Uncertain, new_mark
 from .outcomes import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
 from .transitions import answered, cancelled, ended
 
-__all__ = ["TaskRecords", "Transition"]
+__all__ = ["RecordPage", "TaskRecords", "Transition"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -29,6 +33,19 @@ _RETRY: Final = 1.0
 _AGAIN: Final = 0.5
 _SWEEP: Final = 10.0
 """Seconds between two deletions of old records."""
+_MOST_DELETED: Final = 1000
+"""Records that are deleted at a time."""
+_TRIES: Final = 3
+"""Tries of a write that may have been kept."""
+_LONGEST_PLACE: Final = 18
+
+
+@attrs.frozen
+class RecordPage:
+    """A page of records. ``next_cursor`` leads to the next page; `None` at the end."""
+
+    records: Sequence[TaskRecord]
+    next_cursor: str | None
 
 
 class TaskRecords:
@@ -36,82 +53,152 @@ class TaskRecords:
 
     Callers name the ``scope`` of a task: the principal, or nothing where the transport knows no principal.
     Records are read from the store each time, since other processes may change them. Any method raises `OSError` when
-    the store fails.
+    the store fails, which the log has been told then.
     """
 
     def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
-        self.store = MemoryTaskStore() if settings.store is None else settings.store
+        self.store = LoggedStore(MemoryTaskStore() if settings.store is None else settings.store)
         self._observers: dict[str, set[Callable[[str], None]]] = {}
+        self._ends: dict[str, int] = {}
+        """Ends of the times to live of tasks that are observed."""
         self.on_change: Callable[[str], None] | None = None
         """Function that is told of the ids of tasks that may have changed."""
+        self.held_marks: Callable[[], Mapping[str, bytes]] = dict
+        """Function that returns the ids and marks of records that are watched besides."""
+        self.on_unkept_cancel: Callable[[str, str | None], None] | None = None
+        """Function that is told the id and the reason where a cancel cannot be written."""
+        self._ahead: float | None = None
+        """Milliseconds that the clock of the store is ahead of trio's; `None` until the store has told."""
+        self._gap = trio.Event()
 
     @property
     def now(self) -> int:
-        """Milliseconds since the epoch."""
-        return int(self.settings.now() * 1000)
+        """The present of the store, in milliseconds since the epoch, as far as its last answer tells."""
+        return int(trio.current_time() * 1000 + (self._ahead or 0.0))
+
+    def _is_now(self, now: int) -> None:
+        self._ahead = now - trio.current_time() * 1000
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
-        record = await self.store.read(scope, task_id)
-        if record is None or (record.kept_until is not None and record.kept_until < self.now):
+        kept = await self.store.read(scope, task_id)
+        if kept is None:
             return None
-        if record.is_external and record.expires_at is not None and record.expires_at <= self.now:
+        self._is_now(kept.now)
+        record = kept.record
+        if record.kept_until is not None and record.kept_until < kept.now:
+            return None
+        if task_id in self._observers and record.expires_at is not None:
+            self._ends[task_id] = record.expires_at
+        if _is_overdue(record, kept.now):
             return await self.change(task_id, None, _expired)  # nobody runs the task, so nobody else says so
         return record
 
-    async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
-        """Return a page of the records of ``scope``. See `TaskStore.page`."""
-        return await self.store.page(scope, after, most)
+    async def page(self, scope: str, cursor: str | None, most: int) -> RecordPage:
+        """Return a page of the records of ``scope``, oldest first. ``cursor``: the one of the page before, which stays
+        good when its records are gone. Raises `CodedError` (-32602) for a text that is no cursor."""
+        found = await self.store.page(scope, None if cursor is None else _position(cursor), most + 1)
+        page, records = found[:most], list[TaskRecord]()
+        for record in page:
+            is_old = record.expires_at is not None and (self._ahead is None or record.expires_at <= self.now)
+            now = await self.read(scope, record.id) if is_old and record.outcome is None else record
+            if now is not None:
+                records.append(now)
+        is_last = len(found) <= most or not page
+        return RecordPage(records, None if is_last else f"{page[-1].place}.{page[-1].id}")
 
     # Changes
 
-    async def create(self, record: TaskRecord) -> None:
-        """Keep a new record, within the bounds of the settings. See `TaskStore.create`."""
-        settings, create = self.settings, self.store.create
+    async def create(self, new: TaskRecord, ttl_ms: int | None) -> TaskRecord:
+        """Keep a new record, within the bounds of the settings, and return the record. See `TaskStore.create`."""
+        settings = self.settings
+        create = partial(
+            self.store.create,
+            new,
+            lease=int(settings.lease * 1000),
+            ttl=ttl_ms,
+            keep=int(settings.keep * 1000),
+            most=settings.max_kept,
+            most_of_scope=settings.max_kept_of_caller,
+        )
         try:
-            await create(record, most=settings.max_kept, most_of_scope=settings.max_kept_of_caller)
+            record = await create()
         except StoreFull:
-            if not await self.store.expire(self.now):
+            if not await self.store.expire(most=_MOST_DELETED):
                 raise
-            await create(record, most=settings.max_kept, most_of_scope=settings.max_kept_of_caller)
+            record = await create()
+        self._is_now(record.created_at)
+        return record
+
+    async def void(self, task_id: str) -> None:
+        """Delete a record that nobody has learned of, or see that no such record is kept later; try again as long as
+        the store fails."""
+        keep = int((self.settings.keep + self.settings.lease) * 1000)
+        while True:
+            with suppress(Exception):  # the log was told
+                await self.store.void(task_id, keep=keep)
+                return
+            await trio.sleep(_AGAIN)
 
     async def delete_expired(self) -> None:
         """Delete the records that need be kept no longer, from time to time, until cancelled."""
         while True:
             await trio.sleep(_SWEEP)
-            try:
-                await self.store.expire(self.now)
-            except Exception:
-                logger.exception("old records of tasks could not be deleted; trying again in %g s", _SWEEP)
+            with suppress(Exception):  # the log was told
+                while await self.store.expire(most=_MOST_DELETED) == _MOST_DELETED:
+                    pass
 
-    async def change(self, task_id: str, epoch: int | None, transition: Transition) -> TaskRecord | None:
+    async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the kept record, and return the record that is kept then; `None` where there is
-        none (any more), or, where ``epoch`` is given, another owner has the task. A transition that changes nothing
-        leaves the record alone. Atomic under cancellation."""
+        none (any more), or, where a ``holder`` is given, the task has not ended and another one has it. A transition
+        that changes nothing leaves the record alone. Atomic under cancellation.
+
+        Raises `Uncertain` where the store has told several times that it cannot say what was kept.
+        """
+        following, tries = None, 0
         while True:
-            record = await self.store.read(None, task_id)
-            if record is None or (epoch is not None and record.epoch != epoch):
+            kept = await self.store.read(None, task_id)
+            if kept is None:
                 return None
-            following = transition(record, self.now)
+            self._is_now(kept.now)
+            record = kept.record
+            if following is not None and record.mark == following.mark:  # kept after all
+                break
+            if holder is not None and record.holder != holder and not record.phase.is_final:
+                return None
+            following = transition(record, kept.now)
             if following is None:
                 return record
-            if await self.store.change(following):
-                self.changed(task_id)
-                return following
+            following = attrs.evolve(following, mark=new_mark())
+            gives_up = following.holder is None and record.holder is not None
+            try:
+                if await self.store.change(following, was=record.mark, holder=holder, give_up=gives_up):
+                    break
+            except Uncertain:
+                tries += 1
+                if tries == _TRIES:
+                    raise
+        self.changed(task_id)
+        return following
 
-    async def insist(self, task_id: str, epoch: int, transition: Transition) -> TaskRecord | None:
-        """Do as `change`, and try again as long as the store fails."""
+    async def insist(self, task_id: str, holder: Callable[[], str | None], transition: Transition) -> TaskRecord | None:
+        """Do as `change`, and try again as long as the store fails. ``holder``: function that returns the holder."""
         has_failed = False
         while True:
+            ours = holder()
             try:
-                return await self.change(task_id, epoch, transition)
-            except Exception as error:  # a defect of the store is no reason to lose anything, either
+                record = await self.change(task_id, ours, transition)
+            except OSError:  # the log was told
+                await trio.sleep(_AGAIN)
+            except Exception:  # a defect of the store is no reason to lose anything, either
                 if not has_failed:
-                    error.__context__ = None  # a cancel, perhaps, which is long, and not the point
                     logger.exception("a change of task %s cannot be kept; trying again every %g s", task_id, _AGAIN)
                 has_failed = True
-            await trio.sleep(_AGAIN)
+                await trio.sleep(_AGAIN)
+            else:
+                if record is not None or ours == holder():
+                    return record
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers
@@ -131,7 +218,8 @@ class TaskRecords:
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
         """Cancel a task, and return its record, and whether this call has cancelled the task; `None` where there is no
-        record for ``scope``. A task that has ended does not change."""
+        record for ``scope``. A task that has ended does not change. Where the record cannot be written, a handler that
+        runs here is cancelled all the same before `OSError` is raised, and the record says so once the store works."""
         if await self.read(scope, task_id) is None:
             return None
         is_first = False
@@ -142,8 +230,18 @@ class TaskRecords:
             is_first = following is not None
             return following
 
-        record = await self.change(task_id, None, cancel)
+        try:
+            record = await self.change(task_id, None, cancel)
+        except OSError:
+            if self.on_unkept_cancel is not None:
+                self.on_unkept_cancel(task_id, reason)
+            raise
         return None if record is None else (record, is_first)
+
+    def let_go(self) -> None:
+        """Drop the functions that tell others: tasks end here."""
+        self.on_change = self.on_unkept_cancel = None
+        self.held_marks = dict
 
     # Waiting for changes
 
@@ -164,23 +262,31 @@ class TaskRecords:
         observers.discard(tell)
         if not observers:
             del self._observers[task_id]
+            self._ends.pop(task_id, None)
 
     async def look_again(self) -> None:
         """Look from time to time whether a task has changed that somebody observes, since hints may be lost, and nobody
-        tells the end of a time to live; until cancelled."""
-        seen: dict[str, int | None] = {}
+        tells the end of a time to live; until cancelled. One question to the store is enough for all."""
+        seen: dict[str, bytes | None] = {}
         while True:
-            await trio.sleep(self.settings.look_interval)
-            seen, before = {}, seen
-            for task_id in tuple(self._observers):
-                try:
-                    record = await self.read(None, task_id)
-                except Exception:
-                    logger.exception("task %s could not be read", task_id)
-                    break
-                seen[task_id] = None if record is None else record.version
-                if task_id not in before or before[task_id] != seen[task_id]:
-                    self.changed(task_id)
+            with trio.move_on_after(self.settings.look_interval):
+                await self._gap.wait()
+                self._gap = trio.Event()
+            held = self.held_marks()
+            asked = dict.fromkeys((*self._observers, *held))
+            if not asked:
+                continue
+            with suppress(Exception):  # the log was told
+                marks = await self.store.marks(tuple(asked))
+                now, before, seen = self.now, seen, {}
+                for task_id in tuple(self._observers):
+                    seen[task_id] = marks.get(task_id)
+                    is_known = task_id in before and before[task_id] == seen[task_id]
+                    if not is_known or self._ends.get(task_id, now + 1) <= now:
+                        self.changed(task_id)
+                for task_id, mark in held.items():
+                    if marks.get(task_id) != mark and task_id not in seen:
+                        self.changed(task_id)
 
     @contextmanager
     def watching(self, task_id: str) -> Generator[Watch]:
@@ -199,13 +305,31 @@ class TaskRecords:
             try:
                 async with self.store.watch() as hints:
                     has_failed = False
-                    async for task_id in hints:
-                        self.changed(task_id)
+                    async for hint in hints:
+                        if isinstance(hint, Gap):
+                            self._gap.set()
+                        else:
+                            self.changed(hint)
             except Exception:
                 if not has_failed:
                     logger.exception("the store of tasks cannot be watched; trying again every %g s", _RETRY)
                 has_failed = True
             await trio.sleep(_RETRY)
+            self._gap.set()
+
+
+def _is_overdue(record: TaskRecord, now: int) -> bool:
+    """Return whether the time to live of a task is over that nobody runs."""
+    if record.phase.is_final or record.expires_at is None:
+        return False
+    return record.expires_at <= now and record.leased_until < now
+
+
+def _position(cursor: str) -> Position:
+    place, dot, task_id = cursor.partition(".")
+    if not (dot and place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE):
+        raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
+    return int(place), task_id
 
 
 def _expired(record: TaskRecord, now: int) -> TaskRecord | None:

@@ -17,6 +17,7 @@ from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
 from .core.client import CoreClient
 from .core.questions import ClientWay
+from .outcomes import TASK_LOST
 from .task_exchange import TaskExchange
 from .task_questions import TaskQuestions
 from .transitions import checkpointed, given_away
@@ -55,11 +56,13 @@ class RequestTask:
         "checkpoint_before_start",
         "epoch",
         "has_started",
+        "held_until",
+        "holder",
         "id",
         "is_ended",
         "is_external",
         "is_looked_at",
-        "leased_until",
+        "mark",
         "message",
         "must_be",
         "on_restart",
@@ -92,16 +95,20 @@ class RequestTask:
         """The party that the bounds of running tasks hold for: the principal or, without one, an object that stands for
         the connection, and does not keep the connection alive."""
         self.has_started = record is not None
-        self.epoch = 0 if record is None else record.epoch
-        """Number of the ownership under which this process runs the task."""
+        self.epoch = 0
+        """Number of the claim under which this process runs the task."""
+        self.holder: str | None = None
+        """Token under which this process runs the task, as every write of ours says; `None` where no process does."""
+        self.held_until = 0.0
+        """Time, by trio's clock, after which another process may run the task."""
+        self.mark = b""
+        """Mark of the record as it was seen last."""
         self.message: str | None = None
         """Last words of the handler for people."""
         self.is_looked_at = False
         """True while the record is about to be read, since the record may have changed."""
         self.is_ended = False
         """True from the moment when the outcome begins to be kept."""
-        self.leased_until = 0 if record is None else record.leased_until
-        """Time, in milliseconds since the epoch, after which another process may run the task."""
         self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint
         """Checkpoint of the run before; `None` where there is none."""
         self.checkpoint_before_start: bytes | None = None
@@ -192,7 +199,6 @@ class RequestTask:
     def _become(self, record: TaskRecord) -> None:
         self.stop_waiting()
         self.has_started = True
-        self.leased_until = record.leased_until
         self._host.adopt(self, record)
         if self.message != record.message:  # told while the record was written
             self._host.has_words(self)
@@ -240,7 +246,11 @@ class RequestTask:
         self._questions.deliver(answers)
 
     async def _change(self, transition: Transition) -> None:
-        await self._host.change(self, transition)
+        record = await self._host.change(self, transition)
+        if record is None or record.phase.is_final:
+            # The handler is cancelled, and does not go on as if the change were kept.
+            await trio.lowlevel.checkpoint()
+            raise CodedError(TASK_LOST, "the task has ended, or is run elsewhere, and nothing was kept")
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
@@ -274,7 +284,8 @@ class RequestTask:
 
     async def checkpoint(self, value: Any) -> None:
         """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises
-        `ValueError` for a value that is too long."""
+        `ValueError` for a value that is too long, and `CodedError` (-31002) in a shielded scope of a task that has
+        ended, or runs elsewhere, by now; elsewhere, its handler is cancelled here."""
         text, most = encode_value(value), self._host.settings.max_record_bytes
         if len(text) > most:
             raise ValueError(f"a checkpoint of {len(text)} bytes is longer than the {most} bytes that are kept")
@@ -295,9 +306,22 @@ class RequestTask:
         is_ours = cancellation is None or cancellation.cause not in (CancelCause.LEASE, CancelCause.TASK)
         return is_ours and not self.is_external
 
-    def renewed(self, until: int) -> None:
+    @property
+    def is_at_risk(self) -> bool:
+        """True while the handler runs that another process must not run at the same time."""
+        return self.needs_lease and not self.is_ended and self.scope.cancellation is None
+
+    def hold(self, record: TaskRecord, until: float) -> None:
+        """Run the task from now on as its ``record`` says, which nobody else may do before ``until``."""
+        self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
+
+    def is_of(self, record: TaskRecord) -> bool:
+        """Return whether ``record`` says that this process runs the task, or has run it to its end."""
+        return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
+
+    def renewed(self, until: float) -> None:
         """Note that nobody else may run the task before ``until``."""
-        self.leased_until = until
+        self.held_until = until
 
     async def keep(self, line: bytes | None) -> None:
         """Keep the reply to the request: see `Kept`."""

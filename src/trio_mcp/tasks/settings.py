@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -63,9 +61,6 @@ class TaskSettings:
     """Time without a sign of life after which a process is taken for dead, and its tasks are taken over."""
     look_interval: float = attrs.field(default=5.0, validator=_positive)
     """Time after which a change is noticed at the latest, even if the hint of the store was lost."""
-    now: Callable[[], float] = time.time
-    """Time of day, in seconds since the epoch. All processes that share a store need about the same, much closer than
-    ``lease``. A test with a clock of its own gives its time here."""
 
 
 DEFAULT_TASKS = TaskSettings()

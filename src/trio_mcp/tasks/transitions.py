@@ -10,7 +10,8 @@ CANCELLED
 ============== ============== ============== ============== ==========
 
 An empty cell is a step that changes nothing: the function returns `None`. So each record ends once, and a cancelled
-task stays cancelled (2025-11-25 tasks, Task Cancellation 3). ``now`` is in milliseconds since the epoch.
+task stays cancelled (2025-11-25 tasks, Task Cancellation 3). A step that is applied to its own result changes nothing,
+so that it can be repeated when nobody knows whether it was kept. ``now`` is in milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from ..stores.task_record import Outcome, TaskPhase, TaskRecord
 from .outcomes import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [
-    "abandoned",
     "answered",
     "asked",
     "cancelled",
@@ -91,7 +91,7 @@ def noted(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
 
 def checkpointed(record: TaskRecord, value: bytes) -> TaskRecord | None:
     """Return the record with another checkpoint."""
-    return None if record.phase.is_final else _next(record, checkpoint=value)
+    return None if record.phase.is_final or record.checkpoint == value else _next(record, checkpoint=value)
 
 
 def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
@@ -119,16 +119,10 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
         answers={},
         checkpoint=None,
         updated_at=now,
-        owner=None,
+        holder=None,
         leased_until=0,
         **changes,
     )
-
-
-def abandoned(record: TaskRecord, now: int) -> TaskRecord | None:
-    """Return the record of a task that its requestor never learned of, and that nobody needs."""
-    following = cancelled(record, now, "the caller gave up")
-    return None if following is None else attrs.evolve(following, kept_until=now)
 
 
 def given_away(
@@ -136,7 +130,7 @@ def given_away(
 ) -> TaskRecord | None:
     """Return the record of a task for work that is done elsewhere from now on, within ``ttl_ms`` from the creation: no
     process runs or claims the task. The record is kept for ``keep_ms`` longer."""
-    if record.phase.is_final:
+    if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
     return _next(
@@ -144,7 +138,7 @@ def given_away(
         is_external=True,
         message=message,
         updated_at=now,
-        owner=None,
+        holder=None,
         leased_until=0,
         expires_at=expires,
         kept_until=None if expires is None else expires + keep_ms,
@@ -154,20 +148,20 @@ def given_away(
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
     """Return the record of a task that no process runs any more, and that any may claim. ``counts``: whether the run
     until now is one of the attempts."""
-    if record.phase.is_final:
+    if record.phase.is_final or record.holder is None:
         return None
-    return _next(record, owner=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
+    return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
-def taken_over(record: TaskRecord, now: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a claimed task, which an owner before has run: with the outcome where the task cannot be run
-    again, else with the number of the next attempt."""
+def taken_over(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
+    """Return the record of a claimed task, which a process before has run: with the outcome where the task cannot be
+    run again, else with the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
         return ended(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
     if record.on_restart == "fail":
         return ended(record, now, failure(TASK_LOST, SERVER_RESTARTED), SERVER_RESTARTED)
-    if record.attempt >= most_attempts:
+    if attempt > most_attempts:
         return ended(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
-    return _next(record, attempt=record.attempt + 1)
+    return None if record.attempt == attempt else _next(record, attempt=attempt)

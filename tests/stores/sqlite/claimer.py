@@ -8,13 +8,13 @@ import sys
 import trio
 
 from trio_mcp.stores.sqlite.store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import claim_of
+from trio_mcp.testing.task_stores.storage import claim
 
 
 async def main(path: str, name: str) -> None:
     async with SqliteTaskStore(path) as store:
-        while claimed := await store.claim(claim_of(name, most=3)):
-            for task in claimed:
+        while claimed := await claim(store, name, most=3):
+            for task in claimed.values():
                 print(task.id, task.epoch, flush=True)
 
 

@@ -12,7 +12,8 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp.stores.sqlite.store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import NOW, create, next_of, record
+from trio_mcp.stores.task_store import GAP, Hint
+from trio_mcp.testing.task_stores.storage import change, create, over, record
 
 
 @pytest.fixture
@@ -20,14 +21,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tasks.db"
 
 
-async def first(hints: AsyncIterator[str], number: int) -> list[str]:
+async def first(hints: AsyncIterator[Hint], number: int) -> list[Hint]:
     with trio.fail_after(PATIENCE):
         return [await anext(hints) for _ in range(number)]
 
 
 async def test_own_changes_are_told_at_once(path: Path):
     async with SqliteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
-        await create(store, record("one"), record("two"))
+        for name in ("one", "two"):
+            await create(store, record(name))
         assert await first(hints, 2) == ["one", "two"]
 
 
@@ -42,7 +44,8 @@ async def test_changes_of_others_are_told_in_their_order(path: Path):
     names = [f"task {number}" for number in range(20)]
     async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SqliteTaskStore(path) as other:
-            await create(other, *map(record, names))
+            for name in names:
+                await create(other, record(name))
         assert await first(hints, 20) == names
 
 
@@ -59,12 +62,12 @@ async def test_busy_watcher_of_own_changes_hears_of_others_too(path: Path):
     async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SqliteTaskStore(path) as other:
             await create(other, record("theirs"))
-        one, heard = record("ours"), list[str]()
-        await create(store, one)
+        one, heard = await create(store, record("ours")), list[Hint]()
         with trio.fail_after(PATIENCE):
             while "theirs" not in heard:
-                one = next_of(one)
-                await store.change(one)
+                changed = await change(store, one)
+                assert changed is not None
+                one = changed
                 heard.append(await anext(hints))
 
 
@@ -80,13 +83,26 @@ async def test_nobody_looks_where_nobody_watches(path: Path, autojump_clock: Moc
 
 async def test_changes_of_long_ago_are_forgotten(path: Path):
     async with SqliteTaskStore(path) as store:
-        await create(store, *(record(str(number), kept_until=NOW) for number in range(1500)))
-        await store.expire(NOW + 1)
+        created = [await create(store, record(str(number)), ttl=1, keep=0) for number in range(1500)]
+        await create(store, last := record("last"))
+        await over(store, last, created[-1].kept_until or 0)
+        assert await store.expire(most=9999) == 1500
     connection = sqlite3.connect(path)
     (kept, last) = connection.execute("SELECT count(*), max(number) FROM changes").fetchone()
     connection.close()
-    assert last == 3000
+    assert last == 3001
     assert 1000 <= kept < 1064
+
+
+async def test_changes_that_were_forgotten_before_the_look_are_a_gap(path: Path):
+    async with SqliteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
+        async with SqliteTaskStore(path) as other:
+            for number in range(1200):
+                await create(other, record(str(number)))
+        assert await first(hints, 1) == [GAP]
+        with trio.fail_after(PATIENCE):
+            while await anext(hints) != "1199":
+                pass
 
 
 async def test_look_that_fails_loses_its_hints_and_no_more(path: Path, monkeypatch: pytest.MonkeyPatch):

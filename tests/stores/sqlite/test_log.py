@@ -57,7 +57,7 @@ async def test_log_that_a_reader_needs_grows_and_is_emptied_later(path: Path):
         assert length(path) > LONG, "the next try comes when the log has grown"
         await fill(store, "fourth", 0.3)
         assert length(path) == 0
-        assert [each.id for each in await store.page("ann", None, 9)] == ["first", "fourth", "second", "third"]
+        assert [each.id for each in await store.page("ann", None, 9)] == ["first", "second", "third", "fourth"]
 
 
 async def test_other_changes_wait_as_long_as_before(path: Path):

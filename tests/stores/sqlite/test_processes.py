@@ -91,7 +91,8 @@ async def test_processes_that_open_a_new_file_at_the_same_time_share_the_file(pa
 
 async def test_no_task_is_claimed_by_two_processes(path: Path):
     async with SqliteTaskStore(path) as store:
-        await create(store, *(record(str(number)) for number in range(60)))
+        for number in range(60):
+            await create(store, record(str(number)))
     ours, theirs = os.pipe()
     processes = [
         Forked([CLAIMER, str(path), f"owner {number}"], stdin=theirs, stdout=theirs, stderr=2) for number in range(4)

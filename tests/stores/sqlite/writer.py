@@ -17,15 +17,15 @@ async def main(path: str, name: str) -> None:
     store, number = SqliteTaskStore(path), 0
     while True:
         number += 1
-        task = record(f"{name}-{number}", params=b"x" * (number % 7 * 1000), owner=name)
-        await create(store, task)
+        task = await create(store, record(f"{name}-{number}", params=b"x" * (number % 7 * 1000), holder=name))
         os.write(1, b"%s %d\n" % (task.id.encode(), task.version))
         for _ in range(3):
+            before = task
             if number % 2 and task.version == 2:
                 task = ended(task)
             else:
                 task = next_of(task, answers={"a": bytes(number % 5 * 1000)})
-            assert await store.change(task)
+            assert await store.change(task, was=before.mark, holder=None)
             os.write(1, b"%s %d\n" % (task.id.encode(), task.version))
 
 

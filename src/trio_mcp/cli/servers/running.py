@@ -67,7 +67,7 @@ async def _keep_tasks(server: Server, path: Path) -> None:
     from ...stores.sqlite.store import SqliteTaskStore  # most servers never need it
 
     async with SqliteTaskStore(path) as store:  # opened again by the server
-        await store.expire(0)
+        await store.expire(most=0)
     server.keep_tasks_in(store)
 
 

@@ -35,7 +35,7 @@ class QuestionTasks:
         graces = Graces(host.limits.cleanup_grace)
         runner = RequestRunner(host, handler, graces, Replies({}), _no_server, None, peer=EVERYBODY)
         records = TaskRecords(settings)
-        self._host = TaskHost(host, runner, records)
+        self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
         self._methods = CoreMethods(records, self._host.questions)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.values import value
 from ...runtime.requests.request_scope import RequestScope
 from ...tasks.extension_methods import scope_of
@@ -76,11 +75,8 @@ class CallerTasks(KeptTasks):
         return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))
 
     async def list_tasks(self, cursor: str | None = None) -> TaskPage:
-        """Return a page of the caller's tasks. ``cursor``: the `TaskPage.next_cursor` of the page before. Raises
-        `CodedError` (-32602) for a cursor that leads nowhere (any more)."""
-        try:
-            page = await self._host.records.page(self._scope or "", cursor, _PAGE + 1)
-        except KeyError:
-            raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor") from None
-        tasks = [state_in(record) for record in page[:_PAGE]]
-        return TaskPage(tasks, page[_PAGE - 1].id if len(page) > _PAGE else None)
+        """Return a page of the caller's tasks, in the order of their creation. ``cursor``: the `TaskPage.next_cursor`
+        of the page before, which stays good when its tasks are gone. Raises `CodedError` (-32602) for a text that
+        is no cursor."""
+        page = await self._host.records.page(self._scope or "", cursor, _PAGE)
+        return TaskPage([state_in(record) for record in page.records], page.next_cursor)

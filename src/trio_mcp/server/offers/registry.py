@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
@@ -28,6 +28,10 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter([item for _, item in self._items.values()])
+
+    def names(self) -> Collection[str]:
+        """Return the present names."""
+        return self._items.keys()
 
     def add(self, name: str, item: T) -> None:
         """Add ``item``. Raises `ValueError` when the name is taken."""

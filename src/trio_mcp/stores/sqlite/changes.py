@@ -11,6 +11,8 @@ from typing import Final
 import trio
 
 from ..record_codec import decoded
+from ..task_store import GAP, Hint
+from ..watchers import Hints
 from .database import Database
 
 __all__ = ["Changes", "last_change", "note_changes"]
@@ -35,36 +37,37 @@ def last_change(connection: sqlite3.Connection) -> int:
     return number
 
 
-class Changes(AsyncIterator[str]):
+class Changes(AsyncIterator[Hint]):
     """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
 
-    def __init__(
-        self, own: trio.MemoryReceiveChannel[str], database: Database, writer: bytes, last: int, interval: float
-    ) -> None:
+    def __init__(self, own: Hints, database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
         self._database = database
         self._writer = writer
         self._last = last
         self._interval = interval
         self._next_look = trio.current_time() + interval
-        self._found = deque[str]()
+        self._found = deque[Hint]()
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> Hint:
         while not self._found:
             with trio.move_on_at(self._next_look):
-                return await self._own.receive()
+                return await anext(self._own)
             with suppress(OSError):  # hints may be lost, and every other method tells
                 self._found.extend(await self._database.read(self._look))
-            with suppress(trio.WouldBlock):  # however short the interval is
-                self._found.append(self._own.receive_nowait())
+            if (own := self._own.take_now()) is not None:  # however short the interval is
+                self._found.append(own)
             self._next_look = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()
         return self._found.popleft()
 
-    def _look(self, connection: sqlite3.Connection) -> list[str]:
-        found = connection.execute(
-            "SELECT number, id, writer FROM changes WHERE number > ? ORDER BY number", (self._last,)
+    def _look(self, connection: sqlite3.Connection) -> list[Hint]:
+        before, self._last = self._last, last_change(connection)
+        rows = connection.execute(
+            "SELECT id FROM changes WHERE number > ? AND number <= ? AND writer <> ? ORDER BY number",
+            (before, self._last, self._writer),
         ).fetchall()
-        if found:
-            self._last = found[-1][0]
-        return [decoded(task_id) for _, task_id, writer in found if writer != self._writer]
+        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
+        found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
+        # Rows of long ago are deleted; and the file may be another one by now.
+        return found if first <= before + 1 and before <= self._last else [GAP, *found]

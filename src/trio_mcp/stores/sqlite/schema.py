@@ -19,7 +19,7 @@ __all__ = ["Location"]
 
 _APPLICATION: Final = 0x74_6D_63_70
 """Mark of our files: "tmcp"."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 _OLDEST_SQLITE: Final = (3, 35, 0)
 """The first that has ``RETURNING``."""
 
@@ -32,19 +32,32 @@ CREATE TABLE tasks (
     number INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
     scope BLOB NOT NULL,
-    created_at INTEGER NOT NULL,
+    place INTEGER NOT NULL,
     kept_until INTEGER,
-    is_open INTEGER NOT NULL,
-    owner TEXT,
-    leased_until INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
+    mark BLOB NOT NULL,
     form BLOB NOT NULL,
     body BLOB NOT NULL
 );
-CREATE INDEX by_age ON tasks (scope, created_at, id);
-CREATE INDEX by_lease ON tasks (leased_until) WHERE is_open;
+CREATE INDEX by_age ON tasks (scope, place, id);
 CREATE INDEX by_end ON tasks (kept_until) WHERE kept_until IS NOT NULL;
+
+-- One narrow row for each task that some process has to run: all leases of a process are renewed in one statement.
+CREATE TABLE leases (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    form BLOB NOT NULL,
+    holder TEXT,
+    leased_until INTEGER NOT NULL
+);
+CREATE INDEX by_lease ON leases (name, form, leased_until);
+CREATE INDEX by_holder ON leases (holder) WHERE holder IS NOT NULL;
+
+-- Ids that no record may have.
+CREATE TABLE void (id BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX void_by_end ON void (until);
 
 -- How many records there are, for the bounds of `create`.
 CREATE TABLE total (records INTEGER NOT NULL);
@@ -55,6 +68,7 @@ CREATE TRIGGER count_in AFTER INSERT ON tasks BEGIN
     INSERT INTO scopes VALUES (new.scope, 1) ON CONFLICT (scope) DO UPDATE SET records = records + 1;
 END;
 CREATE TRIGGER count_out AFTER DELETE ON tasks BEGIN
+    DELETE FROM leases WHERE number = old.number;
     UPDATE total SET records = records - 1;
     UPDATE scopes SET records = records - 1 WHERE scope = old.scope;
     DELETE FROM scopes WHERE scope = old.scope AND records = 0;
@@ -125,6 +139,12 @@ class Location:
             raise OSError(
                 errno.EINVAL,
                 f"{self.path} is of version {version}: a newer trio-mcp has made it, and this one knows {_VERSION}",
+            )
+        if 0 < version < _VERSION:
+            raise OSError(
+                errno.EINVAL,
+                f"{self.path} is of version {version}, of before the first release, and this trio-mcp reads {_VERSION}:"
+                " move the file away, and a new one is made",
             )
         return version
 

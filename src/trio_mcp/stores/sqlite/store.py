@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets as randomness
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -16,7 +19,7 @@ import attrs
 from ...concurrency.contexts import asynccontextmanager
 from ..record_codec import RecordCodec, StoredRecord, UnreadableRecord, decoded, encoded
 from ..task_record import TaskRecord
-from ..task_store import Claim, StoreFull
+from ..task_store import Hint, Kept, Position, StoreFull
 from ..watchers import Watchers
 from .changes import Changes, last_change, note_changes
 from .database import Database
@@ -26,30 +29,64 @@ __all__ = ["SqliteTaskStore"]
 
 logger = logging.getLogger("trio_mcp")
 
-_COLUMNS: Final = ", ".join(field.name for field in attrs.fields(StoredRecord))
-_VALUES: Final = ", ".join(f":{field.name}" for field in attrs.fields(StoredRecord))
-_SELECT: Final = f"SELECT {_COLUMNS} FROM tasks"  # noqa: S608 - the names are our own, here and below
-_INSERT: Final = f"INSERT INTO tasks ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608
+_FIELDS: Final = [field.name for field in attrs.fields(StoredRecord)]
+_OF_LEASE: Final = {
+    "name": "coalesce(leases.name, '')",
+    "is_open": "leases.number IS NOT NULL",
+    "holder": "leases.holder",
+    "leased_until": "coalesce(leases.leased_until, 0)",
+}
+_COLUMNS: Final = ", ".join(_OF_LEASE.get(name, f"tasks.{name}") for name in _FIELDS)
+_SELECT: Final = f"SELECT {_COLUMNS} FROM tasks LEFT JOIN leases ON leases.number = tasks.number"  # noqa: S608 - the names are our own, here and below
 _COUNT: Final = "SELECT coalesce(sum(records), 0) FROM scopes WHERE scope IN ({scopes})"
+_LAST_PLACE: Final = "SELECT coalesce(max(place), 0) FROM tasks WHERE scope = ?"
+_INSERT: Final = """
+INSERT INTO tasks (id, scope, place, kept_until, epoch, version, mark, form, body)
+VALUES (:id, :scope, :place, :kept_until, :epoch, :version, :mark, :form, :body)
+"""
+_OPEN: Final = """
+INSERT INTO leases (number, id, name, form, holder, leased_until)
+VALUES (:number, :id, :name, :form, :holder, :leased_until)
+"""
 _CHANGE: Final = """
-UPDATE tasks SET scope = :scope, kept_until = :kept_until, is_open = :is_open, owner = :owner,
-    leased_until = CASE WHEN :owner IS NULL THEN 0 ELSE leased_until END,
-    version = :version, form = :form, body = :body
-WHERE id = :id AND version = :version - 1 AND epoch = :epoch
-"""
-_BEFORE_ALL: Final = (-(2**63), b"")
-_PLACE: Final = "SELECT created_at, id FROM tasks WHERE scope IN ({scopes}) AND id = ?"
-_PAGE: Final = f"""
-{_SELECT} WHERE scope IN ({{scopes}}) AND (created_at, id) > (?, ?) ORDER BY created_at, id LIMIT ?
-"""
-_CLAIM: Final = f"""
-UPDATE tasks SET owner = ?, leased_until = ?, epoch = epoch + 1, version = version + 1
-WHERE number IN (
-    SELECT number FROM tasks WHERE is_open AND leased_until < ? AND form IN ({{forms}}) ORDER BY leased_until LIMIT ?
+UPDATE tasks SET scope = :scope, kept_until = :kept_until, version = :version, mark = :mark, form = :form, body = :body
+WHERE id = :id AND mark = :was AND (
+    :by IS NULL OR EXISTS (SELECT 1 FROM leases WHERE leases.number = tasks.number AND leases.holder = :by)
 )
-RETURNING {_COLUMNS}
-"""  # noqa: S608
-_RENEW: Final = "UPDATE tasks SET leased_until = ? WHERE id = ? AND owner = ? AND is_open"
+RETURNING number
+"""
+_CLOSE: Final = "DELETE FROM leases WHERE number = :number"
+_KEEP_OPEN: Final = """
+UPDATE leases SET name = :name, form = :form, holder = CASE WHEN :give_up THEN NULL ELSE holder END,
+    leased_until = CASE WHEN :give_up THEN 0 ELSE leased_until END
+WHERE number = :number AND (:give_up OR form <> :form)
+"""
+_MARKS: Final = """
+SELECT group_concat(hex(tasks.id) || ' ' || hex(tasks.mark)) FROM json_each(?) AS asked
+JOIN tasks ON tasks.id = CAST(asked.value AS BLOB)
+"""
+_PAGE: Final = f"""
+{_SELECT} WHERE scope IN ({{scopes}}) AND (place, tasks.id) > (?, ?) AND (kept_until IS NULL OR kept_until >= ?)
+ORDER BY place, tasks.id LIMIT ?
+"""
+_FREE: Final = """
+SELECT number FROM leases WHERE name IN (SELECT value FROM json_each(?)) AND form IN ({forms}) AND leased_until < ?
+ORDER BY leased_until LIMIT ?
+"""
+_LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
+_COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
+_CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
+# For thousands of tasks the statements below run in one go, without a step for each row: after each step, a thread
+# waits for its turn behind all that trio's thread has to do.
+_RENEW: Final = """
+UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
+"""
+_HELD: Final = "SELECT group_concat(hex(id)) FROM leases WHERE holder = ?"
+_EXPIRE: Final = """
+DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ? LIMIT ?) RETURNING id
+"""
+
+_BEFORE_ALL: Final = (-(2**63), b"")
 
 
 class SqliteTaskStore:
@@ -66,8 +103,9 @@ class SqliteTaskStore:
     of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
     processes.
 
-    A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets
-    or versions, which another process may read. Each method is done in one of two threads.
+    The clock is the one of the machine. A file that is deleted or replaced while in use is `StoreDown`, once; then the
+    new one is used. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records
+    of other secrets or versions, which another process may read. Each method is done in one of two threads.
     """
 
     def __init__(
@@ -84,7 +122,9 @@ class SqliteTaskStore:
         self._codec = RecordCodec(secrets)
         self._database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
         self._poll_interval = poll_interval
+        self._is_sealed = bool(secrets)
         self._watchers = Watchers()
+        self._now = _time_of_day
         self._writer = randomness.token_bytes(8)
         """Our name in the list of changes: our own watchers are told at once."""
 
@@ -100,44 +140,97 @@ class SqliteTaskStore:
         """Close the file, which a later use opens again."""
         await self._database.aclose()
 
-    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
+    async def create(
+        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+    ) -> TaskRecord:
         """Keep a new record. See `TaskStore.create`."""
 
-        def create(connection: sqlite3.Connection) -> None:
-            row = self._codec.encode(record)
-            scopes = self._codec.scope_keys(record.scope)
+        def create(connection: sqlite3.Connection) -> TaskRecord:
+            now, scopes = self._now(), self._codec.scope_keys(new.scope)
             (total,) = connection.execute("SELECT records FROM total").fetchone()
             (of_scope,) = connection.execute(_of_scopes(_COUNT, scopes), scopes).fetchone()
             if total >= most or of_scope >= most_of_scope:
                 raise StoreFull
+            last = max(connection.execute(_LAST_PLACE, (scope,)).fetchone()[0] for scope in scopes)
+            expires = None if ttl is None else now + ttl
+            record = attrs.evolve(
+                new,
+                created_at=now,
+                place=max(now * 1000, last + 1),
+                updated_at=now,
+                expires_at=expires,
+                kept_until=None if expires is None else expires + keep,
+                leased_until=0 if new.holder is None else now + lease,
+            )
+            row = self._codec.encode(record)
+            if connection.execute("SELECT 1 FROM void WHERE id = ? AND until > ?", (row.id, now)).fetchone():
+                raise ValueError("the creation of this record was given up")
             try:
-                connection.execute(_INSERT, attrs.asdict(row))
+                number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
             except sqlite3.IntegrityError:
                 raise ValueError("there is a record with this id") from None
+            if row.is_open:
+                connection.execute(_OPEN, values | {"number": number})
             note_changes(connection, self._writer, [row.id])
+            return record
 
-        await self._database.write(create)
+        record = await self._database.write(create)
         self._watchers.tell([record.id])
+        return record
 
-    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+    async def void(self, task_id: str, *, keep: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.void`."""
+
+        def void(connection: sqlite3.Connection) -> bool:
+            now, name = self._now(), encoded(task_id)
+            if connection.execute("DELETE FROM tasks WHERE id = ?", (name,)).rowcount:
+                note_changes(connection, self._writer, [name])
+                return True
+            connection.execute("DELETE FROM void WHERE until <= ?", (now,))
+            connection.execute("INSERT OR REPLACE INTO void VALUES (?, ?)", (name, now + keep))
+            return False
+
+        was_there = await self._database.write(void)
+        if was_there:
+            self._watchers.tell([task_id])
+        return was_there
+
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
         """Return the record. See `TaskStore.read`."""
 
-        def read(connection: sqlite3.Connection) -> TaskRecord | None:
-            found = connection.execute(f"{_SELECT} WHERE id = ?", (encoded(task_id),)).fetchone()
+        def read(connection: sqlite3.Connection) -> Kept | None:
+            found = connection.execute(f"{_SELECT} WHERE tasks.id = ?", (encoded(task_id),)).fetchone()
             if found is None:
                 return None
             record = self._codec.decode(StoredRecord(*found))
-            return record if scope in (None, record.scope) else None
+            return Kept(record, self._now()) if scope in (None, record.scope) else None
 
         return await self._database.read(read)
 
-    async def change(self, record: TaskRecord) -> bool:
-        """Keep the next version of a record. See `TaskStore.change`."""
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Return the marks of records. See `TaskStore.marks`."""
+
+        def marks(connection: sqlite3.Connection) -> Mapping[str, bytes]:
+            (found,) = connection.execute(_MARKS, (json.dumps(list(task_ids)),)).fetchone()
+            pairs = (each.split(" ") for each in found.split(",")) if found else ()
+            return {decoded(bytes.fromhex(name)): bytes.fromhex(mark) for name, mark in pairs}
+
+        return await self._database.read(marks)
+
+    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
-            if connection.execute(_CHANGE, attrs.asdict(row)).rowcount == 0:
+            values = attrs.asdict(row) | {"was": was, "by": holder, "give_up": give_up}
+            changed = connection.execute(_CHANGE, values).fetchone()
+            if changed is None:
                 return False
+            values["number"] = changed[0]
+            if not row.is_open:
+                connection.execute(_CLOSE, values)
+            elif give_up or self._is_sealed:
+                connection.execute(_KEEP_OPEN, values)
             note_changes(connection, self._writer, [row.id])
             return True
 
@@ -146,30 +239,34 @@ class SqliteTaskStore:
             self._watchers.tell([record.id])
         return changed
 
-    async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
+    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
         """Return a page of the records of ``scope``. See `TaskStore.page`."""
 
         def page(connection: sqlite3.Connection) -> list[TaskRecord]:
             scopes = self._codec.scope_keys(scope)
-            last = _BEFORE_ALL
-            if after is not None:
-                last = connection.execute(_of_scopes(_PLACE, scopes), (*scopes, encoded(after))).fetchone()
-                if last is None:
-                    raise KeyError(after)
-            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, max(most, 0)))
+            last = _BEFORE_ALL if after is None else (after[0], encoded(after[1]))
+            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, self._now(), max(most, 0)))
             return [self._codec.decode(StoredRecord(*row)) for row in rows]
 
         return await self._database.read(page)
 
-    async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
-        """Give tasks without a living owner to another. See `TaskStore.claim`."""
+    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        """Give tasks without a living holder to another. See `TaskStore.claim`."""
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
-            forms = self._codec.forms
-            rows = connection.execute(
-                _CLAIM.format(forms=_marks(forms)),
-                (claim.owner, claim.leased_until, claim.now, *forms, max(claim.most, 0)),  # -1 would be all
+            now, forms = self._now(), self._codec.forms
+            keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
+            free = connection.execute(
+                _FREE.format(forms=_marks(forms)),
+                (keys, *forms, now, max(most, 0)),  # -1 would be all
             ).fetchall()
+            numbers = [number for (number,) in free]
+            if not numbers:
+                return []
+            marks = _marks(numbers)
+            connection.execute(_LEASE.format(numbers=marks), (holder, now + lease, *numbers))
+            connection.execute(_COUNT_CLAIM.format(numbers=marks), (holder.encode(), *numbers))
+            rows = connection.execute(_CLAIMED.format(numbers=marks), numbers).fetchall()
             note_changes(connection, self._writer, [row[0] for row in rows])
             return list(self._readable(rows))
 
@@ -182,27 +279,34 @@ class SqliteTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # The others are claimed all the same. This one has an owner now, so that the next line is written when
+                # The others are claimed all the same. This one has a holder now, so that the next line is written when
                 # the lease is over.
-                logger.exception("A task that has lost its owner cannot be read, and nobody runs it")
+                logger.exception("A task that has lost its process cannot be read, and nobody runs it")
 
-    async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
-        """Lengthen the lease of tasks. See `TaskStore.renew`."""
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        of_holders = defaultdict[str, list[str]](list)
+        for task_id, holder in held.items():
+            of_holders[holder].append(task_id)
 
-        def renew(connection: sqlite3.Connection) -> set[str]:
-            return {
-                task_id
-                for task_id in task_ids
-                if connection.execute(_RENEW, (leased_until, encoded(task_id), owner)).rowcount == 0
-            }
+        def renew(connection: sqlite3.Connection) -> list[str]:
+            until, lost = self._now() + lease, list[str]()
+            for holder, task_ids in of_holders.items():
+                names = {encoded(task_id).hex().upper(): task_id for task_id in task_ids}
+                renewed = connection.execute(_RENEW, (until, holder, json.dumps(list(names)))).rowcount
+                if renewed < len(names):
+                    (found,) = connection.execute(_HELD, (holder,)).fetchone()
+                    left = frozenset((found or "").split(","))
+                    lost += [task_id for name, task_id in names.items() if name not in left]
+            return lost
 
-        return await self._database.write(renew)
+        return await self._database.write(renew, first=True)
 
-    async def expire(self, now: int) -> int:
+    async def expire(self, *, most: int) -> int:
         """Delete records that need be kept no longer. See `TaskStore.expire`."""
 
         def expire(connection: sqlite3.Connection) -> list[bytes]:
-            rows = connection.execute("DELETE FROM tasks WHERE kept_until < ? RETURNING id", (now,)).fetchall()
+            rows = connection.execute(_EXPIRE, (self._now(), max(most, 0))).fetchall()
             deleted = [row[0] for row in rows]
             note_changes(connection, self._writer, deleted)
             return deleted
@@ -212,11 +316,15 @@ class SqliteTaskStore:
         return len(deleted)
 
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
         """Open a stream of hints. See `TaskStore.watch`."""
         with self._watchers.watch() as own:
             last = await self._database.read(last_change)
             yield Changes(own, self._database, self._writer, last, self._poll_interval)
+
+
+def _time_of_day() -> int:
+    return int(time.time() * 1000)
 
 
 def _marks(values: Sequence[object]) -> str:

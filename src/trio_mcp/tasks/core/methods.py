@@ -14,7 +14,7 @@ from ...protocol.types.tasks import ListTasksResult, Task, TaskParams
 from ...runtime.requests.request_scope import RequestScope
 from ...stores.task_record import Outcome, TaskRecord
 from ..extension_methods import scope_of, unknown_task
-from ..outcomes import raised
+from ..outcomes import raised, telling_of_the_store
 from ..projections import core_task, result_in
 from ..records import TaskRecords
 from .questions import ClientWay, CoreQuestions
@@ -40,6 +40,10 @@ class CoreMethods:
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request. Raises `CodedError`."""
+        with telling_of_the_store():
+            return await self._answer(scope)
+
+    async def _answer(self, scope: RequestScope) -> Any:
         match scope.request.method.name:
             case "tasks/get":
                 record = self._known(await self._records.read(scope_of(scope), _task_id(scope)))
@@ -69,12 +73,9 @@ class CoreMethods:
 
     async def _list(self, scope: RequestScope) -> ListTasksResult:
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
-        try:
-            page = await self._records.page(scope_of(scope), cursor, _PAGE + 1)
-        except KeyError:
-            raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor") from None
-        tasks = [core_task(record) for record in page[:_PAGE] if self._may_see(scope, record)]
-        return ListTasksResult(tasks, page[_PAGE - 1].id if len(page) > _PAGE else None)
+        page = await self._records.page(scope_of(scope), cursor, _PAGE)
+        tasks = [core_task(record) for record in page.records if self._may_see(scope, record)]
+        return ListTasksResult(tasks, page.next_cursor)
 
     async def _cancel(self, scope: RequestScope) -> Task:
         found = await self._records.cancel(scope_of(scope), _task_id(scope), None)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import trio
 
-from .storage import NOW, TestedStorage, claim_of, create, next_of, record
+from ...stores.task_store import Gap, Hint, TaskStore
+from .storage import HOUR, TestedStorage, change, claim, create, over, record
 
 __all__ = ["HintTests"]
 
@@ -20,30 +21,12 @@ class HintTests(TestedStorage):
     async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
         """A record that is created, changed, claimed or deleted gives a hint."""
         async with self.open_store() as store:
-            await create(store, record("old", kept_until=NOW, is_external=True))
-            async with store.watch() as hints:
-                await create(store, record("new"))
-                await told(hints, "new")
-                await store.change(next_of(record("new")))
-                await told(hints, "new")
-                await store.claim(claim_of("me"))
-                await told(hints, "new")
-                await store.expire(NOW + 1)
-                await told(hints, "old")
+            await _told_of_all(store, store)
 
     async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
         """Another store of the same storage stands for another process."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, record("old", kept_until=NOW, is_external=True))
-            async with store.watch() as hints:
-                await create(other, record("new"))
-                await told(hints, "new")
-                await other.change(next_of(record("new")))
-                await told(hints, "new")
-                await other.claim(claim_of("me"))
-                await told(hints, "new")
-                await other.expire(NOW + 1)
-                await told(hints, "old")
+            await _told_of_all(store, other)
 
     async def test_watcher_is_not_told_of_the_past(self) -> None:
         """The first hint is of a change after the stream was opened."""
@@ -66,17 +49,20 @@ class HintTests(TestedStorage):
             await told(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """Hints that nobody reads are lost in the end; later hints are not."""
+        """Hints that nobody reads are lost in the end, which a gap tells; later hints are not."""
         async with self.open_store() as store, store.watch() as hints:
-            one = record("one")
-            await create(store, one)
+            one = await create(store, record("one"))
             with trio.fail_after(_PATIENCE):
                 for _ in range(1500):
-                    one = next_of(one)
-                    assert await store.change(one)
-                with trio.move_on_after(0.1):
-                    async for _ in hints:
-                        pass
+                    changed = await change(store, one)
+                    assert changed is not None
+                    one = changed
+                gaps, is_over = 0, False
+                while not is_over:
+                    with trio.move_on_after(0.1) as scope:
+                        gaps += isinstance(await anext(hints), Gap)
+                    is_over = scope.cancelled_caught
+                assert gaps > 0
             await create(store, record("two"))
             await told(hints, "two")
 
@@ -90,7 +76,24 @@ class HintTests(TestedStorage):
             await told(hints, "one")
 
 
-async def told(hints: AsyncIterator[str], task_id: str) -> None:
+async def _told_of_all(store: TaskStore, other: TaskStore) -> None:
+    old = await create(store, record("old", is_external=True), ttl=1, keep=0)
+    gone = await create(store, record("gone", is_external=True))
+    await over(store, gone, old.kept_until or 0)
+    async with store.watch() as hints:
+        one = await create(other, record("new"))
+        await told(hints, "new")
+        await change(other, one)
+        await told(hints, "new")
+        await claim(other, "me")
+        await told(hints, "new")
+        await other.expire(most=9)
+        await told(hints, "old")
+        await other.void("gone", keep=HOUR)
+        await told(hints, "gone")
+
+
+async def told(hints: AsyncIterator[Hint], task_id: str) -> None:
     """Wait for a hint of the task."""
     with trio.fail_after(_PATIENCE):
         async for hint in hints:

@@ -1,4 +1,4 @@
-"""LeaseTests: each task has one owner at a time, as long as the owner renews the lease."""
+"""LeaseTests: each task has one holder at a time, as long as the holder renews the lease."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from ...stores.task_record import TaskPhase
-from .storage import NOW, TestedStorage, claim_of, create, ended, interrupt, next_of, record
+from .storage import HOUR, TestedStorage, change, claim, create, found, interrupt, kept, over, record
 
 __all__ = ["LeaseTests"]
 
@@ -14,154 +14,191 @@ __all__ = ["LeaseTests"]
 class LeaseTests(TestedStorage):
     """The tests of `claim` and `renew`, and of the lease after a `change`."""
 
-    async def test_task_without_an_owner_is_claimed(self) -> None:
-        """The record has the owner, the lease, and the next epoch and version, and is kept so."""
+    async def test_task_without_a_holder_is_claimed(self) -> None:
+        """The record has the holder, the lease, and the next epoch and version, and is kept so."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, record("one", epoch=2, version=5))
-            expected = record("one", owner="me", leased_until=NOW + 1000, epoch=3, version=6)
-            assert list(await store.claim(claim_of("me"))) == [expected]
-            assert await other.read("ann", "one") == expected
+            one = await create(store, record("one", epoch=2, version=5))
+            claimed = (await claim(store, "me:1", lease=1000))["one"]
+            changes = {"holder": "me:1", "epoch": 3, "version": 6, "mark": b"me:1"}
+            assert claimed == attrs.evolve(one, leased_until=claimed.leased_until, **changes)
+            assert one.created_at + 1000 <= claimed.leased_until <= (await found(store, "one")).now + 1000
+            assert await kept(other, "one") == claimed
 
     async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
         """A lease lasts until its time has passed; a task that waits for an answer is claimed like any other."""
         async with self.open_store() as store:
-            await create(
-                store,
-                record("over", owner="dead", leased_until=NOW - 1),
-                record("asking", owner="dead", leased_until=NOW - 1, phase=TaskPhase.INPUT_REQUIRED),
-                record("not yet", owner="alive", leased_until=NOW),
-            )
-            assert {each.id for each in await store.claim(claim_of("me"))} == {"over", "asking"}
-            assert list(await store.claim(claim_of("me"))) == []
+            await create(store, record("alive", holder="alive"))
+            late = await create(store, record("over", holder="dead"), lease=1)
+            asking = record("asking", holder="dead", phase=TaskPhase.INPUT_REQUIRED)
+            await over(store, late, (await create(store, asking, lease=1)).leased_until)
+            assert set(await claim(store, "me")) == {"over", "asking"}
+            assert await claim(store, "you") == {}
+
+    async def test_lease_lasts_until_its_time_has_passed(self) -> None:
+        """A task is not taken in the last moment of its lease."""
+        async with self.open_store() as store:
+            for number in range(20):
+                one = await create(store, record(f"task {number}", holder="me"), lease=2)
+                while not await claim(store, f"you {number}"):
+                    await trio.lowlevel.checkpoint()
+                assert (await found(store, one.id)).now > one.leased_until
 
     async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
         """Ended, cancelled and external tasks are left alone."""
         async with self.open_store() as store:
-            cancelled = record("cancelled", phase=TaskPhase.CANCELLED)
-            await create(store, ended(record("ended")), cancelled, record("external", is_external=True))
-            await create(store, record("ends later", owner="one", leased_until=NOW - 1))
-            assert await store.change(ended(record("ends later", owner="one")))
-            assert list(await store.claim(claim_of("me"))) == []
+            await create(store, record("ended", phase=TaskPhase.ENDED))
+            await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
+            await create(store, record("external", is_external=True))
+            for name, phase in (("ends later", TaskPhase.ENDED), ("given away", TaskPhase.WORKING)):
+                one = await create(store, record(name, holder="one"), lease=1)
+                assert await change(store, one, phase=phase, is_external=name == "given away") is not None
+                await over(store, one, one.leased_until)
+            assert await claim(store, "me") == {}
+
+    async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
+        """The others are left to who has their tools, however long they wait."""
+        async with self.open_store() as store, self.open_store() as other:
+            for number in range(5):
+                await create(store, record(f"old {number}", name="other"))
+            await create(store, record("one"))
+            await create(store, record("two", name="\N{SNOWMAN} too"))
+            assert await claim(store, "me", names=()) == {}
+            assert await claim(store, "me", names=("Report", "repor", "")) == {}
+            assert set(await claim(store, "me", most=3, names=("report", "\N{SNOWMAN} too", "third"))) == {"one", "two"}
+            assert len(await claim(other, "you", names=("other",))) == 5
 
     async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
-        """The others are there for the next."""
+        """Those that have waited longest come first, and the others are there for the next."""
         async with self.open_store() as store:
-            await create(store, *(record(str(number)) for number in range(5)))
+            leases = [await create(store, record(f"over {number}", holder="dead"), lease=1) for number in range(2)]
+            await over(store, leases[-1], leases[-1].leased_until)
+            for number in range(3):
+                await create(store, record(f"free {number}"))
             for most in (0, -1):
-                assert list(await store.claim(claim_of("me", most=most))) == []
-            first = await store.claim(claim_of("me", most=3))
-            second = await store.claim(claim_of("you", most=3))
-            assert (len(first), len(second)) == (3, 2)
-            assert {each.id for each in (*first, *second)} == set("01234")
+                assert await claim(store, "me", most=most) == {}
+            first = await claim(store, "me", most=3)
+            second = await claim(store, "you", most=3)
+            assert set(first) == {"free 0", "free 1", "free 2"}
+            assert set(second) == {"over 0", "over 1"}
 
     async def test_no_task_is_claimed_twice(self) -> None:
-        """Ten owners claim at the same time, in two stores, and each task has one owner."""
+        """Ten claim at the same time, in two stores, and each task has one holder."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, *(record(str(number), owner="dead") for number in range(50)))
+            for number in range(50):
+                await create(store, record(str(number)))
             claimed: list[tuple[str, str | None, int]] = []
 
-            async def claim(number: int) -> None:
-                got = await (store, other)[number % 2].claim(claim_of(f"owner {number}", most=7))
-                claimed.extend((each.id, each.owner, each.epoch) for each in got)
+            async def take(number: int) -> None:
+                taken = await claim((store, other)[number % 2], f"owner {number}", most=7)
+                claimed.extend((each.id, each.holder, each.epoch) for each in taken.values())
 
             async with trio.open_nursery() as nursery:
                 for number in range(10):
-                    nursery.start_soon(claim, number)
+                    nursery.start_soon(take, number)
             assert len(claimed) == 50
-            assert sorted(claimed) == sorted([(each.id, each.owner, 1) for each in await store.page("ann", None, 99)])
+            assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
-    async def test_former_owner_changes_nothing(self) -> None:
-        """A process that was taken for dead cannot overwrite the work of its successor."""
+    async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
+        """The change that gives up the lease may change the record, too."""
         async with self.open_store() as store:
             await create(store, record("one"))
-            (old,) = await store.claim(claim_of("slow", now=NOW - 5000))
-            (new,) = await store.claim(claim_of("quick"))
-            assert not await store.change(ended(old))
-            assert not await store.change(ended(attrs.evolve(old, version=new.version)))
-            assert await store.read("ann", "one") == new
-
-    async def test_released_task_is_claimed_at_once(self) -> None:
-        """A change without an owner gives up the lease."""
-        async with self.open_store() as store:
-            await create(store, record("one"))
-            (claimed,) = await store.claim(claim_of("me"))
-            assert await store.change(next_of(claimed, owner=None, leased_until=0))
-            (again,) = await store.claim(claim_of("you"))
-            assert (again.owner, again.epoch, again.version) == ("you", 2, 3)
+            claimed = (await claim(store, "me"))["one"]
+            assert await change(store, claimed, holder="me", give_up=True, attempt=0) is not None
+            left = await kept(store, "one")
+            assert (left.holder, left.leased_until, left.attempt) == (None, 0, 0)
+            again = (await claim(store, "you"))["one"]
+            assert (again.holder, again.epoch) == ("you", 2)
+            assert await change(store, again, holder="me") is None
 
     async def test_renewed_lease_is_longer(self) -> None:
-        """The version stays, so that the owner's next change succeeds."""
+        """The mark stays, so that the holder's next change succeeds."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, record("one"), record("two"))
-            claimed = {each.id: each for each in await store.claim(claim_of("me"))}
-            assert await store.renew("me", ["one"], NOW + 9000) == set()
-            assert await other.read("ann", "one") == attrs.evolve(claimed["one"], leased_until=NOW + 9000)
-            assert await other.read("ann", "two") == claimed["two"]
-            assert [each.id for each in await other.claim(claim_of("you", now=NOW + 5000))] == ["two"]
-            assert await store.change(next_of(claimed["one"]))
-
-    async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """A process that is not the owner may change a task, and knows an earlier lease, or a later one."""
-        async with self.open_store() as store:
             await create(store, record("one"))
-            (claimed,) = await store.claim(claim_of("me"))
-            await store.renew("me", ["one"], NOW + 9000)
-            for lease in (0, NOW + 1000, NOW + 99_000):
-                claimed = next_of(claimed, leased_until=lease)
-                assert await store.change(claimed)
-                assert await store.read("ann", "one") == attrs.evolve(claimed, leased_until=NOW + 9000)
+            await create(store, record("two"))
+            claimed = await claim(store, "me", lease=1)
+            assert set(await store.renew({"one": "me"}, lease=HOUR)) == set()
+            renewed = await kept(other, "one")
+            assert renewed.leased_until > claimed["one"].leased_until + HOUR - 1000
+            assert attrs.evolve(renewed, leased_until=claimed["one"].leased_until) == claimed["one"]
+            assert await kept(other, "two") == claimed["two"]
+            await over(store, claimed["two"], claimed["two"].leased_until)
+            assert set(await claim(other, "you")) == {"two"}
+            assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """Lost are the tasks of a successor, and tasks that have ended, were released, or are gone."""
+        """Lost are the tasks of a successor, and tasks that have ended, were given up or given away, or are gone."""
         async with self.open_store() as store:
-            names = ("mine", "taken", "ended", "cancelled", "released", "gone")
-            await create(store, *(record(name) for name in names))
-            mine = {each.id: each for each in await store.claim(claim_of("me"))}
-            assert await store.change(ended(mine["ended"]))
-            assert await store.change(next_of(mine["cancelled"], phase=TaskPhase.CANCELLED, owner=None, leased_until=0))
-            assert await store.change(next_of(mine["gone"], kept_until=NOW))
-            assert await store.expire(NOW + 1) == 1
-            assert await store.renew("me", ["mine"], NOW + 5000) == set()
-            for name in ("taken", "released"):
-                assert await store.change(next_of(mine[name], owner=None, leased_until=0))
-            assert [each.id for each in await store.claim(claim_of("you", most=1))] in (["taken"], ["released"])
-            assert await store.renew("me", [*names, "never"], NOW + 9000) == {*names, "never"} - {"mine"}
-            found = await store.read("ann", "mine")
-            assert found is not None
-            assert found.leased_until == NOW + 9000
+            names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
+            for name in names:
+                await create(store, record(name))
+            mine = await claim(store, "me")
+            assert await change(store, mine["ended"], phase=TaskPhase.ENDED) is not None
+            assert await change(store, mine["cancelled"], phase=TaskPhase.CANCELLED) is not None
+            assert await change(store, mine["given away"], is_external=True) is not None
+            assert await store.void("gone", keep=1)
+            assert await change(store, mine["taken"], holder="me", give_up=True) is not None
+            assert set(await claim(store, "you")) == {"taken"}
+            assert await change(store, mine["given up"], holder="me", give_up=True) is not None
+            lost = await store.renew(dict.fromkeys((*names, "never"), "me"), lease=HOUR)
+            assert set(lost) == {*names, "never"} - {"mine"}
+
+    async def test_renewal_names_the_holder_of_each_task(self) -> None:
+        """A process has several: one for each of its claims."""
+        async with self.open_store() as store:
+            for number in range(2):
+                await create(store, record(f"task {number}"))
+                assert set(await claim(store, f"me:{number}")) == {f"task {number}"}
+            assert set(await store.renew({"task 0": "me:0", "task 1": "me:0"}, lease=HOUR)) == {"task 1"}
+            assert set(await store.renew({"task 0": "me:0", "task 1": "me:1"}, lease=HOUR)) == set()
+            assert await claim(store, "you") == {}
+
+    async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
+        """There is no bound on how many there are."""
+        async with self.open_store() as store:
+            for number in range(40):
+                await create(store, record(f"task {number}", holder="me"))
+            held = dict.fromkeys([f"task {number}" for number in range(40_000)], "me")
+            lost = await store.renew(held, lease=HOUR)
+            assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
 
     async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
-        """The task is still the owner's until another claims the task."""
+        """The task is still the holder's until another claims the task."""
         async with self.open_store() as store:
-            await create(store, record("one", owner="me", leased_until=NOW - 1))
-            assert await store.renew("me", ["one"], NOW + 1) == set()
-            assert list(await store.claim(claim_of("you"))) == []
+            one = await create(store, record("one", holder="me"), lease=1)
+            await over(store, one, one.leased_until)
+            assert set(await store.renew({"one": "me"}, lease=HOUR)) == set()
+            assert await claim(store, "you") == {}
 
     async def test_renewal_of_nothing_loses_nothing(self) -> None:
         """A process without tasks may renew."""
         async with self.open_store() as store:
-            assert await store.renew("me", [], NOW) == set()
+            assert set(await store.renew({}, lease=HOUR)) == set()
 
     async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
         """A claim that was cancelled leaves each task to the next claim."""
         async with self.open_store() as store:
             step, waits = 1, True
             while waits:
-                await create(store, *(record(f"task {step} {number}") for number in range(3)))
-                waits, returned = await interrupt(step, store.claim, claim_of("me", lease=10**6))
-                assert len(await store.claim(claim_of("you", lease=10**6))) == (0 if returned else 3)
+                for number in range(3):
+                    await create(store, record(f"task {step} {number}"))
+                waits, returned = await interrupt(step, claim, store, f"me {step}")
+                assert len(await claim(store, f"you {step}")) == (0 if returned else 3)
                 step += 1
 
     async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
         """A renewal that was cancelled leaves each lease alone."""
         async with self.open_store() as store:
             step, waits = 1, True
-            await create(store, record("one"), record("two"))
-            await store.claim(claim_of("me"))
-            lease = NOW + 1000
+            held = {"one": "me", "two": "me"}
+            for name in held:
+                await create(store, record(name, holder="me"))
+
+            async def renew(lease: int) -> None:
+                assert set(await store.renew(held, lease=lease)) == set()
+
             while waits:
-                longer = NOW + 1000 + step
-                waits, returned = await interrupt(step, store.renew, "me", ["one", "two"], longer)
-                lease = longer if returned else lease
-                assert [each.leased_until for each in await store.page("ann", None, 9)] == [lease, lease]
+                leases = [(await kept(store, name)).leased_until for name in held]
+                waits, returned = await interrupt(step, renew, (step + 1) * HOUR)
+                changed = [(await kept(store, name)).leased_until > leases[0] for name in held]
+                assert changed == [bool(returned)] * 2
                 step += 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...stores.task_store import TaskStore
-from .storage import NOW, TestedStorage, create, ended, expect_error, interrupt, next_of, record
+from ...stores.task_record import TaskRecord
+from ...stores.task_store import Position, TaskStore
+from .storage import HOUR, TestedStorage, change, create, ended, interrupt, next_of, over, record
 
 __all__ = ["PageTests"]
 
@@ -12,100 +13,130 @@ class PageTests(TestedStorage):
     """The tests of `page` and `expire`."""
 
     async def test_page_is_in_the_order_of_creation(self) -> None:
-        """The oldest comes first; records of the same moment are in the order of their ids."""
-        async with self.open_store() as store:
-            await create(
-                store,
-                record("d", created_at=NOW + 1),
-                record("b", created_at=NOW),
-                record("c", created_at=NOW),
-                record("\N{SNOWMAN}", created_at=NOW),
-                record("A", created_at=NOW),
-                record("z", created_at=NOW - 1),
-            )
-            assert await ids(store, None) == ["z", "A", "b", "c", "\N{SNOWMAN}", "d"]
+        """Records of the same millisecond, too, and of two stores."""
+        async with self.open_store() as store, self.open_store() as other:
+            names = [f"{99 - number}" for number in range(40)]
+            for number, name in enumerate(names):
+                await create((store, other)[number % 2], record(name))
+            assert await ids(store, None) == names
 
-    async def test_page_has_the_records_of_its_scope_alone(self) -> None:
-        """A scope without records has an empty page."""
+    async def test_page_has_records_of_its_scope_alone(self) -> None:
+        """The empty scope is one like others."""
         async with self.open_store() as store:
-            await create(store, record("a"), record("b", scope="bob"), record("n", scope=""))
-            assert await store.page("ann", None, 9) == [record("a")]
-            assert await store.page("", None, 9) == [record("n", scope="")]
+            anns = await create(store, record("a"))
+            await create(store, record("b", scope="bob"))
+            nobodys = await create(store, record("n", scope=""))
+            assert list(await store.page("ann", None, 9)) == [anns]
+            assert list(await store.page("", None, 9)) == [nobodys]
             assert list(await store.page("carol", None, 9)) == []
 
     async def test_pages_follow_each_other(self) -> None:
-        """A page has as many records as were asked for, and the next page begins after the last record."""
+        """A page has as many records as were asked for, and the next page begins behind the position."""
         async with self.open_store() as store:
-            await create(store, *(record(f"task {number}", created_at=NOW + number // 3) for number in range(8)))
+            at = [place(await create(store, record(f"task {number}"))) for number in range(8)]
             for most in (0, -1):
                 assert await ids(store, None, most) == []
             assert await ids(store, None, 3) == ["task 0", "task 1", "task 2"]
-            assert await ids(store, "task 2", 3) == ["task 3", "task 4", "task 5"]
-            assert await ids(store, "task 5", 3) == ["task 6", "task 7"]
-            assert await ids(store, "task 7", 3) == []
+            assert await ids(store, at[2], 3) == ["task 3", "task 4", "task 5"]
+            assert await ids(store, at[5], 3) == ["task 6", "task 7"]
+            assert await ids(store, at[7], 3) == []
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
         """No record that is there all the time is missed, or comes twice."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, *(record(f"task {number}", created_at=NOW + number) for number in range(6)))
-            first = await ids(store, None, 2)
-            await create(other, record("early", created_at=NOW - 1), record("late", created_at=NOW + 9))
-            assert await other.change(next_of(record("task 0", kept_until=NOW)))
-            assert await other.change(ended(record("task 3", created_at=NOW + 3)))
-            assert await other.expire(NOW + 1) == 1
-            rest = await ids(store, "task 1", 2)
-            assert first + rest + await ids(store, rest[-1], 9) == [*(f"task {number}" for number in range(6)), "late"]
+            created = [await create(store, record(f"task {number}")) for number in range(6)]
+            first = await store.page("ann", None, 2)
+            await create(other, record("late"))
+            assert await other.void("task 0", keep=HOUR)
+            assert await other.change(ended(created[3]), was=created[3].mark, holder=None)
+            rest = await store.page("ann", place(first[-1]), 2)
+            names = [each.id for each in (*first, *rest)] + await ids(store, place(rest[-1]))
+            assert names == [*(f"task {number}" for number in range(6)), "late"]
 
-    async def test_page_after_an_unknown_record_is_refused(self) -> None:
-        """Raises `KeyError` for a record that is gone, of another scope, or was never there."""
+    async def test_position_is_good_when_its_record_is_gone(self) -> None:
+        """Nor does it matter whose the record was, or whether there was one."""
         async with self.open_store() as store:
-            await create(store, record("a"), record("bobs", scope="bob"), record("gone", kept_until=NOW))
-            await store.expire(NOW + 1)
-            for after in ("bobs", "gone", "never", "", "\ud800"):
-                await expect_error(KeyError, store.page("ann", after, 9))
+            created = [await create(store, record(f"task {number}")) for number in range(3)]
+            gone = place(created[1])
+            assert await store.void("task 1", keep=HOUR)
+            assert await ids(store, gone) == ["task 2"]
+            assert await ids(store, (0, "")) == ["task 0", "task 2"]
+            assert await ids(store, (2**62, "\ud800")) == []
 
     async def test_records_are_deleted_after_their_time(self) -> None:
-        """The phase does not matter, nor the owner; a record without such a time stays."""
+        """The phase does not matter, nor the holder; a record without such a time stays."""
         async with self.open_store() as store, self.open_store() as other:
-            past = record("past", kept_until=NOW - 1, owner="one", leased_until=NOW + 9)
-            end = ended(record("end", kept_until=NOW - 2))
-            present, for_ever = record("present", kept_until=NOW), record("for ever", kept_until=None)
-            await create(store, past, end, present, for_ever)
-            assert await store.expire(NOW - 2) == 0
-            assert await store.expire(NOW) == 2
-            assert await store.expire(NOW) == 0
-            assert await ids(other, None) == ["for ever", "present"]
+            past = await create(store, record("past", holder="one"), ttl=1, keep=0)
+            end = await create(store, record("end"), ttl=0, keep=1)
+            assert await store.change(ended(end), was=end.mark, holder=None)
+            await create(store, record("present"))
+            await create(store, record("for ever"), ttl=None)
+            await over(store, past, max(past.kept_until or 0, end.kept_until or 0))
+            assert await store.expire(most=9) == 2
+            assert await store.expire(most=9) == 0
+            assert await ids(other, None) == ["present", "for ever"]
             assert await other.read(None, "past") is None
+
+    async def test_expire_deletes_no_more_than_it_is_asked_for(self) -> None:
+        """The others are there for the next."""
+        async with self.open_store() as store:
+            created = [await create(store, record(f"task {number}"), ttl=1, keep=0) for number in range(5)]
+            await over(store, created[-1], created[-1].kept_until or 0)
+            assert [await store.expire(most=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
+
+    async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
+        """Also before it is deleted."""
+        async with self.open_store() as store:
+            past = await create(store, record("past"), ttl=1, keep=0)
+            await create(store, record("present"))
+            await over(store, past, past.kept_until or 0)
+            assert await ids(store, None, 1) == ["present"]
 
     async def test_latest_time_counts(self) -> None:
         """A change may set another time, later or earlier, or none."""
         async with self.open_store() as store:
-            for name, until in (("later", NOW + 9), ("earlier", NOW - 9), ("never", None)):
-                await create(store, record(name))
-                assert await store.change(next_of(record(name, kept_until=until)))
-            assert await store.expire(NOW) == 1
-            assert await store.expire(NOW + 120_001) == 1
-            assert await ids(store, None) == ["never"]
+            for name in ("later", "earlier", "never"):
+                one = await create(store, record(name), ttl=1 if name == "later" else HOUR, keep=0)
+                until = {"later": one.created_at + HOUR, "earlier": one.created_at + 1, "never": None}[name]
+                assert await change(store, one, kept_until=until) is not None
+            await over(store, one, one.created_at + 1)
+            assert await store.expire(most=9) == 1
+            assert await ids(store, None) == ["later", "never"]
 
     async def test_deleted_records_leave_room(self) -> None:
         """A record that is gone counts in no bound."""
         async with self.open_store() as store:
             for turn in range(3):
-                await store.create(record(f"task {turn}", kept_until=NOW), most=1, most_of_scope=1)
-                assert await store.expire(NOW + 1) == 1
+                one = await create(store, record(f"task {turn}"), ttl=0, keep=0, most=1, most_of_scope=1)
+                await over(store, one, one.created_at)
+                assert await store.expire(most=9) == 1
 
     async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
         """An expire that returned has deleted all, and one that was cancelled none."""
         async with self.open_store() as store:
             step, waits = 1, True
+
+            async def expire() -> int:
+                return await store.expire(most=9)
+
             while waits:
-                await create(store, *(record(f"task {step} {number}", kept_until=NOW) for number in range(3)))
-                waits, returned = await interrupt(step, store.expire, NOW + 1)
-                assert len(await store.page("ann", None, 9)) == (0 if returned else 3)
-                await store.expire(NOW + 1)
+                for number in range(3):
+                    one = await create(store, record(f"task {step} {number}", scope=str(step)))
+                    one_more = next_of(one, kept_until=one.created_at)
+                    await over(store, one, one.created_at)
+                    assert await store.change(one_more, was=one.mark, holder=None)
+                waits, returned = await interrupt(step, expire)
+                left = [await store.read(None, f"task {step} {number}") for number in range(3)]
+                assert [each is None for each in left] == [bool(returned)] * 3
+                await store.expire(most=9)
                 step += 1
 
 
-async def ids(store: TaskStore, after: str | None, most: int = 99) -> list[str]:
+def place(record: TaskRecord) -> Position:
+    """Return the position of a record."""
+    return record.place, record.id
+
+
+async def ids(store: TaskStore, after: Position | None, most: int = 99) -> list[str]:
     """Return the ids of a page."""
     return [each.id for each in await store.page("ann", after, most)]

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import attrs
 import trio
 
 from ...stores.task_record import Outcome, TaskPhase
-from ...stores.task_store import StoreFull
-from .storage import NOW, TestedStorage, create, expect_error, interrupt, next_of, record
+from ...stores.task_store import StoreFull, new_mark
+from .storage import (
+    HOUR,
+    TestedStorage,
+    change,
+    claim,
+    create,
+    ended,
+    expect_error,
+    found,
+    interrupt,
+    kept,
+    next_of,
+    over,
+    record,
+)
 
 __all__ = ["RecordTests"]
 
 
 class RecordTests(TestedStorage):
-    """The tests of `create`, `read` and `change`."""
+    """The tests of `create`, `void`, `read`, `marks` and `change`."""
 
     async def test_record_is_read_as_it_was_created(self) -> None:
         """Each field comes back, from every store of the storage."""
@@ -21,9 +36,6 @@ class RecordTests(TestedStorage):
             scope="\N{SNOWMAN} ann\0",
             params=bytes(range(256)),
             on_restart="resume",
-            is_external=True,
-            expires_at=None,
-            kept_until=None,
             phase=TaskPhase.INPUT_REQUIRED,
             message="",
             questions={"b": b"2", "a": b"1"},
@@ -31,28 +43,52 @@ class RecordTests(TestedStorage):
             checkpoint=b"",
             cancel_reason="why \N{SNOWMAN}",
             attempt=3,
-            owner="one",
+            holder="one",
             epoch=7,
-            leased_until=NOW + 1,
             version=9,
         )
         end = record("end", phase=TaskPhase.ENDED, outcome=Outcome(b"{}", is_error=True, tells_failure=True))
+        external = record("external", is_external=True)
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, whole, end)
+            created = [await create(store, each) for each in (whole, end, external)]
             for each in (store, other):
-                found = await each.read(whole.scope, "whole")
-                assert found is not None
-                assert found == whole
-                assert list(found.questions) == ["b", "a"]
-                assert list(found.answers) == ["d", "c"]
-                assert await each.read("ann", "end") == end
+                assert [await kept(each, one.id) for one in created] == created
+                again = await kept(each, "whole")
+                assert list(again.questions) == ["b", "a"]
+                assert list(again.answers) == ["d", "c"]
+            filled = ("created_at", "place", "updated_at", "expires_at", "kept_until", "leased_until")
+            for old, new in zip((whole, end, external), created, strict=True):
+                times = {name: getattr(new, name) for name in filled}
+                assert attrs.evolve(old, **times) == new
+
+    async def test_store_fills_in_the_times(self) -> None:
+        """Lengths of time become times of the store's clock, which goes on."""
+        async with self.open_store() as store:
+            one = await create(store, record("one", holder="me"), lease=1000, ttl=2000, keep=3000)
+            begun = one.created_at
+            assert (one.updated_at, one.expires_at, one.kept_until) == (begun, begun + 2000, begun + 5000)
+            assert one.leased_until == begun + 1000
+            now = (await found(store, "one")).now
+            assert begun <= now < begun + HOUR
+            await over(store, one, now)
+
+    async def test_task_without_a_time_to_live_is_for_ever(self) -> None:
+        """There is neither an end nor a deletion."""
+        async with self.open_store() as store:
+            one = await create(store, record("one"), ttl=None, keep=5)
+            assert (one.expires_at, one.kept_until) == (None, None)
+
+    async def test_task_without_a_holder_has_no_lease(self) -> None:
+        """The lease is told by 0."""
+        async with self.open_store() as store:
+            assert (await create(store, record("one"))).leased_until == 0
 
     async def test_large_record_is_kept_whole(self) -> None:
         """A store leaves the bounds of a record to its caller."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
-            await create(store, large)
-            assert await store.read("ann", "large") == large
+            assert await kept(store, (await create(store, large)).id) == await kept(store, "large")
+            assert (await kept(store, "large")).size == large.size
 
     async def test_unknown_id_is_no_record(self) -> None:
         """A peer may ask for any text, and finds nothing."""
@@ -65,38 +101,39 @@ class RecordTests(TestedStorage):
     async def test_record_of_another_scope_does_not_exist(self) -> None:
         """The empty scope is one like others; `None` stands for the server itself, which sees all."""
         async with self.open_store() as store:
-            anns, nobodys = record("a"), record("n", scope="")
-            await create(store, anns, nobodys)
+            anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
             assert await store.read("bob", "a") is None
             assert await store.read("ann", "n") is None
-            assert await store.read("", "n") == nobodys
-            assert await store.read(None, "a") == anns
+            for scope, one in (("", nobodys), (None, anns), ("ann", anns)):
+                read = await store.read(scope, one.id)
+                assert read is not None
+                assert read.record == one
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
         """The record that was first stays, and the other does not count."""
         async with self.open_store() as store:
-            await create(store, record("same"))
+            one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
-            assert await store.read(None, "same") == record("same")
-            await store.create(record("bobs", scope="bob"), most=2, most_of_scope=1)
+            assert await kept(store, "same") == one
+            await create(store, record("bobs", scope="bob"), most=2, most_of_scope=1)
 
     async def test_full_store_keeps_no_other_record(self) -> None:
         """Raises `StoreFull` with ``most`` records, of one scope or of many."""
         async with self.open_store() as store:
             for name in ("one", "two"):
-                await store.create(record(name, scope=name), most=2, most_of_scope=2)
-            await expect_error(StoreFull, store.create(record("three", scope="three"), most=2, most_of_scope=2))
+                await create(store, record(name, scope=name), most=2, most_of_scope=2)
+            await expect_error(StoreFull, create(store, record("three", scope="three"), most=2, most_of_scope=2))
             assert await store.read(None, "three") is None
-            await store.create(record("three", scope="three"), most=3, most_of_scope=2)
+            await create(store, record("three", scope="three"), most=3, most_of_scope=2)
 
     async def test_full_scope_leaves_room_for_others(self) -> None:
         """Raises `StoreFull` with ``most_of_scope`` records of the scope, and creates records of another."""
         async with self.open_store() as store:
-            await store.create(record("anns"), most=9, most_of_scope=1)
-            await expect_error(StoreFull, store.create(record("more"), most=9, most_of_scope=1))
+            await create(store, record("anns"), most=9, most_of_scope=1)
+            await expect_error(StoreFull, create(store, record("more"), most=9, most_of_scope=1))
             assert await store.read(None, "more") is None
-            await store.create(record("bobs", scope="bob"), most=9, most_of_scope=1)
+            await create(store, record("bobs", scope="bob"), most=9, most_of_scope=1)
 
     async def test_bounds_hold_while_many_create(self) -> None:
         """Of twenty that create at the same time, in two stores, as many succeed as there is room for."""
@@ -106,7 +143,7 @@ class RecordTests(TestedStorage):
             async def try_to_create(number: int) -> None:
                 name = f"task {number}"
                 try:
-                    await (store, other)[number % 2].create(record(name), most=20, most_of_scope=7)
+                    await create((store, other)[number % 2], record(name), most=20, most_of_scope=7)
                 except StoreFull:
                     return
                 created.append(name)
@@ -117,57 +154,132 @@ class RecordTests(TestedStorage):
             assert len(created) == 7
             assert {each.id for each in await store.page("ann", None, 99)} == set(created)
 
-    async def test_next_version_replaces_the_record(self) -> None:
-        """Each field is as in the new version, the lease apart, from every store of the storage."""
+    async def test_void_deletes_a_record(self) -> None:
+        """It returns true, and the record leaves room."""
         async with self.open_store() as store, self.open_store() as other:
-            await create(store, record("one", message="old", answers={"a": b"1"}))
-            new = next_of(record("one", message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None))
-            assert await store.change(new)
-            assert await store.read("ann", "one") == new
-            assert await other.read("ann", "one") == new
+            await create(store, record("one", holder="me"))
+            assert await other.void("one", keep=HOUR) is True
+            assert await store.read(None, "one") is None
+            assert await claim(store, "you") == {}
+            await create(store, record("two"), most=1, most_of_scope=1)
 
-    async def test_change_of_another_version_is_refused(self) -> None:
-        """Only the version after the kept one is next."""
-        async with self.open_store() as store:
-            kept = record("one", version=5)
-            await create(store, kept)
-            for version in (0, 4, 5, 7):
-                assert not await store.change(record("one", version=version, message="late"))
-            assert await store.read("ann", "one") == kept
+    async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
+        """It returns false, and the id is refused for a while; others are not."""
+        async with self.open_store() as store, self.open_store() as other:
+            assert await store.void("late", keep=HOUR) is False
+            assert await store.void("late", keep=HOUR) is False
+            await expect_error(ValueError, create(other, record("late")))
+            assert await store.read(None, "late") is None
+            one = await create(other, record("one"))
+            assert await store.void("soon", keep=1) is False
+            await over(store, one, (await found(store, "one")).now + 1)
+            await create(store, record("soon"))
 
-    async def test_change_of_another_epoch_is_refused(self) -> None:
-        """A process that has lost the task to a successor changes nothing."""
-        async with self.open_store() as store:
-            kept = record("one", owner="two", epoch=2)
-            await create(store, kept)
-            for epoch in (1, 3):
-                assert not await store.change(next_of(kept, epoch=epoch, message="late"))
-            assert await store.read("ann", "one") == kept
+    async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
+        """They come from every store of the storage, and change with each write."""
+        async with self.open_store() as store, self.open_store() as other:
+            one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
+            assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
+            changed = await change(store, one, message="new")
+            assert changed is not None
+            assert dict(await other.marks(["one"])) == {"one": changed.mark}
+            assert dict(await store.marks([])) == {}
 
-    async def test_change_of_a_record_that_is_gone_is_refused(self) -> None:
-        """A change creates no record."""
+    async def test_marks_of_thousands_are_told(self) -> None:
+        """There is no bound on how many are asked for."""
         async with self.open_store() as store:
-            assert not await store.change(record("one", version=0))
-            assert not await store.change(record("one", version=1))
+            created = [await create(store, record(f"task {number}")) for number in range(40)]
+            asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
+            assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
+
+    async def test_change_replaces_the_record(self) -> None:
+        """Each field is as in the new record, from every store of the storage."""
+        async with self.open_store() as store, self.open_store() as other:
+            one = await create(store, record("one", message="old", answers={"a": b"1"}))
+            new = await change(store, one, message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None)
+            assert new is not None
+            assert await kept(store, "one") == new
+            assert await kept(other, "one") == new
+
+    async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
+        """Equal numbers decide nothing: the mark alone does."""
+        async with self.open_store() as store:
+            one = await create(store, record("one"))
+            new = await change(store, one, message="new")
+            assert new is not None
+            for was in (one.mark, b"", new_mark()):
+                assert not await store.change(next_of(new, message="late"), was=was, holder=None)
+                assert not await store.change(attrs.evolve(new, mark=new_mark()), was=was, holder=None)
+            assert await kept(store, "one") == new
+
+    async def test_change_of_an_unknown_record_is_refused(self) -> None:
+        """A change creates nothing."""
+        async with self.open_store() as store:
+            one = record("one")
+            assert not await store.change(next_of(one), was=one.mark, holder=None)
             assert await store.read(None, "one") is None
 
-    async def test_first_of_many_changes_wins(self) -> None:
-        """Of twenty that change one version at the same time, in two stores, one succeeds."""
-        async with self.open_store() as store, self.open_store() as other:
+    async def test_change_by_the_holder_is_kept(self) -> None:
+        """The one that the claim or the creation has named."""
+        async with self.open_store() as store:
+            one = await create(store, record("one", holder="me"))
+            new = await change(store, one, holder="me", message="new")
+            assert new is not None
+            assert await kept(store, "one") == new
+
+    async def test_change_by_another_holder_is_refused(self) -> None:
+        """A process that has lost the task to a successor changes nothing, whatever it has read; anybody may, who
+        names no holder."""
+        async with self.open_store() as store:
             await create(store, record("one"))
-            won: list[str] = []
+            new = (await claim(store, "quick"))["one"]
+            for holder in ("slow", "", "QUICK"):
+                assert await change(store, new, holder=holder) is None
+                assert not await store.change(ended(new), was=new.mark, holder=holder)
+            assert await kept(store, "one") == new
+            assert await change(store, new, message="an answer") is not None
+
+    async def test_holder_changes_nothing_of_a_task_that_has_ended(self) -> None:
+        """The end of a cancelled task stays: its handler has no say any more."""
+        async with self.open_store() as store:
+            one = await create(store, record("one", holder="me"))
+            cancelled = await change(store, one, phase=TaskPhase.CANCELLED)
+            assert cancelled is not None
+            assert await change(store, cancelled, holder="me", message="but I") is None
+
+    async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
+        """Whoever changes a task may know an earlier holder and lease, or none."""
+        async with self.open_store() as store:
+            await create(store, record("one"))
+            one = before = (await claim(store, "me"))["one"]
+            for lease in ({"holder": None, "leased_until": 0}, {"holder": "you", "leased_until": 1, "epoch": 9}):
+                following = next_of(one, **lease)
+                assert await store.change(following, was=one.mark, holder=None)
+                one = await kept(store, "one")
+                assert (one.holder, one.epoch, one.leased_until) == ("me", before.epoch, before.leased_until)
+                assert one.mark == following.mark
+
+    async def test_task_that_ends_has_no_holder(self) -> None:
+        """Nor has one whose work is done elsewhere from now on."""
+        async with self.open_store() as store:
+            for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
+                one = await create(store, record(name, holder="me"))
+                assert await change(store, one, holder="me", phase=phase, is_external=name == "leaves") is not None
+                assert ((await kept(store, name)).holder, (await kept(store, name)).leased_until) == (None, 0)
+
+    async def test_first_of_many_changes_wins(self) -> None:
+        """Of twenty that change the same record at the same time, in two stores, one succeeds."""
+        async with self.open_store() as store, self.open_store() as other:
+            one, won = await create(store, record("one")), list[str]()
 
             async def try_to_change(number: int) -> None:
-                new = next_of(record("one"), message=f"by {number}")
-                if await (store, other)[number % 2].change(new):
+                if await change((store, other)[number % 2], one, message=f"by {number}") is not None:
                     won.append(f"by {number}")
 
             async with trio.open_nursery() as nursery:
                 for number in range(20):
                     nursery.start_soon(try_to_change, number)
-            found = await store.read("ann", "one")
-            assert found is not None
-            assert [found.message] == won
+            assert [(await kept(store, "one")).message] == won
 
     async def test_cancelled_create_is_whole_or_nothing(self) -> None:
         """A create that returned has kept the record, and one that was cancelled has not."""
@@ -178,15 +290,31 @@ class RecordTests(TestedStorage):
                 assert (await store.read("ann", f"task {step}") is not None) == bool(returned)
                 step += 1
 
+    async def test_cancelled_void_is_whole_or_nothing(self) -> None:
+        """A void that returned has deleted the record, and one that was cancelled has not."""
+
+        async def void(task_id: str) -> bool:
+            return await store.void(task_id, keep=HOUR)
+
+        async with self.open_store() as store:
+            step, waits = 1, True
+            while waits:
+                await create(store, record(f"task {step}"))
+                waits, returned = await interrupt(step, void, f"task {step}")
+                assert (await store.read(None, f"task {step}") is None) == bool(returned)
+                step += 1
+
     async def test_cancelled_change_is_whole_or_nothing(self) -> None:
         """A change that returned has kept the next version, and one that was cancelled has not."""
         async with self.open_store() as store:
             await create(store, record("one"))
             step, waits = 1, True
+
+            async def take(message: str) -> bool:
+                return await change(store, before, message=message) is not None
+
             while waits:
-                before = await store.read("ann", "one")
-                assert before is not None
-                after = next_of(before, message=f"step {step}")
-                waits, returned = await interrupt(step, store.change, after)
-                assert await store.read("ann", "one") == (after if returned == [True] else before)
+                before = await kept(store, "one")
+                waits, returned = await interrupt(step, take, f"step {step}")
+                assert (await kept(store, "one")).message == (f"step {step}" if returned == [True] else before.message)
                 step += 1

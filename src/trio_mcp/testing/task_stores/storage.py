@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
@@ -10,12 +10,25 @@ import attrs
 import trio
 
 from ...stores.task_record import Outcome, TaskPhase, TaskRecord
-from ...stores.task_store import Claim, TaskStore
+from ...stores.task_store import Kept, TaskStore, new_mark
 
-__all__ = ["NOW", "TestedStorage", "claim_of", "create", "ended", "expect_error", "interrupt", "next_of", "record"]
+__all__ = [
+    "HOUR",
+    "TestedStorage",
+    "change",
+    "claim",
+    "create",
+    "ended",
+    "expect_error",
+    "interrupt",
+    "kept",
+    "next_of",
+    "over",
+    "record",
+]
 
-NOW: Final = 1_800_000_000_000
-"""Milliseconds since the epoch."""
+HOUR: Final = 3_600_000
+"""Milliseconds that do not pass in a test."""
 
 T = TypeVar("T")
 
@@ -29,7 +42,7 @@ class TestedStorage:
 
 
 def record(task_id: str, **changes: Any) -> TaskRecord:
-    """Return a record that is as usual but for ``changes``."""
+    """Return a new record, as a caller of `TaskStore.create` makes it, that is as usual but for ``changes``."""
     usual = TaskRecord(
         id=task_id,
         scope="ann",
@@ -38,34 +51,69 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
         params=b'{"name":"report"}',
         revision="2025-11-25",
         capabilities=b"{}",
-        created_at=NOW,
-        updated_at=NOW,
-        expires_at=NOW + 60_000,
-        kept_until=NOW + 120_000,
         poll_ms=1000,
+        mark=new_mark(),
     )
     return attrs.evolve(usual, **changes)
 
 
+async def create(
+    store: TaskStore,
+    new: TaskRecord,
+    *,
+    lease: int = HOUR,
+    ttl: int | None = HOUR,
+    keep: int = HOUR,
+    most: int = 1_000_000,
+    most_of_scope: int = 1_000_000,
+) -> TaskRecord:
+    """Create a record, by default without a bound that matters."""
+    return await store.create(new, lease=lease, ttl=ttl, keep=keep, most=most, most_of_scope=most_of_scope)
+
+
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
-    """Return the next version of ``record``."""
-    return attrs.evolve(record, version=record.version + 1, **changes)
+    """Return the next version of ``record``, under another mark."""
+    return attrs.evolve(record, version=record.version + 1, mark=new_mark(), **changes)
 
 
 def ended(record: TaskRecord) -> TaskRecord:
     """Return the next version, in which the task has ended."""
-    return next_of(record, phase=TaskPhase.ENDED, outcome=Outcome(b"{}"), owner=None, leased_until=0)
+    return next_of(record, phase=TaskPhase.ENDED, outcome=Outcome(b"{}"), holder=None, leased_until=0)
 
 
-def claim_of(owner: str, *, now: int = NOW, lease: int = 1000, most: int = 1000) -> Claim:
-    """Return the claim of ``owner``, with a lease of ``lease`` milliseconds from ``now``."""
-    return Claim(owner=owner, now=now, leased_until=now + lease, most=most)
+async def change(
+    store: TaskStore, record: TaskRecord, *, holder: str | None = None, give_up: bool = False, **changes: Any
+) -> TaskRecord | None:
+    """Change ``record`` as it is kept, by ``holder`` or by anybody. Return the next one; `None` where the store
+    refuses."""
+    following = next_of(record, **changes)
+    is_kept = await store.change(following, was=record.mark, holder=holder, give_up=give_up)
+    return following if is_kept else None
 
 
-async def create(store: TaskStore, *records: TaskRecord) -> None:
-    """Create records, without a bound that matters."""
-    for each in records:
-        await store.create(each, most=1_000_000, most_of_scope=1_000_000)
+async def claim(
+    store: TaskStore, holder: str, *, lease: int = HOUR, most: int = 1000, names: Collection[str] = ("report",)
+) -> dict[str, TaskRecord]:
+    """Claim tasks for ``holder``, and return their records by the ids."""
+    return {each.id: each for each in await store.claim(holder, lease=lease, most=most, names=names)}
+
+
+async def found(store: TaskStore, task_id: str) -> Kept:
+    """Return the record as it is kept, and the store's present."""
+    found = await store.read(None, task_id)
+    assert found is not None, f"{task_id} is not kept"
+    return found
+
+
+async def kept(store: TaskStore, task_id: str) -> TaskRecord:
+    """Return the record as it is kept."""
+    return (await found(store, task_id)).record
+
+
+async def over(store: TaskStore, record: TaskRecord, moment: int) -> None:
+    """Wait until a ``moment`` is over, by the clock of the store, which keeps ``record``."""
+    while (await found(store, record.id)).now <= moment:  # noqa: ASYNC110 - the clock is of the store
+        await trio.sleep(0.001)
 
 
 async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
