@@ -199,3 +199,28 @@ def test_what_logs_while_its_own_text_is_made_holds_up_nobody() -> None:
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert set(log.written) == {"somebody looks at me"}
+
+
+def test_a_caller_has_one_share_and_finds_it_again_when_it_comes_back_within_the_window() -> None:
+    log = Log()
+    for _ in range(BURST):
+        log.log(log.shares.of("ada"), "x")
+    log.log(log.shares.of("ada"), "one too many")
+    log.log(log.shares.of("eve"), "another caller")
+    log.clock.now += WINDOW - 1
+    log.log(log.shares.of("ada"), "still too many")
+    assert log.written == ["x"] * BURST + ["another caller"]
+    log.clock.now += 1
+    assert log.told() == ["x … and 2 more like it"]
+    log.log(log.shares.of("ada"), "in the next window")
+    assert log.written[-1] == "in the next window"
+
+
+def test_of_callers_that_are_gone_nothing_is_kept_when_their_windows_are_over() -> None:
+    log = Log()
+    for number in range(100):
+        log.log(log.shares.of(number), "x", line=number)
+    assert len(log.shares._of_callers) == 100
+    log.clock.now += WINDOW
+    log.log(log.shares.of("ada"), "x")
+    assert [*log.shares._of_callers] == ["ada"]

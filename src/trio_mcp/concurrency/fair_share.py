@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 from weakref import WeakValueDictionary
 
 __all__ = ["Caller", "Callers", "leaves_enough"]
@@ -26,7 +27,7 @@ class Caller:
     ``alone`` no other party can call, and nothing is kept free for others.
     """
 
-    __slots__ = ("__weakref__", "alone", "bytes", "key", "requests", "streams")
+    __slots__ = ("__weakref__", "alone", "bytes", "key", "log_share", "requests", "streams")
 
     def __init__(self, key: Hashable = None, *, alone: bool = False) -> None:
         self.key = key
@@ -36,7 +37,9 @@ class Caller:
         self.streams = 0
         """Streams that are open."""
         self.bytes = 0
-        """Bytes in memory of all those."""
+        """Bytes in memory of the requests and streams."""
+        self.log_share: Any = None
+        """The share of the log, as `trio_mcp.diagnostics` keeps it; `None` before anything may be logged."""
 
     def __repr__(self) -> str:
         return f"<Caller {self.key!r}>"

@@ -17,12 +17,13 @@ from typing import Final, Protocol
 import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.fair_share import Caller
 from .log_shares import Share, Shares
 from .texts import bound
 from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over
 
-__all__ = ["Output", "WrittenInAThread", "share_of_a_peer", "writer", "written_in_a_thread"]
+__all__ = ["Output", "WrittenInAThread", "log_for", "share_of_a_peer", "writer", "written_in_a_thread"]
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""
@@ -52,17 +53,29 @@ def _shares_here() -> Shares:
 
 
 @contextmanager
-def share_of_a_peer() -> Generator[None]:
-    """Count all records logged inside, by this task and its children, as caused by one peer with its own share."""
-    shares = _shares_here()
-    share = Share(shares)
+def share_of_a_peer(caller: Caller | None = None) -> Generator[None]:
+    """Count all records logged inside, by this task and its children, as caused by one peer: within the share of
+    ``caller``, or, where nobody knows who calls, within one of its own, which ends with the block."""
+    share = Share(_shares_here()) if caller is None else caller.log_share or _new_share(caller)
     token = _share.set(share)
     try:
         yield
     finally:
         _share.reset(token)
-        for record in shares.end(share):
-            _pass_on(record)
+        if caller is None or caller.key is None:
+            for record in share.shares.end(share):
+                _pass_on(record)
+
+
+def log_for(caller: Caller) -> None:
+    """Count all that the present task, and its children from now on, log as caused by ``caller``."""
+    _share.set(caller.log_share or _new_share(caller))
+
+
+def _new_share(caller: Caller) -> Share:
+    shares = _shares_here()
+    share = caller.log_share = Share(shares) if caller.key is None else shares.of(caller.key)
+    return share
 
 
 @asynccontextmanager

@@ -6,8 +6,9 @@ import heapq
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from .texts import message_of
 
@@ -69,7 +70,7 @@ class _Count:
 class Share:
     """The share of one peer, or of all records that belong to no peer."""
 
-    __slots__ = ("counts", "most", "shares")
+    __slots__ = ("__weakref__", "counts", "most", "shares")
 
     def __init__(self, shares: Shares, most: int = BURST) -> None:
         self.shares = shares
@@ -92,6 +93,18 @@ class Shares:
         self._number = 0
         self.of_nobody = Share(self)
         """Share of what is logged outside of any connection."""
+        self._of_callers = WeakValueDictionary[Hashable, Share]()
+        self._recent: dict[Share, float] = {}
+        """Shares in which a window is open, in the order of the ends: a caller that comes back finds its own again."""
+
+    def of(self, key: Hashable) -> Share:
+        """Return the share of the caller with this key, one and the same over all connections of the caller and, within
+        a window, from one to the next."""
+        with _lock:
+            share = self._of_callers.get(key)
+            if share is None:
+                share = self._of_callers[key] = Share(self)
+        return share
 
     def admit(self, record: logging.LogRecord, share: Share) -> bool:
         """Return whether ``record`` is to be written. If not, it is counted, and reported by `due`."""
@@ -122,7 +135,14 @@ class Shares:
                 count = share.counts[kind] = _Count(kind, _example_of(record), overall=share is self._all)
         if now >= count.until and not count.held_back:
             count.until, count.passed = now + WINDOW, 0
+            self._keep(share, now)
         return count
+
+    def _keep(self, share: Share, now: float) -> None:
+        self._recent.pop(share, None)
+        self._recent[share] = now + WINDOW
+        while self._recent[first := next(iter(self._recent))] <= now:
+            del self._recent[first]
 
     def _hold_back(self, count: _Count, number: int) -> None:
         if not count.held_back:

@@ -147,7 +147,7 @@ class DuplexChannel:
         ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all requests at
         once.
         """
-        with share_of_a_peer():
+        with share_of_a_peer(self._runner.caller):
             await self._run(task_status)
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:

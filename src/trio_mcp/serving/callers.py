@@ -85,7 +85,7 @@ class Hop:
     """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
     the connection itself where there is none, as on a Unix socket."""
 
-    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "here")
+    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "here", "is_proxy")
 
     def __init__(
         self, address: _Address | None, here: Caller, callers: Callers, proxies: TrustedProxies | None
@@ -93,16 +93,12 @@ class Hop:
         self.here = here
         self._address = address
         self._callers = callers
-        self._proxies = proxies if proxies is not None and proxies.trusts(address) else None
-        """The setting, where the other end is a proxy."""
+        self._proxies = proxies
+        self.is_proxy = proxies is not None and proxies.trusts(address)
+        """True for a trusted proxy, which brings the requests of many clients."""
         self._principal: Hashable = None
         self._last = here
         """The principal that has sent the last request, and will probably send the next one."""
-
-    @property
-    def is_proxy(self) -> bool:
-        """True for a trusted proxy, which brings the requests of many clients."""
-        return self._proxies is not None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
         """Return the party that has sent a request with ``headers``, by names in lower case: ``principal``, or, where
@@ -111,7 +107,7 @@ class Hop:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
             return self._last
-        if self._proxies is None or headers is None:
+        if self._proxies is None or not self.is_proxy or headers is None:
             return self.here
         address = self._proxies.client_behind(self._address, headers)
         return self.here if address is None or address is self._address else self._callers.at(_party(address))

@@ -19,6 +19,7 @@ from tests.serving.http.scenes import MemoryEndpoint, Scene, call, in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, TrustedProxies, http_app
+from trio_mcp.diagnostics.log_shares import BURST
 
 SAMPLER = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
 SAMPLED = {"model": "m", "role": "assistant", "content": {"type": "text", "text": "well"}}
@@ -64,11 +65,11 @@ class Party:
 
 
 @asynccontextmanager
-async def parties(*names: str, **limits: Any) -> AsyncGenerator[list[Party]]:
+async def parties(*names: str, scene: Scene | None = None, **limits: Any) -> AsyncGenerator[list[Party]]:
     """An endpoint with callers whom a token names."""
     tokens = Tokens()
     tokens.may_answer.set()
-    async with in_memory(Scene().server, auth=protected(tokens), **limits) as endpoint:
+    async with in_memory((scene or Scene()).server, auth=protected(tokens), **limits) as endpoint:
         yield [Party(endpoint, tokens, name) for name in names]
 
 
@@ -362,3 +363,28 @@ async def test_in_a_web_framework_the_address_is_the_one_that_the_asgi_server_te
             if session:
                 await ask(client, {**BASE, "Mcp-Session-Id": session}, message("notifications/initialized"))
         assert statuses == [200, 200, 503, 200]
+
+
+# The log
+
+
+async def test_the_log_shows_the_traceback_of_one_client_after_the_flood_of_another(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+
+    @scene.server.tool
+    async def fail(name: str) -> None:
+        raise RuntimeError(f"oh dear, {name}")
+
+    async with parties("alice", "bob", scene=scene) as [alice, bob]:
+        session = await alice.open()
+        assert isinstance(session, dict)
+        for _ in range(BURST):
+            headers, body = modern("tools/call", {"name": "fail", "arguments": {"name": "alice"}})
+            await alice.endpoint.ask("POST", {**headers, **alice.headers()}, body)
+            await alice.endpoint.ask("POST", session, call("fail", name="alice"))
+        headers, body = modern("tools/call", {"name": "fail", "arguments": {"name": "bob"}})
+        await bob.endpoint.ask("POST", {**headers, **bob.headers()}, body)
+        failures = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+        assert failures == ["oh dear, alice"] * BURST + ["oh dear, bob"]

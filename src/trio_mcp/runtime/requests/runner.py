@@ -14,6 +14,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...concurrency.together import only_member
+from ...diagnostics.log import log_for
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
 from ..cancellation import CancelCause
@@ -88,8 +89,8 @@ class RequestRunner:
         """Reason why no new request is taken; `None` while they are."""
         self._host = host
         self._handler = handler
-        self._caller = Caller(alone=peer.alone)
-        self._caller = self._party(peer)
+        self.caller = Caller(alone=peer.alone)
+        self.caller = self._party(peer)
         """The party that asks where the exchange of a request names no other."""
         self._tracer = tracer
         self._beginning = deque[RequestScope]()
@@ -99,7 +100,7 @@ class RequestRunner:
         """Return the party whose share of the bounds the requests of ``peer`` take."""
         if peer.caller is not None:
             return peer.caller
-        return self._caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
+        return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def refuse_new(self, reason: str) -> None:
         """Take no new request from now on. The first reason stays."""
@@ -118,7 +119,7 @@ class RequestRunner:
         elif self.refuse_reason is not None:
             self._refuse(request, "Shutting down: no new requests are taken", exchange)
         elif decision is LATER:
-            ticket = self.admission.admit(request, exchange.peer.caller or self._caller)
+            ticket = self.admission.admit(request, exchange.peer.caller or self.caller)
             if ticket is None:
                 self._refuse(request, _BUSY, exchange)
                 return
@@ -160,6 +161,9 @@ class RequestRunner:
         handlers begin in the order in which their requests came, those in threads included.
         """
         scope = self._beginning.popleft()
+        caller = scope.ticket.caller
+        if not caller.alone:  # this task may have been started for the request of another party
+            log_for(caller)
         line: bytes | None = None
         result: Any = None
         failure: BaseException | None = None

@@ -115,8 +115,8 @@ class Endpoint:
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
         principal = None if caller is None else caller.principal.id
-        assert isinstance(response.client, Hop), "whoever serves a connection knows its other end"
-        party = response.client.caller(principal, head.headers)
+        hop: Hop = response.client
+        party = hop.here if principal is None and not hop.is_proxy else hop.caller(principal, head.headers)
         request = HttpRequest(head, body, response, extra, caller, principal, party, self._gate)
         try:
             if head.method == "POST":

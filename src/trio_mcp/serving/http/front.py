@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from ...diagnostics.log import share_of_a_peer
 from ...runtime.last_flush import LastFlush
 from ...runtime.limits import Limits
 from ...server.served import Running
@@ -58,9 +59,10 @@ class HttpFront:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve a connection: see `Front.serve`."""
-        connection = HttpConnection(stream, self._endpoint, self._bounds, self._endpoint.callers.hop(stream))
+        hop = self._endpoint.callers.hop(stream)
+        connection = HttpConnection(stream, self._endpoint, self._bounds, hop)
         received: bytes | None = None
-        with trio.CancelScope(shield=True) as scope:  # `_until_cancelled` gives it a deadline
+        with share_of_a_peer(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
             self._connections[connection] = scope
             if self._is_ending:
                 scope.cancel(reason="the server ends")

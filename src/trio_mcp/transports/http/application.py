@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
@@ -50,7 +50,7 @@ class Response(ABC):
 
     __slots__ = ("client", "is_gone", "on_gone")
 
-    def __init__(self, client: object | None = None) -> None:
+    def __init__(self, client: Any = None) -> None:
         self.client = client
         """The other end of the connection, in the words of the application."""
         self.is_gone = False
