@@ -71,6 +71,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "max_sessions": 10_000,
         "max_replay_bytes": 1_048_576,
         "max_server_replay_bytes": 268_435_456,
+        "max_unread_bytes": 134_217_728,
         "max_head_bytes": 16_384,
         "body_timeout": 60,
         "idle_timeout": 75,

@@ -13,6 +13,8 @@ import h11
 import trio
 from trio.testing import memory_stream_pair
 
+from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.shared_bytes import HeldBytes, SharedBytes
 from trio_mcp.transports.http.application import Admission, Answer, Looked, Response
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
@@ -54,6 +56,7 @@ class App:
         self.look = looking
         self.requests: list[Exchange] = []
         self.refused: list[tuple[HTTPStatus, str]] = []
+        self.read_ahead = SharedBytes(1 << 30)
         self.unserved_bodies: list[UnservedBody] = []
 
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
@@ -69,6 +72,9 @@ class App:
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         self.refused.append((status, reason))
         return Answer(status, TEXT, reason.encode())
+
+    def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
+        return self.read_ahead.held_for(Caller())
 
     def unserved(self, body: UnservedBody) -> None:
         self.unserved_bodies.append(body)

@@ -6,6 +6,7 @@ import contextvars
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -237,12 +238,14 @@ class _AsgiFront:
                 looked = await body.await_admission(looked, head)
             if isinstance(looked, Answer):
                 body.refuse(head)
-            data = await body.read(head) if isinstance(looked, Admission) else b""
+            data = await self._read(head, body, looked, response) if isinstance(looked, Admission) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
-            if head is not None and isinstance(looked, Admission):
+            may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
+            if head is not None and isinstance(looked, Admission) and not may_come_again:
                 body.unserved = UnservedBody(head, looked.caller, bad.reason, body.part)
+            body.part.clear()
             try:
                 await response.write(body)
             finally:
@@ -258,6 +261,13 @@ class _AsgiFront:
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
             await response.write(body)
+
+    async def _read(self, head: RequestHead, body: AsgiBody, admission: Admission, response: AsgiResponse) -> bytes:
+        held = self._endpoint.hold(head, admission.caller, response.client)
+        try:
+            return await body.read(head, held)
+        finally:
+            held.release()
 
     async def _watch(self, body: AsgiBody, response: AsgiResponse) -> None:
         await body.wait_for_leaving()

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from ...concurrency.nurseries import open_service_nursery
+from ...concurrency.shared_bytes import HeldBytes
 from ...transports.http.application import Admission, Answer, Ask, Response, Source
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers
@@ -25,6 +26,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """RFC 9110 section 5.5; h11 lets some through."""
+_NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _LONGEST_LENGTH: Final = 20
 _CLIENT_LEFT: Final = 499
 """The status that nginx notes for clients that went away, for logs of accesses."""
@@ -109,14 +111,17 @@ class AsgiBody:
         except ClientLeft:
             asking.cancel(reason="the client is gone")
 
-    async def read(self, head: RequestHead) -> bytes:
-        """Receive and return all of the body. Raises `BadRequest` and `ClientLeft`."""
+    async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
+        """Receive and return all of the body, which ``held`` counts meanwhile. Raises `BadRequest` and `ClientLeft`."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
         with trio.move_on_after(self._bounds.body_timeout):
             while len(part) <= self._bounds.max_body_bytes and not self.is_over:
                 part += await self._piece()
+                held.add(len(part) - held.size)
+                if held.is_too_much and not self.is_over:
+                    raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, _NO_ROOM)
             if len(part) > self._bounds.max_body_bytes:
                 raise self._too_long()
             self.part = bytearray()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
+from ...concurrency.shared_bytes import HeldBytes, SharedBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
@@ -22,7 +23,7 @@ from ...transports.http.heads import RequestHead
 from ...transports.http.unserved import UnservedBody
 from ..callers import CallersByAddress, Hop
 from ..scopes import lacking, warn_of_unchecked_scopes
-from .answers import empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
+from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
 from .cors import Cors
 from .entrance import EndpointSettings, Entrance
 from .http_request import HttpRequest
@@ -62,6 +63,8 @@ class Endpoint:
         """The checks by the head: see `HttpApplication.look`."""
         self._modern = ModernSide(running, nursery)
         self._sessions = SessionTable(running, nursery)
+        self._unread = SharedBytes(max(self._limits.max_unread_bytes, 2 * self._limits.max_message_bytes))
+        """What has come of requests that wait for their rest."""
         self._is_ending = False
 
     # The end
@@ -93,7 +96,16 @@ class Endpoint:
 
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
-        return invalid(status, reason, self._cors.headers(head.headers.get("origin") if head is not None else None))
+        extra = self._cors.headers(head.headers.get("origin") if head is not None else None)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            return busy(f"Too busy: {reason}", extra)
+        return invalid(status, reason, extra)
+
+    def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
+        """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
+        assert isinstance(client, Hop), "whoever serves a connection knows its other end"
+        principal = None if caller is None else cast("Auth", caller).principal.id
+        return self._unread.held_for(client.caller(principal, None if head is None else head.headers))
 
     def unserved(self, body: UnservedBody) -> None:
         """Fail the question that ``body`` was to answer: see `HttpApplication.unserved`."""

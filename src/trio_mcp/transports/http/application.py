@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
+from ...concurrency.shared_bytes import HeldBytes
 from .heads import RequestHead
 from .unserved import UnservedBody
 
@@ -94,6 +95,11 @@ class HttpApplication(Protocol):
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the answer to a fault that the connection has found. ``head`` is `None` where the fault is in the
         head."""
+        ...
+
+    def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
+        """Return a count for the bytes of ``client`` that are read, but not served. ``caller`` is who was admitted by
+        ``head``, the last one that came; both are `None` where nobody was."""
         ...
 
     def unserved(self, body: UnservedBody) -> None:

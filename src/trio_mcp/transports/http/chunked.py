@@ -109,6 +109,11 @@ class ChunkedBody:
         """The body, as far as it has come."""
         return bytes(self._pieces.body)
 
+    @property
+    def size(self) -> int:
+        """The length of the body, as far as it has come."""
+        return len(self._pieces.body)
+
     def feed(self, data: bytes) -> bytes | None:
         """Read ``data``. Return the bytes behind the body at its end, and `None` before. Raises `BadRequest`."""
         end = self._end.find(data)

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from ...concurrency.shared_bytes import HeldBytes
 from ...concurrency.sleeper import Sleeper
 from ..broken import let_go_of_cause, until_broken
 from .answers import CONTINUE, answer_bytes, stream_head
@@ -26,6 +27,9 @@ from .unserved import UnservedBody
 
 __all__ = ["HttpConnection"]
 
+_NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
+_UNCOUNTED: Final = 16 * 1024
+"""Bytes of a client that wait for their rest without being counted."""
 _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""
 
@@ -56,12 +60,13 @@ def _nothing() -> None:
 class _Response(Response):
     """The response to one request over a connection."""
 
-    __slots__ = ("begun", "connection", "head")
+    __slots__ = ("begun", "caller", "connection", "head")
 
-    def __init__(self, connection: HttpConnection, head: RequestHead | None) -> None:
+    def __init__(self, connection: HttpConnection, head: RequestHead | None, caller: object | None = None) -> None:
         super().__init__(connection.client)
         self.connection = connection
         self.head = head
+        self.caller = caller
         self.begun = False
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
@@ -91,7 +96,7 @@ class HttpConnection:
 
     __slots__ = (
         *("_advancing", "_application", "_bounds", "_close", "_context", "_drops_body", "_ending", "_failure"),
-        *("_first", "_head", "_lingered", "_looked", "_missing", "_nursery", "_outgoing", "_phase", "_reader"),
+        *("_first", "_head", "_held", "_lingered", "_looked", "_missing", "_nursery", "_outgoing", "_phase", "_reader"),
         *("_response", "_resuming", "_room", "_since", "_stream", "_unread", "_unserved", "_upgrade", "_writing"),
         "client",
     )
@@ -129,6 +134,8 @@ class HttpConnection:
         """True while a task writes the rest of an answer."""
         self._unread = False
         """True when a part of a request is not read, so that the client may still be sending."""
+        self._held: HeldBytes | None = None
+        """The count of the bytes that are read but not served, where they are many."""
         self._unserved: UnservedBody | None = None
         """The body of an admitted request that was refused."""
         self._missing = 0
@@ -177,6 +184,7 @@ class HttpConnection:
             self._phase = _OVER
             self._nursery = None
             self._gone()
+            self._release()
             if self._unserved is not None:
                 self._application.unserved(self._unserved)
             if self._upgrade is None:
@@ -256,7 +264,7 @@ class HttpConnection:
         reader, bounds = self._reader, self._bounds
         try:
             while data := await receive():
-                if self._phase is _CLOSING or self._phase is _DROPPING:
+                if self._phase is _CLOSING or self._phase is _DROPPING or reader.is_over:
                     if not self._drop(data):
                         return
                     continue
@@ -265,6 +273,9 @@ class HttpConnection:
                     self._advance()
                     if self._phase is _OVER:
                         return
+                waiting = self._phase is _SERVED and len(reader.unread) > _UNCOUNTED
+                if (waiting or self._phase is _BODY or self._held is not None) and not self._has_room():
+                    return
                 # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
                 # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
                 if self._phase is _SERVED and len(reader.unread) > bounds.max_pipelined_bytes:
@@ -278,10 +289,38 @@ class HttpConnection:
         except Exception as error:
             self._failed(error)
 
+    def _has_room(self) -> bool:
+        """Count the bytes that wait here. Return whether to go on: a body for which the server has no room is refused,
+        and a connection that is to read that much ahead is at its end."""
+        size = self._reader.size
+        if size <= _UNCOUNTED:
+            self._release()
+            return True
+        if self._held is None:
+            if self._response is not None:
+                head, caller = self._response.head, self._response.caller
+            else:
+                head, caller = self._head, self._looked.caller if isinstance(self._looked, Admission) else None
+            self._held = self._application.hold(head, caller, self.client)
+        self._held.add(size - self._held.size)
+        if not self._held.is_too_much:
+            return True
+        if self._phase is not _BODY:
+            return False
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _NO_ROOM)
+        return True
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
     def _drop(self, data: bytes) -> bool:
-        """Drop what came behind the last answer. Return whether to read on."""
+        """Drop what came behind the last answer, or before that was written. Return whether to read on."""
         if self._unserved is not None:
             self._unserved.feed(data)
+        if self._phase is _SERVED:
+            return True
         count = len(data)
         if self._phase is _DROPPING:
             self._missing -= count
@@ -376,7 +415,7 @@ class HttpConnection:
         assert isinstance(admission, Admission)
         self._head = self._looked = None
         self._phase = _SERVED
-        self._response = response = _Response(self, head)
+        self._response = response = _Response(self, head, admission.caller)
         self._application.serve(head, body, response, admission.caller)
         return self._phase is _IDLE and bool(reader.unread)
 
@@ -407,8 +446,11 @@ class HttpConnection:
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer to a request that cannot be read to its end."""
         self._unread = True
-        if self._head is not None and isinstance(self._looked, Admission):
+        may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
+        if self._head is not None and isinstance(self._looked, Admission) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._looked.caller, reason, self._reader.part)
+        self._reader.forget()
+        self._release()
         self._respond_at_once(self._application.refusal(status, reason, self._head), close=True)
 
     def _respond_at_once(self, answer: Answer, *, close: bool) -> None:

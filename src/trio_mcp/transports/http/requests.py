@@ -20,7 +20,7 @@ class RequestReader:
     """The requests of one connection: `head` and `body` are asked for in turn, after each `feed`, until `None` says
     that bytes are missing. After a `BadRequest`, nothing more can be read."""
 
-    __slots__ = ("_bounds", "_checked", "_chunks", "_empty_lines", "_length", "_part", "_searched", "unread")
+    __slots__ = ("_bounds", "_checked", "_chunks", "_empty_lines", "_length", "_part", "_searched", "is_over", "unread")
 
     def __init__(self, bounds: HttpBounds) -> None:
         self._bounds = bounds
@@ -37,6 +37,8 @@ class RequestReader:
         self._part: bytearray | None = None
         """The beginning of a body that did not come with its head."""
         self._chunks: ChunkedBody | None = None
+        self.is_over = False
+        """True after `forget`."""
 
     def feed(self, data: bytes) -> None:
         """Take bytes that have come."""
@@ -98,6 +100,17 @@ class RequestReader:
         if self._chunks is not None:
             return self._chunks.body
         return self.unread if self._part is None else self._part
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that wait here."""
+        part = 0 if self._part is None else len(self._part)
+        return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
+
+    def forget(self) -> None:
+        """Drop the bytes that wait here: nothing more is to be fed."""
+        self.is_over = True
+        self.unread, self._part, self._chunks = bytearray(), None, None
 
     @property
     def missing(self) -> int:
