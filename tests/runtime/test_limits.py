@@ -69,6 +69,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "max_abandoned_threads": 100,
         "max_asking_threads": 200,
         "max_sessions": 10_000,
+        "max_upstreams": 1000,
         "max_replay_bytes": 1_048_576,
         "max_server_replay_bytes": 268_435_456,
         "max_unread_bytes": 134_217_728,
