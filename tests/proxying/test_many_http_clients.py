@@ -1,17 +1,19 @@
-"""Modern clients over HTTP share one connection to the server behind a proxy, and see nothing of each other."""
+"""Modern clients over HTTP whom nobody knows share one connection to the server behind a proxy."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import trio
+from tests.patience import PATIENCE
 from tests.serving.http.raw import Endpoint, modern, served
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import RequestContext, Server, open_memory, proxy
+from trio_mcp.testing import MissingMessage, ScriptedServer, open_scripted_server
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 ASKS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
@@ -47,6 +49,32 @@ class Behind:
             await self.arrived.park()
 
 
+LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+async def telling(server: ScriptedServer, size: int = 0) -> None:
+    """Tell of three calls in turns, and answer them."""
+    await server.accept("2025-11-25", {"tools": {}, "logging": {}})
+    calls: dict[str, Any] = {}
+    with suppress(MissingMessage):
+        while True:
+            message = await server.receive()
+            if message.get("method") != "tools/call":
+                await server.answer(message, {})
+                continue
+            calls[message["params"]["name"]] = message
+            if len(calls) == 3:
+                for number in range(30):
+                    for name in ("one", "two"):
+                        await server.log("info", f"{name} {number}" + "." * size)
+                for name, each in calls.items():
+                    await server.answer_text(each, name)
+
+
+def behind_scripted(script: Any) -> Any:
+    return served(proxy(partial(open_scripted_server, script)))
+
+
 def call(name: str, **more: Any) -> tuple[dict[str, str | None], Any]:
     headers, body = modern("tools/call", {"name": name, "arguments": {}, "_meta": ASKS, **more})
     return {**headers}, body
@@ -73,7 +101,7 @@ async def test_a_question_and_a_log_of_a_legacy_server_reach_the_only_call_in_fl
         assert last.json["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_no_client_is_asked_or_told_what_may_concern_another_one() -> None:
+async def test_no_client_is_asked_what_may_concern_another_one_and_all_that_wait_are_told() -> None:
     behind = Behind()
     async with behind_proxy(behind) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]
@@ -84,9 +112,40 @@ async def test_no_client_is_asked_or_told_what_may_concern_another_one() -> None
         answers = [await connection.answer() for connection in connections]
         for connection in connections:
             await connection.aclose()
-        assert all(b"secret" not in answer.body for answer in answers)
+        assert all(b"secret" in answer.body for answer in answers)
         # The first question could be for either. Then its call is over, and the other one is for the client left.
-        assert sum(answer.json["result"].get("isError", False) for answer in answers) >= 1
+        assert sum(answer.events[-1].data["result"].get("isError", False) for answer in answers) >= 1
+
+
+async def test_logs_go_to_every_call_that_waits_and_wants_them() -> None:
+    def told_of(logs: list[str]) -> list[str]:
+        return [f"{tool} {number}" for tool in ("one", "two") for number in range(30) if f"{tool} {number}" in logs]
+
+    async with behind_scripted(telling) as endpoint:
+        connections = [await endpoint.connect() for _ in range(3)]
+        for connection, name, level in zip(
+            connections, ("one", "two", "quiet"), ("info", "info", "error"), strict=True
+        ):
+            await connection.send("POST", *call(name, _meta={**ASKS, LEVEL: level}))
+        answers = [await connection.answer() for connection in connections]
+        for connection in connections:
+            await connection.aclose()
+    *told, quiet = answers
+    for answer in told:
+        assert len(told_of([event.data["params"]["data"] for event in answer.events[:-1]])) == 60
+    assert quiet.json["result"]["content"][0]["text"] == "quiet"
+
+
+async def test_a_client_that_does_not_read_its_logs_keeps_no_other_client_waiting() -> None:
+    async with behind_scripted(partial(telling, size=100_000)) as endpoint:
+        slow, quick, third = [await endpoint.connect() for _ in range(3)]
+        for connection, name in ((slow, "one"), (quick, "two"), (third, "quiet")):
+            await connection.send("POST", *call(name, _meta={**ASKS, LEVEL: "info" if name != "quiet" else "error"}))
+        with trio.fail_after(PATIENCE):
+            answer = await quick.answer()
+            assert len(answer.events) == 61
+        for connection in (slow, quick, third):
+            await connection.aclose()
 
 
 async def test_a_client_without_a_capability_is_not_asked_although_the_connection_behind_has_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -15,12 +15,13 @@ from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import log_level_rank
+from ..protocol.log_levels import log_level_rank, should_log
 from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.callback_queue import NotificationQueue
 from ..runtime.duplex import DuplexChannel
+from ..runtime.limits import Limits
 from ..runtime.on_progress import OnProgress
 from ..runtime.principal import PrincipalId
 from ..runtime.requests.request_scope import RequestScope
@@ -30,7 +31,8 @@ __all__ = ["Downstream", "ForwardedCall"]
 
 logger = logging.getLogger("trio_mcp")
 
-_OVER = "Internal error: the call in which this was asked is over"
+_LOG: Final = "notifications/message"
+_OVER: Final = "Internal error: the call in which this was asked is over"
 
 
 class ForwardedCall:
@@ -42,6 +44,7 @@ class ForwardedCall:
         self.task_id: str | None = None
         """Task as which the server behind goes on with the call, where the proxy waits for the task."""
         self._questions: set[trio.CancelScope] = set()
+        self._late: _LateLogs | None = None
 
     @property
     def revision(self) -> Revision:
@@ -70,7 +73,7 @@ class ForwardedCall:
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
         `DuplexChannel.request`."""
-        await self.downstream.caught_up()
+        await self.caught_up()
         if self.revision.server_requests:
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
@@ -83,10 +86,59 @@ class ForwardedCall:
                 self._questions.discard(question)
         raise CodedError(INTERNAL_ERROR, _OVER)
 
+    def log(self, event: NotificationReceived) -> None:
+        """Send a log message of the call, where its client wants the message, on the way of the call alone. What finds
+        no room waits, within the bounds of a `NotificationQueue`, and keeps no other call waiting."""
+        scope, nursery = self.scope, self.scope.abort.nursery
+        if nursery is None or not (scope.sends and self._wants(event)):
+            return
+        try:
+            line = frame_notification(event.method.name, event.params) + b"\n"
+        except NotSerializable:
+            return  # it came as JSON but cannot be sent as such: a lone surrogate
+        if self._late is None and not scope.outbox.is_full():
+            scope.put(line)
+            return
+        if self._late is None:
+            self._late = _LateLogs(self.downstream.limits)
+            nursery.start_soon(self._tell, self._late)
+        self._late.lines.put(line, len(line))
+
+    def _wants(self, event: NotificationReceived) -> bool:
+        level: Any = event.params.get("level")
+        request = self.scope.request
+        minimum = self.downstream.minimum_log_level if request.revision.handshake else request.log_level
+        return isinstance(level, str) and minimum is not None and should_log(level, minimum)
+
+    async def _tell(self, late: _LateLogs) -> None:
+        with late.telling:
+            while late.lines:
+                await self.scope.outbox.room()
+                self.scope.put(late.lines.take())
+        self._late = None
+        late.told.set()
+
+    async def caught_up(self) -> None:
+        """Wait until all notifications that have come so far for the client are in the outbox."""
+        await self.downstream.caught_up()
+        while self._late is not None:
+            await self._late.told.wait()
+
     def end(self) -> None:
-        """Cancel the requests to the client, because the call was answered or cancelled."""
+        """Cancel the requests to the client, because the call was answered or cancelled, and tell nothing more."""
         for question in tuple(self._questions):
             question.cancel(reason="the call is over")
+        if self._late is not None:
+            self._late.telling.cancel(reason="the call is over")
+
+
+class _LateLogs:
+    """The log messages of a call that wait for room."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
+        self.telling = trio.CancelScope()
+        self.told = trio.Event()
 
 
 class Downstream:
@@ -112,7 +164,7 @@ class Downstream:
         """Calls in flight by their scopes, oldest first."""
         self._shares = False
         self._level_is_set = False
-        """True once the client has said which logs it wants."""
+        """True once the client has said which logs are wanted."""
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
         )
@@ -152,6 +204,11 @@ class Downstream:
         """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
         return self._state.log_level
 
+    @property
+    def minimum_log_level(self) -> str:
+        """The least severe level of logs for calls of the client; all levels, until the client says which."""
+        return self._state.log_level if self._level_is_set else "debug"
+
     def set_log_level(self, level: str) -> None:
         """Note that the client wants logs of this level and above."""
         self._state.set_log_level(level)
@@ -186,7 +243,14 @@ class Downstream:
 
     def told(self, event: NotificationReceived, *, named: bool) -> None:
         """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
-        has subscribed to its resource by this very name."""
+        has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
+        task the message names, else for every call in flight."""
+        if self.is_many and event.method.name == _LOG:
+            task_id = related_task_of(event.params)
+            for call in tuple(self.calls.values()):
+                if task_id is None or call.task_id == task_id:
+                    call.log(event)
+            return
         if not self._is_for_us(event, named):
             return
         try:
@@ -201,9 +265,7 @@ class Downstream:
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
         name, legacy = event.method.name, self.legacy
-        if name == "notifications/message" and self.is_many:
-            return self._only_listener(event) is not None
-        if name == "notifications/message":
+        if name == _LOG:
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         # In modern revisions changes are reported on streams, which their requests serve.
@@ -214,20 +276,6 @@ class Downstream:
         subscriptions = self._state.subscriptions
         # Otherwise it is a part of a subscribed resource, whose name need not show of which.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
-
-    def _only_listener(self, event: NotificationReceived) -> RequestScope | None:
-        """Return the request whose log ``event`` is, where many clients ask: the one whose task the log names, else the
-        only one in flight, if that wants the log. With several in flight, a log would reach a client that it does not
-        concern."""
-        task_id = related_task_of(event.params)
-        calls = [call for call in self.calls.values() if task_id is None or call.task_id == task_id]
-        waiting = [call.scope for call in calls if call.scope.sends]
-        if len(waiting) != 1:
-            return None
-        (scope,), level = waiting, event.params.get("level")
-        minimum = scope.request.log_level
-        passes = isinstance(level, str) and minimum is not None and _passes(log_level_rank(level), minimum)
-        return scope if passes else None
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
         """Return whether the client wants a log of ``rank``, which names no request.
@@ -249,13 +297,7 @@ class Downstream:
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
         line = frame_notification(event.method.name, params or None) + b"\n"
-        if self.is_many:
-            scope = self._only_listener(event)
-            if scope is not None:
-                await scope.outbox.room()
-                scope.put(line)
-            return
-        if event.method.name != "notifications/message":
+        if event.method.name != _LOG:
             await self._outbox.room()
             self._outbox.put(line)
             return

@@ -69,7 +69,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
             raise upstream_error(error) from None
         finally:
             request = scope.request  # the request of the last round
-        await downstream.caught_up()
+        await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
     result = cast("JSONObject", result)

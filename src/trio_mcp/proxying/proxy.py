@@ -42,8 +42,9 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     revision. The connection is opened for the client's first request and closed with the client; a loss of the
     connection ends the connection of that client. Modern clients over HTTP have no connection of their own: the clients
     of a principal share one to the server behind, unknown clients another, opened in nobody's name, and closed when no
-    request has come for `Limits.session_timeout`; logs and questions of a legacy server reach these clients while a
-    single call is in flight. Principals share `Limits.max_upstreams` connections to the server behind.
+    request has come for `Limits.session_timeout`; a question of a legacy server reaches these clients while a single
+    call is in flight, and a log all calls in flight. Principals share `Limits.max_upstreams` connections to the server
+    behind.
 
     With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
