@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
+from tests.serving.http.memory_listener import listening
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import LEGACY, Connection, message
 from tests.serving.http.scenes import (
@@ -20,7 +21,7 @@ from tests.serving.http.scenes import (
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import RequestContext
+from trio_mcp import RequestContext, http_app
 
 MIDDLE = "2025-06-18"
 
@@ -256,6 +257,24 @@ async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_sh
         assert await polled(await session_of(endpoint, "bob-1")) == 200
         await endpoint.ask("DELETE", sessions[0])
         assert [await polled(session) for session in sessions[1:]] == [200, 400]
+
+
+async def test_the_author_says_when_clients_come_back(scene: Scene) -> None:
+    async with listening(scene.server, retry_interval=2.5) as endpoint:
+        session = await endpoint.initialize()
+        post = await endpoint.connect()
+        await post.send("POST", session, call("steps", name="mine"))
+        stream = await endpoint.connect()
+        await stream.send("GET", session)
+        for response in (post, stream):
+            await response.head()
+            assert b"retry: 2500\n" in await response.more()
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(scene: Scene, seconds: float) -> None:
+    with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
+        http_app(scene.server, origins=[], hosts=["127.0.0.1"], retry_interval=seconds)
 
 
 # The stream of the session

@@ -55,6 +55,7 @@ def http_app(
     origins: Allowed = None,
     hosts: Allowed = None,
     proxies: TrustedProxies | None = None,
+    retry_interval: float = 1.0,
     limits: Limits | None = None,
     stateless: bool = False,
 ) -> HTTPApp:
@@ -66,9 +67,9 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts`` and ``proxies`` are as for `serve_http`; the address of a client is the one that
-    the ASGI server tells. Clients look for the metadata of a protected server at the root of the host (RFC 9728 section
-    3.1), also where the application is mounted elsewhere::
+    ``auth``, ``origins``, ``hosts``, ``proxies`` and ``retry_interval`` are as for `serve_http`; the address of a
+    client is the one that the ASGI server tells. Clients look for the metadata of a protected server at the root of the
+    host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
 
         documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
@@ -85,7 +86,7 @@ def http_app(
             'origins=[] lets no web page in, "*" lets any'
         )
     gate = None if auth is None else auth.gate()
-    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate, proxies)
+    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate, proxies, retry_interval)
     return HTTPApp(server, settings, limits, stateless=stateless)
 
 

@@ -62,7 +62,7 @@ class Endpoint:
         self.look = Entrance(settings, self._cors, stateless=running.stateless).look
         """The checks by the head: see `HttpApplication.look`."""
         self._modern = ModernSide(running, nursery)
-        self._sessions = SessionTable(running, nursery)
+        self._sessions = SessionTable(running, nursery, settings.retry_interval)
         self._unread = SharedBytes(max(self._limits.max_unread_bytes, 2 * self._limits.max_message_bytes))
         """What has come of requests that wait for their rest."""
         self._is_ending = False

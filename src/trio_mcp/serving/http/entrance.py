@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from http import HTTPStatus
@@ -35,15 +36,22 @@ def _check_path(_: Any, __: Any, path: str) -> None:
         raise ValueError(f"the path of an endpoint is like /mcp, of printable ASCII characters without ?, not {path!r}")
 
 
+def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{attribute.name} must be a number of seconds, 0 or more, not {seconds!r}")
+
+
 @attrs.frozen
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
-    callers of a protected one; ``proxies`` may stand in front."""
+    callers of a protected one; ``proxies`` may stand in front. ``retry_interval``: seconds after which clients of
+    sessions come back when a response breaks."""
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
     gate: Gate | None = None
     proxies: TrustedProxies | None = None
+    retry_interval: float = attrs.field(default=1.0, validator=_check_seconds)
 
     def covers(self, path: str) -> bool:
         """Return whether ``path`` is the endpoint. Another spelling is served, never redirected: a redirect loses

@@ -32,6 +32,7 @@ async def serve_http(
     origins: Allowed = None,
     hosts: Allowed = None,
     proxies: TrustedProxies | None = None,
+    retry_interval: float = 1.0,
     ssl_context: ssl.SSLContext | None = None,
     listeners: SocketListeners | None = None,
     websocket: bool = False,
@@ -60,12 +61,15 @@ async def serve_http(
     ``websocket``, clients may ask for a WebSocket at the same URL, too. `ServingOptions` documents ``options``;
     `Limits` has the bounds and times.
 
+    Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
+    resume has broken; `RequestContext.close_stream` names a time of its own.
+
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
     """
     check_served_under_trio("serve_http")
     checks = host_checks_for(None if listeners is not None else host, origins, hosts)
-    settings = EndpointSettings(path, checks, None if auth is None else auth.gate(), proxies)
+    settings = EndpointSettings(path, checks, None if auth is None else auth.gate(), proxies, retry_interval)
 
     async def listen() -> SocketListeners:
         if listeners is not None:

@@ -23,7 +23,7 @@ from ..expiry import end_of_token
 from .answers import empty, invalid
 from .http_request import HttpRequest
 from .posted_connection import PostedConnection
-from .session_exchange import RETRY, OpeningExchange, SessionExchange
+from .session_exchange import OpeningExchange, SessionExchange
 from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Session:
         peer: Peer,
         caller: Caller,
         replayed: SharedBytes,
+        retry_interval: float,
         on_end: Callable[[Session], None],
     ) -> None:
         limits = running.limits
@@ -90,6 +91,8 @@ class Session:
         """The party that has opened the session, whose share of the bounds all its requests take."""
         self._limits = limits
         self._on_end = on_end
+        self.retry_interval = retry_interval
+        """Seconds after which the client shall come back when a response breaks."""
         held = replayed.held_for(caller)
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, held)
         self._streams: dict[str, SessionStream] = {}
@@ -257,7 +260,7 @@ class Session:
         polls = self._polls
         if cursor is None:
             listening = self._listening or self._listen()
-            if listening.attach(response, extra, retry=RETRY if polls else None, until=until):
+            if listening.attach(response, extra, retry=self.retry_interval if polls else None, until=until):
                 self._connection.everything_changed()
             return
         try:
@@ -274,7 +277,7 @@ class Session:
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
         else:
-            stream.attach(response, extra, replay, retry=RETRY if polls else None, until=until)
+            stream.attach(response, extra, replay, retry=self.retry_interval if polls else None, until=until)
 
 
 def _asks(message: Message | Batch | Unreadable) -> bool:

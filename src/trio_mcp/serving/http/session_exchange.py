@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
     from ...state.requests import InboundRequest
 
-__all__ = ["RETRY", "OpeningExchange", "SessionExchange", "SessionOfPosts"]
-
-RETRY: Final = 1.0
-"""Seconds after which clients come back when a response breaks."""
+__all__ = ["OpeningExchange", "SessionExchange", "SessionOfPosts"]
 
 
 class SessionOfPosts(Protocol):
     """A session, as its POSTs see it: a `Session`."""
 
     id: str
+    retry_interval: float
 
     @property
     def lasting(self) -> LastingWay:
@@ -91,7 +89,7 @@ class SessionExchange(PostExchange):
         if self.response.is_gone:
             self._stream.keep()
         else:
-            self._stream.attach(self.response, self.extra, retry=RETRY if polls else None)
+            self._stream.attach(self.response, self.extra, retry=self._session.retry_interval if polls else None)
 
     def end_stream(self) -> None:
         assert self._stream is not None, "it was opened before"

@@ -25,12 +25,14 @@ _ID_BYTES: Final = 16
 
 
 class SessionTable:
-    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``."""
+    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients come back ``retry_interval``
+    seconds after a response broke."""
 
-    def __init__(self, running: Running, nursery: trio.Nursery) -> None:
+    def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         self._running = running
         self._nursery = nursery
         self._limits: Limits = running.limits
+        self._retry_interval = retry_interval
         self._sessions: dict[str, Session] = {}
         self._held: dict[Caller, dict[Session, None]] = {}
         """The sessions of each party, oldest first."""
@@ -52,7 +54,10 @@ class SessionTable:
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, posted.peer(session_id), caller, self._replayed, self._free_place)
+        peer = posted.peer(session_id)
+        session = Session(
+            self._running, session_id, peer, caller, self._replayed, self._retry_interval, self._free_place
+        )
         self._sessions[session_id] = session
         self._held.setdefault(caller, {})[session] = None
         self._nursery.start_soon(self._run, session)
