@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -12,19 +13,23 @@ from ..concurrency.contexts import asynccontextmanager
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.origin import split_url
 
-__all__ = ["check_headers", "is_challenge", "is_confidential", "open_credentials", "resource_at"]
+__all__ = ["check_authorization", "is_challenge", "is_confidential", "open_credentials", "resource_at"]
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""
 
 
-def check_headers(auth: ClientAuth | None, headers: Mapping[str, str]) -> None:
-    """Raise `ValueError` for headers of the user that ``auth`` would write, too."""
-    if auth is None:
-        return
-    for name in headers:
-        if name.lower() in ("authorization", "dpop"):
-            raise ValueError(f"the header {name} is written by auth=: give one of the two")
+def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
+    """Raise `ValueError` for headers of the user that ``auth`` would write, too, and where ``auth`` or the headers have
+    a token that others could read on its way to ``url``."""
+    named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
+    if named and auth is not None:
+        raise ValueError(f"the header {named[0]} is written by auth=: give one of the two")
+    if (named or auth is not None) and not is_confidential(url):
+        scheme, _, rest = url.partition("://")
+        where = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0].rpartition('@')[2][:300]}"
+        needed = "wss" if scheme.lower() == "ws" else "https"
+        raise ValueError(f"no token is sent to {where} in plain text: the server needs {needed}")
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from ..client.options import ClientOptions
 from ..server.server import Server
 from .bad_target import BadTarget
 from .command import Command
-from .credentials import check_headers
+from .credentials import check_authorization
 from .http.opening import open_http
 from .lines import open_tcp, open_unix
 from .memory import open_memory
@@ -46,7 +46,8 @@ class Address:
     ``unix:///path``.
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
-    `BadTarget` for another URL, and for two authorizations at once.
+    `BadTarget` for another URL, for two authorizations at once, and for a
+    token that others could read on the way.
     """
 
     url: str = attrs.field(validator=_is_spoken)
@@ -64,7 +65,7 @@ class Address:
         if parts.scheme in ("ws", "wss") and not parts.hostname:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
-            check_headers(self.auth, self.headers)
+            check_authorization(self.auth, self.headers, self.url)
         except ValueError as error:
             raise BadTarget(str(error)) from None
         try:

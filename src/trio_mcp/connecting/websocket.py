@@ -28,7 +28,7 @@ from ..transports.http_client.origin import TARGET
 from ..transports.sockets import keep_alive
 from ..transports.websocket import WebSocketChannel
 from .bad_target import BadTarget, check_address, check_url
-from .credentials import check_headers, is_challenge, open_credentials
+from .credentials import check_authorization, is_challenge, open_credentials
 from .given_headers import given_headers
 
 __all__ = ["open_websocket"]
@@ -58,7 +58,7 @@ async def open_websocket(
     check_url(url, "ws://127.0.0.1:8765/mcp")
     where = _Where.of(url)
     begun, settings = trio.current_time(), ClientSettings(**options)
-    check_headers(auth, headers or {})
+    check_authorization(auth, headers or {}, url)
     given = given_headers(headers or {})
     if not any(name.lower() == b"user-agent" for name, _ in given):
         given.append((b"User-Agent", own_name().encode("ascii")))

@@ -20,6 +20,16 @@ from trio_mcp.transports.http_client.origin import Origin, split_url
 from trio_mcp.transports.http_client.proxies import Proxy, proxy_at, proxy_from
 
 PROXY = "http://proxy.example:3128"
+HERE = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "localhost",
+    "localhost.",
+    "LOCALHOST:8000",
+    "a.localhost",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+]
 CHOSEN = Proxy(Origin("http", "proxy.example", 3128))
 
 
@@ -39,8 +49,10 @@ CHOSEN = Proxy(Origin("http", "proxy.example", 3128))
         ({"https_proxy": PROXY, "all_proxy": "http://other"}, "https://example.com", True),
         ({"https_proxy": "", "all_proxy": PROXY}, "https://example.com", True),
         ({"http_proxy": ""}, "http://example.com", False),
-        ({"http_proxy": PROXY}, "http://127.0.0.1", True),
-        ({"http_proxy": PROXY}, "http://localhost", True),
+        ({"http_proxy": PROXY}, "http://192.0.2.1", True),
+        *[({"all_proxy": PROXY}, f"{scheme}://{host}", False) for scheme in ("http", "https") for host in HERE],
+        ({"http_proxy": PROXY}, "http://localhost.example.com", True),
+        ({"http_proxy": PROXY}, "http://notlocalhost", True),
         # A CGI program has the header Proxy of a stranger there.
         ({"HTTP_PROXY": PROXY, "REQUEST_METHOD": "GET"}, "http://example.com", False),
         ({"http_proxy": PROXY, "REQUEST_METHOD": "GET"}, "http://example.com", True),
@@ -69,17 +81,17 @@ def test_the_environment_names_a_proxy(environ: dict[str, str], url: str, chosen
         (".", "example.com", False),
         ("a.b,*", "example.com", False),
         ("localhost", "localhost", True),
-        ("localhost,127.0.0.1", "127.0.0.1", True),
-        ("localhost", "127.0.0.1", False),
-        ("127.0.0.0/8", "127.1.2.3", True),
-        ("127.0.0.1/8", "127.1.2.3", True),
-        ("10.0.0.0/8", "127.0.0.1", False),
+        ("a.example,192.0.2.1", "192.0.2.1", True),
+        ("a.example", "192.0.2.1", False),
+        ("192.0.2.0/24", "192.0.2.3", True),
+        ("192.0.2.1/24", "192.0.2.3", True),
+        ("10.0.0.0/8", "192.0.2.1", False),
         ("10.0.0.0/99", "10.0.0.0", False),
-        ("0.1", "127.0.0.1", False),
-        ("::1", "[::1]", True),
-        ("[::1]", "[::1]", True),
+        ("2.1", "192.0.2.1", False),
+        ("2001:db8::1", "[2001:db8::1]", True),
+        ("[2001:db8::1]", "[2001:db8::1]", True),
         ("fe80::/10", "[fe80::1]", True),
-        ("::/0", "127.0.0.1", False),
+        ("::/0", "192.0.2.1", False),
         ("", "example.com", False),
     ],
 )
@@ -288,9 +300,13 @@ async def test_the_environment_counts_unless_it_is_switched_off(monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     async with scripted(answering(OK)) as server, scripted(answering(OK)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
-        async with HttpClient(server.url) as client, client.request("GET", "/"):
+        async with HttpClient("http://example.com") as client, client.request("GET", "/"):
             pass
         assert (len(server.visitors), len(proxy.visitors)) == (0, 1)
-        async with HttpClient(server.url, proxy=None) as client, client.request("GET", "/"):
+        async with HttpClient("http://127.0.0.1:1", proxy=None) as client:
+            with pytest.raises(RequestNotSent):
+                async with client.request("GET", "/"):
+                    pass
+        async with HttpClient(server.url) as client, client.request("GET", "/"):
             pass
         assert (len(server.visitors), len(proxy.visitors)) == (1, 1)

@@ -26,8 +26,10 @@ from ...concurrency.under_trio import check_opened_under_trio
 from ...jsonrpc.errors import MCPError
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
+from ...transports.http_client.origin import split_url
+from ...transports.http_client.proxies import is_of_this_machine
 from ..bad_target import BadTarget, check_url
-from ..credentials import check_headers, open_credentials
+from ..credentials import check_authorization, open_credentials
 from .channel import HttpChannel
 from .comebacks import Comebacks
 from .endpoint import Endpoint
@@ -63,8 +65,10 @@ async def open_http(
     ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
     (`ValueError`), but the ``User-Agent``, which names this package and its version, can; with an empty one none is
     sent. ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
-    for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
+    for none, `True` for the one that the environment names; servers on this machine are called without any. ``options``
+    are those of `ClientSettings`.
 
+    A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`).
     ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
     `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` has a token at hand. No token is asked for
     before the server wants one. A request that the server refuses for want of a token (401, and 403 for want of a
@@ -101,12 +105,14 @@ async def open_http(
     begun, settings = trio.current_time(), ClientSettings(**options)
     limits = settings.limits
     check_url(url, "http://127.0.0.1:8000/mcp")
-    check_headers(auth, headers or {})
+    check_authorization(auth, headers or {}, url)
     request_headers = RequestHeaders(headers or {})
     agent = request_headers.user_agent
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
-        http = HttpClient(url, ssl_context=ssl_context, proxy=proxy, bounds=bounds, user_agent=agent)
+        # Proxies are for other machines: a token in plain text must not leave this one.
+        by = None if is_of_this_machine(split_url(url)[0].host) else proxy
+        http = HttpClient(url, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent)
     except ValueError as error:
         raise BadTarget(str(error)) from None
     timeouts = CallTimeouts(settings.call_timeout)

@@ -13,7 +13,7 @@ import attrs
 
 from .origin import Origin, origin_of
 
-__all__ = ["Proxy", "proxy_at", "proxy_from"]
+__all__ = ["Proxy", "is_of_this_machine", "proxy_at", "proxy_from"]
 
 _SEPARATORS: Final = re.compile(r"[,\s]+")
 
@@ -45,8 +45,11 @@ def proxy_from(environ: Mapping[str, str], origin: Origin) -> Proxy | None:
     """Return the proxy that ``environ`` names for ``origin``, or `None`. Raises as `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` counts before ``all_proxy``, each in lower case before upper case; ``no_proxy``
-    has the exceptions. Loopback addresses are none by themselves.
+    has the exceptions. This machine is always one: what it says to itself, tokens in plain text among all else, is
+    nothing for another one.
     """
+    if is_of_this_machine(origin.host):
+        return None
     names = [f"{origin.scheme}_proxy", f"{origin.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
         # In a CGI program HTTP_PROXY is the header Proxy of whoever sent the request (CVE-2016-5385).
@@ -58,6 +61,16 @@ def proxy_from(environ: Mapping[str, str], origin: Origin) -> Proxy | None:
         return proxy_at(environ[named])
     except ValueError as error:
         raise ValueError(f"{named} is {error}") from None
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Return whether ``host``, a name in ASCII or an address, means this machine (RFC 6761 section 6.3)."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.removesuffix(".").rpartition(".")[2] == "localhost"
+    inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (inner or address).is_loopback
 
 
 def _is_exempt(host: str, exceptions: str) -> bool:

@@ -1,0 +1,86 @@
+"""A token goes nowhere in plain text but to this machine, and what goes to this machine goes by no proxy."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from tests.connecting.http.authorizing import Handed, guarded
+from tests.connecting.http.scripted import Answer, Got, modern, serving, text
+
+from trio_mcp import Address, BadTarget, Bearer, OAuth, open_http, open_websocket
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
+TOKEN = {"authorization": "Bearer s3cret"}
+
+
+async def as_json(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+async def never(*_: object) -> None:
+    pytest.fail("asked")
+
+
+@pytest.mark.parametrize("way", [{"auth": Bearer("s3cret")}, {"headers": TOKEN}, {}])
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_a_server_on_this_machine_is_called_by_no_proxy(
+    way: dict[str, Any], is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    async with (
+        serving(modern(as_json)) as server,
+        serving(never) as proxy,
+    ):
+        url, by = server.url.replace("127.0.0.1", "localhost"), proxy.url.removesuffix("/mcp")
+        monkeypatch.setenv("http_proxy", by)
+        monkeypatch.setenv("all_proxy", by)
+        async with open_http(url, **way, **({"proxy": by} if is_given else {})) as client:
+            assert (await client.call_tool("any")).text == "done"
+    assert proxy.got == []
+
+
+REMOTE = "http://mcp.example.com:8000/mcp?a"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"headers": TOKEN},
+        {"headers": {"AUTHORIZATION": "Basic c2VjcmV0"}},
+        {"headers": {"DPoP": "x"}},
+        {"auth": Bearer("s3cret")},
+        {"auth": OAuth()},
+        {"auth": Handed(never)},
+    ],
+)
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+async def test_a_token_is_not_sent_to_another_machine_in_plain_text(way: dict[str, Any], scheme: str) -> None:
+    url = REMOTE.replace("http", scheme, 1)
+    opened: AbstractAsyncContextManager[Any] = (open_http if scheme == "http" else open_websocket)(url, **way)
+    words = f"no token is sent to {scheme}://mcp.example.com:8000 in plain text: the server needs {scheme}s"
+    with pytest.raises(ValueError, match="no token is sent") as refused:
+        async with opened:
+            pytest.fail("opened")
+    assert str(refused.value) == words
+    with pytest.raises(BadTarget, match=words):
+        Address(url, **way)
+
+
+@pytest.mark.parametrize("url", ["https://mcp.example.com/mcp", "wss://mcp.example.com/", "http://127.0.0.1:1/mcp"])
+def test_a_token_goes_by_tls_or_to_this_machine(url: str) -> None:
+    assert Address(url, headers=TOKEN).headers == TOKEN
+
+
+async def test_other_headers_go_anywhere() -> None:
+    assert Address("http://mcp.example.com/mcp", headers={"X-Tenant": "a"}).headers
+
+
+async def test_a_guarded_server_on_this_machine_is_called_in_plain_text() -> None:
+    async with (
+        serving(guarded(modern(as_json))) as server,
+        open_http(server.url, headers={"Authorization": "Bearer good"}) as client,
+    ):
+        assert (await client.call_tool("any")).text == "done"
