@@ -40,6 +40,21 @@ SHOP = """
 """
 
 
+async def test_file_that_listens_when_it_is_imported_is_told_at_once_what_to_write(tmp_path: Path):
+    file = written(
+        tmp_path / "listens.py",
+        """
+        import trio
+        from trio_mcp import Server, serve_http
+
+        trio.run(serve_http, Server("listens"), "127.0.0.1", 0)
+        """,
+    )
+    ended = await run([*INSPECT, file])
+    assert (ended.status, ended.stdout) == (3, "")
+    assert 'calls serve_http while it is loaded; put what serves under: if __name__ == "__main__":' in ended.stderr
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     return written(tmp_path / "shop.py", SHOP)

@@ -111,6 +111,27 @@ async def test_file_that_serves_unguarded_is_served_once_inside_its_own_setup(tm
     assert stderr.getvalue() == "served\n"
 
 
+@pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
+async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_path: Path, name: str):
+    written(
+        tmp_path / "listens.py",
+        f"""
+        import trio
+        from trio_mcp import Server, {name}
+
+        server = Server("listens")
+
+        async def main():
+            await {name}(server, "127.0.0.1", 0)
+
+        trio.run(main)
+        """,
+    )
+    ended = await run([*TRIO_MCP, "run", "listens.py"], cwd=tmp_path)
+    words = f'listens.py calls {name} while it is loaded; put what serves under: if __name__ == "__main__":'
+    assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {words}\n")
+
+
 @pytest.mark.parametrize(
     ("code", "name", "message"),
     [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import trio_mcp
 from trio_mcp import Server
@@ -20,6 +20,7 @@ from .wire import Wire, wire_held_back
 __all__ = ["LoadingFailed", "NoServer", "load_server"]
 
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
+_LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
 
 
 class NoServer(Exception):
@@ -42,10 +43,18 @@ def load_server(target: str) -> Server | None:
     (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
     returned; during the call the file had the real standard output and input.
 
-    Raises `NoServer`, and `LoadingFailed` when the file raises. `SystemExit` is let through.
+    Raises `NoServer`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
+    the file raises. `SystemExit` is let through.
     """
     path, name = _split(target)
-    module, served = _run(path)
+    with _may_not_listen() as called:
+        try:
+            module, served = _run(path)
+        finally:
+            if called:
+                raise NoServer(
+                    f'{path} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
+                ) from None
     if served:
         return None
     servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
@@ -129,3 +138,28 @@ def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
         yield served
     finally:
         stdio.serve_stdio = trio_mcp.serve_stdio = real
+
+
+@contextmanager
+def _may_not_listen() -> Generator[list[str]]:
+    """Fail the functions that listen while inside. Yields the list of the names of those that were called."""
+    called: list[str] = []
+    before = vars(trio_mcp).copy()
+    for name in _LISTENING:
+        setattr(trio_mcp, name, _refusing(name, called))
+    try:
+        yield called
+    finally:
+        for name in _LISTENING:
+            if name in before:
+                setattr(trio_mcp, name, before[name])
+            else:
+                delattr(trio_mcp, name)  # imported when it is wanted
+
+
+def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
+    async def refuse(*_: Any, **__: Any) -> NoReturn:
+        called.append(name)
+        raise NoServer(f"{name} was called")
+
+    return refuse
