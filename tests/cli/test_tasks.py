@@ -74,6 +74,7 @@ async def address(nursery, kitchen: Kitchen) -> str:
     return f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
 
 
+INSTEAD = "keep the ids that `trio-mcp call --task` prints, and look at each with `trio-mcp tasks get TARGET ID`"
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
@@ -144,6 +145,26 @@ async def test_the_tasks_of_the_caller_are_listed(tmp_path: Path):
     assert listed.split("  ")[:2] == [task, "completed"]
     told = json.loads((await run([*TASKS, "list", "--json", *command])).stdout)
     assert [each["id"] for each in told] == [task]
+
+
+async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(address: str):
+    modern = await run([*TASKS, "list", address, "--era", "modern"])
+    assert (modern.status, modern.stdout) == (2, "")
+    assert modern.stderr.endswith(f"servers of revision 2026-07-28 list no tasks: {INSTEAD}\n")
+    stranger = await run([*TASKS, "list", address])  # of whom the server knows nothing
+    assert (stranger.status, stranger.stdout) == (2, "")
+    assert stranger.stderr.endswith(f"the server lists no tasks: {INSTEAD}\n")
+
+
+async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(nursery):
+    async def serve(stream: trio.SocketStream) -> None:
+        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        await server.refuse(await server.expect_request("initialize"), -32022, "Unsupported protocol version")
+
+    listeners = await nursery.start(trio.serve_tcp, serve, 0)
+    ended = await run([*TASKS, "list", f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"])
+    assert (ended.status, ended.stdout) == (4, "")
+    assert ended.stderr.endswith(f"trio-mcp: not every server lists tasks: {INSTEAD}\n")
 
 
 async def test_a_tool_that_fails_in_a_task_ends_with_1(kitchen: Kitchen, address: str):

@@ -101,6 +101,9 @@ class Errand(Protocol[R]):
         """Print the result to standard output and return the exit status."""
         ...
 
+    def advice(self, error: Exception) -> str | None:
+        """Return a sentence on what to do after ``error``, which was reported; `None` where there is nothing to say."""
+
 
 def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
     """Connect, do ``errand`` and show its result; return the exit status.
@@ -117,6 +120,8 @@ def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
         if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
             say_urls(error.data)
         status = say_error(error)
+        if advice := errand.advice(error):
+            say(advice)
     if failed and options.overheard is not None and not run.refused:
         options.overheard.say_crash()
     return status

@@ -10,10 +10,12 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from ...client.client import Client
+from ...jsonrpc.errors import PeerError
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.extension_tasks import TASKS_EXTENSION
 from ...protocol.types.tools import CallToolResult
+from ...runtime.http_error import HTTPError
 from ...runtime.on_progress import OnProgress
 from ...tasks.task_state import TaskState
 from ..endings import say
@@ -28,6 +30,9 @@ __all__ = ["CancellingTask", "ListingTasks", "LookingAtTask", "StartingTask", "W
 R = TypeVar("R")
 
 _LONGEST_ID: Final = 2000
+_INSTEAD: Final = (
+    "keep the ids that `trio-mcp call --task` prints, and look at each with `trio-mcp tasks get TARGET ID`"
+)
 
 
 @attrs.define(kw_only=True)
@@ -133,6 +138,19 @@ class ListingTasks(_AboutTasks["list[TaskState]"]):
 
     era = "legacy"
     as_json: bool
+
+    async def prepare(self, client: Client) -> None:
+        """Check that the server lists tasks. Raises `NotOffered`."""
+        await super().prepare(client)
+        declared = client.server_capabilities.tasks
+        if client.revision.tasks != "core":
+            raise NotOffered(f"servers of revision {client.revision} list no tasks: {_INSTEAD}")
+        if declared is None or declared.list is None:
+            raise NotOffered(f"the server lists no tasks: {_INSTEAD}")
+
+    def advice(self, error: Exception) -> str | None:
+        """Return how to go on without a list, where the server has none."""
+        return f"not every server lists tasks: {_INSTEAD}" if isinstance(error, PeerError | HTTPError) else None
 
     async def request(self, client: Client, on_progress: OnProgress) -> list[TaskState]:
         """Ask for all pages."""
