@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+import attrs
 import pytest
 import trio
-from tests.tasks.callers import LEASE, calling, settings
-from tests.tasks.touchy_store import TouchyStore, record_in
-from trio.testing import MockClock
+from tests.tasks.callers import LEASE, Caller, calling, settings
+from tests.tasks.touchy_store import ALL, TouchyStore, record_in
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
@@ -232,3 +235,159 @@ async def test_process_does_not_run_a_task_twice_at_a_time(autojump_clock: MockC
         assert work.children == 1
         await caller.final(task_id)
         assert await caller.text(task_id) == "run 1"  # a lease that was given up without a restart is no attempt
+
+
+# Many tasks, and a process that is late
+
+
+class CountingStore(TouchyStore):
+    """A way to the store that says which calls were made, of what size."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.renewed: list[tuple[float, int]] = []
+
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        self.renewed.append((trio.current_time(), len(held)))
+        return await super().renew(held, lease=lease)
+
+
+async def start(caller: Caller, count: int) -> None:
+    for _ in range(count):
+        await caller.start("ask")
+
+
+async def test_any_number_of_tasks_that_ask_is_kept_by_one_call_each_third_of_a_lease(
+    autojump_clock: MockClock,
+) -> None:
+    store, many = CountingStore(slowness=0.001), 300
+    options = {"lease": 5.0, "look_interval": 2.0, "max_running_of_caller": many, "ttl": 10_000.0}
+    async with calling(Work().server(store, **options)) as caller:
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(start, caller, many // 50)
+        await trio.sleep(20)
+        store.calls.clear()
+        store.renewed.clear()
+        begun = trio.current_time()
+        await trio.sleep(100)
+        counts = Counter(store.calls)
+        moments = [begun, *(moment for moment, _ in store.renewed)]
+        assert {held for _, held in store.renewed} == {many}
+        assert max(after - before for before, after in pairwise(moments)) < 5 / 3 + 0.1
+        assert counts["renew"] <= 100 / (5 / 3) + 2
+        assert counts["marks"] <= 100 / 2 + 1
+        assert counts.keys() <= {"renew", "marks", "claim", "expire"}, "no call is for one task"
+        assert counts["claim"] <= counts["renew"]
+
+
+async def test_renewal_waits_for_no_other_work_with_the_store(autojump_clock: MockClock) -> None:
+    """Reads, writes and claims hang; leases are renewed."""
+    store, others = TouchyStore(), Work()
+    hanging = frozenset(ALL - {"renew"})
+
+    class Hanging(TouchyStore):
+        hangs = False
+
+        async def _touch(self, method: str) -> None:
+            if self.hangs and method in hanging:
+                await trio.sleep_forever()
+
+    way, work = Hanging(store), Work()
+    async with calling(work.server(way)) as caller, calling(others.server(store)):
+        for _ in range(3):
+            await caller.start("work")
+        way.hangs = True
+        await trio.sleep(95)
+        assert (work.causes, work.children, others.children) == ([], 3, 0)
+        way.hangs = False
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_lone_process_that_was_stopped_for_longer_than_its_lease_loses_nothing(
+    mock_clock: MockClock, asks: bool
+) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("ask" if asks else "work")
+        for seconds in (60, 29, 31, 1000 - 900):
+            await wait_all_tasks_blocked()
+            mock_clock.jump(seconds)
+        await wait_all_tasks_blocked()
+        record = await record_in(store, task_id)
+        assert (record.attempt, record.epoch) == (1, 0)
+        assert work.causes == []
+
+
+@pytest.mark.parametrize("step", [60, 3600, -3600])
+async def test_lone_process_loses_nothing_when_the_clock_of_the_store_is_set(
+    autojump_clock: MockClock, step: int
+) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store, ttl=1e6, max_ttl=1e6)) as caller:
+        task_id = await caller.start("work")
+        clock = store._now
+        await trio.sleep(3)
+        store._now = lambda: clock() + 1000 * step  # type: ignore[assignment]
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+    assert work.causes == []
+
+
+async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: MockClock) -> None:
+    """Its lease was over, and renewals were late."""
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("work")
+        (record,) = await store.page("", None, 9)
+        store._records[task_id] = attrs.evolve(record, leased_until=1)
+        store._leases.clear()
+
+        async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
+            del store.renew  # type: ignore[method-assign]
+            return ()
+
+        store.renew = lose  # type: ignore[method-assign, assignment]
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+        assert (await record_in(store, task_id)).epoch == 1
+    assert work.causes == []
+
+
+async def test_lease_that_is_given_up_without_a_restart_is_no_attempt(autojump_clock: MockClock) -> None:
+    store, work = TouchyStore(), Work()
+    async with calling(work.server(store, max_attempts=1)) as caller:
+        task_id = await caller.start("work")
+        for _ in range(3):
+            store.die()
+            await trio.sleep(2 * LEASE)
+            store.fails.clear()
+            await trio.sleep(LEASE)
+        assert [cause for cause, _ in work.causes] == [CancelCause.LEASE] * 3
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+
+
+async def test_claims_are_bounded_and_come_after_renewals(autojump_clock: MockClock) -> None:
+    store = CountingStore()
+    work, first = Work(), Work()
+    async with trio.open_nursery() as nursery:
+        way = TouchyStore(store.store)
+        async with calling(first.server(way, max_running_of_caller=9999)) as caller:
+            for _ in range(350):
+                await caller.start("work")
+            way.die()
+            nursery.cancel_scope.cancel()
+    sizes: list[int] = []
+
+    class Noting(CountingStore):
+        async def claim(self, holder: str, **options: Any) -> Sequence[TaskRecord]:
+            assert self.calls[-1] != "claim"
+            claimed = await super().claim(holder, **options)
+            sizes.append(len(claimed))
+            return claimed
+
+    async with calling(work.server(Noting(store.store), max_running_of_caller=9999)):
+        await trio.sleep(2 * LEASE)
+        assert work.children == 350
+        assert [size for size in sizes if size] == [100, 100, 100, 50]

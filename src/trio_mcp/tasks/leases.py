@@ -143,8 +143,8 @@ class Leases:
                     task.end(CancelCause.LEASE, NOT_RENEWED)
                 if due:
                     logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
-            ends = [task.held_until - margin - now for task in self._live if task.is_at_risk]
-            await trio.sleep(min([self._lease / _PARTS, *(end for end in ends if end > 0)]))
+            ends = {task.held_until for task in self._live if task.is_at_risk}  # few, since they are renewed together
+            await trio.sleep(min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)]))
 
     def _due(self, until: float) -> list[RequestTask]:
         return [task for task in self._live if task.is_at_risk and task.held_until <= until]

@@ -1,0 +1,102 @@
+"""Lists of tasks: their order, their cursors, and what is in none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import settings
+from tests.tasks.touchy_store import TouchyStore
+from trio.testing import MockClock
+
+from trio_mcp import Client, PeerError, RequestContext, Server, open_memory
+from trio_mcp.concurrency.contexts import asynccontextmanager
+
+
+@asynccontextmanager
+async def listing(**options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
+    """A client of 2025-11-25, of a server with a tool that is a task for 1000 seconds."""
+    store = TouchyStore()
+    server = Server("listing", tasks=settings(store, **options))
+
+    @server.tool(task="required")
+    async def work(ctx: RequestContext) -> None:
+        await trio.sleep(1000)
+
+    async with open_memory(server, era="legacy") as client:
+        yield client, store
+
+
+async def started(client: Client, count: int) -> list[str]:
+    """The ids of so many tasks, in their order."""
+    ids = list[str]()
+    for _ in range(count):
+        task = await client.start_task("work")
+        assert task.id is not None
+        ids.append(task.id)
+    return ids
+
+
+async def page(client: Client, cursor: str | None = None) -> tuple[list[str], str | None]:
+    """The ids of a page, and the next cursor."""
+    params = {} if cursor is None else {"cursor": cursor}
+    result = await client.duplex.outbound.request("tasks/list", params, client.revision)
+    return [task["taskId"] for task in result["tasks"]], result.get("nextCursor")
+
+
+async def test_tasks_of_one_millisecond_are_in_the_order_of_their_creation(autojump_clock: MockClock) -> None:
+    async with listing() as (client, _):
+        ids = await started(client, 30)  # the clock of the store stands still meanwhile
+        assert [task.id async for task in client.list_tasks()] == ids
+
+
+async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock) -> None:
+    async with listing() as (client, store):
+        ids = await started(client, 105)
+        first, cursor = await page(client)
+        assert first == ids[:100]
+        await store.void(ids[99], keep=0)
+        await store.void(ids[101], keep=0)
+        assert await page(client, cursor) == ([ids[100], *ids[102:]], None)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", ".", "1", "-1.x", "1_0.x", "\N{SUPERSCRIPT TWO}.x", "9" * 30 + ".x"])
+async def test_text_that_is_no_cursor_is_refused(autojump_clock: MockClock, cursor: str) -> None:
+    async with listing() as (client, _):
+        with pytest.raises(PeerError, match="unknown cursor") as refused:
+            await page(client, cursor)
+        assert refused.value.code == -32602
+
+
+async def test_task_whose_time_is_over_is_not_listed(autojump_clock: MockClock) -> None:
+    """Also before its record is deleted."""
+    async with listing(ttl=5.0, keep=2.0) as (client, store):
+        store.fails.add("expire")
+        ids = await started(client, 1)
+        await trio.sleep(6)
+        assert await page(client) == (ids, None)
+        await trio.sleep(2)
+        assert await page(client) == ([], None)
+
+
+async def test_task_that_nobody_runs_is_listed_as_failed_once_its_time_to_live_is_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with listing(ttl=100.0) as (client, store):
+        (task_id,) = await started(client, 1)
+        way = store.store
+        store.die()
+        await trio.sleep(110)
+        server = Server("another", tasks=settings(way))
+
+        @server.tool(task="required")
+        async def other() -> None: ...
+
+        async with open_memory(server, era="legacy") as another:
+            tasks = [task async for task in another.list_tasks()]
+        assert [(task.id, task.status, task.message) for task in tasks] == [
+            (task_id, "failed", "the time to live of the task was over")
+        ]
+        store.fails.clear()

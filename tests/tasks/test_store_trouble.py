@@ -1,0 +1,254 @@
+"""A store that fails, is full, or does not say what it has kept: no end is lost, and nobody goes on in vain."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import LEASE, Caller, calling, settings
+from tests.tasks.touchy_store import TouchyStore, record_in
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, CodedError, PeerError, RequestContext, Server, StoreDown, Uncertain
+from trio_mcp.client.opening import open_client
+from trio_mcp.server.served import connection_to
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_record import TaskPhase
+from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+
+class Effects:
+    """What a tool has done, and how it was cancelled."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.causes: list[CancelCause] = []
+        self.raised: list[BaseException] = []
+
+    def server(self, store: TaskStore, *, shields: bool = False, **options: Any) -> Server:
+        """A server with a tool that makes steps, each noted after its checkpoint was kept."""
+        server = Server("effects", tasks=settings(store, **options))
+
+        @server.tool(task="required", on_restart="resume")
+        async def step(count: int, pause: float, ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            try:
+                for number in range(ctx.task.restored or 0, count):
+                    with trio.CancelScope(shield=shields):
+                        await trio.sleep(pause)
+                        await ctx.task.checkpoint(number + 1)
+                        self.steps.append(number)
+            except BaseException as error:
+                self.raised.append(error)
+                raise
+            finally:
+                if ctx.cancellation is not None:
+                    self.causes.append(ctx.cancellation.cause)
+            return "done"
+
+        @server.tool(task="required")
+        async def sleep(seconds: float, ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            try:
+                await trio.sleep(seconds)
+            finally:
+                if ctx.cancellation is not None:
+                    self.causes.append(ctx.cancellation.cause)
+            return "slept"
+
+        return server
+
+
+# Ends
+
+
+async def test_end_is_kept_however_long_the_store_fails_while_the_process_holds_the_task(
+    autojump_clock: MockClock,
+) -> None:
+    store = TouchyStore()
+    async with calling(Effects().server(store)) as caller:
+        task_id = await caller.start("sleep", seconds=5)
+        store.die()
+        await trio.sleep(300)
+        store.fails.clear()
+        await trio.sleep(1)
+        assert await caller.text(task_id) == "slept"
+
+
+async def test_end_that_comes_after_a_successor_has_begun_is_dropped(autojump_clock: MockClock) -> None:
+    store, others = TouchyStore(), Effects()
+    async with calling(Effects().server(store)) as caller, calling(others.server(store.store)) as other:
+        task_id = await caller.start("step", count=1, pause=5)
+        store.die()
+        await trio.sleep(3 * LEASE)
+        assert await other.text(task_id) == "done"
+        record = await record_in(store.store, task_id)
+        store.fails.clear()
+        await trio.sleep(5)
+        assert await record_in(store.store, task_id) == record
+
+
+async def test_end_of_a_server_bounds_the_tries(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    store = TouchyStore()
+    begun = 0.0
+    async with calling(Effects().server(store)) as caller:
+        task_id = await caller.start("sleep", seconds=5)
+        store.die()
+        await trio.sleep(50)
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 10
+    assert f"the end of task {task_id} was not kept in time" in caplog.text
+
+
+# Writes that are refused
+
+
+@pytest.mark.parametrize("shields", [False, True])
+async def test_checkpoint_does_not_return_when_another_process_has_the_task(
+    autojump_clock: MockClock, shields: bool
+) -> None:
+    store, effects, others = TouchyStore(), Effects(), Effects()
+    async with calling(effects.server(store, shields=shields)) as caller, calling(others.server(store.store)):
+        task_id = await caller.start("step", count=3, pause=LEASE)
+        await trio.sleep(1)
+        record = await record_in(store, task_id)
+        store.store._records[task_id] = _taken(record)  # type: ignore[attr-defined]
+        await trio.sleep(2 * LEASE)
+        assert effects.steps == []
+        if shields:
+            (error,) = effects.raised
+            assert isinstance(error, CodedError)
+            assert error.code == -31002
+        else:
+            assert effects.causes == [CancelCause.LEASE]
+
+
+def _taken(record: Any) -> Any:
+    """The record, as another process has claimed it."""
+    import attrs
+
+    changes = {"holder": "another:1", "epoch": record.epoch + 1, "version": record.version + 1, "mark": b"another:1"}
+    return attrs.evolve(record, leased_until=record.leased_until + 1_000_000, **changes)
+
+
+async def test_checkpoint_does_not_return_after_a_cancel(autojump_clock: MockClock) -> None:
+    class Deaf(TouchyStore):
+        def watch(self) -> Any:
+            return MemoryTaskStore().watch()
+
+    store, effects = MemoryTaskStore(), Effects()
+    async with calling(effects.server(Deaf(store))) as caller, calling(Effects().server(store)) as other:
+        task_id = await caller.start("step", count=3, pause=1)
+        await trio.sleep(0.5)
+        await other.cancel(task_id)
+        await trio.sleep(10)
+        assert (effects.steps, effects.causes) == ([], [CancelCause.TASK])
+
+
+# A full disk
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autojump_clock: MockClock, era: Any) -> None:
+    store, effects = TouchyStore(), Effects()
+    server = effects.server(store)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, era=era) as client:
+            task = await client.start_task("sleep", {"seconds": 1000})
+            store.fill_up()
+            with pytest.raises(PeerError, match="store of tasks cannot be reached") as refused:
+                await task.cancel()
+            assert refused.value.code == -31000
+            await wait_all_tasks_blocked()
+            assert effects.causes == [CancelCause.TASK]
+            assert (await task.get()).status == "working"
+            store.fails.clear()
+            await trio.sleep(1)
+            assert (await task.get()).status == "cancelled"
+        nursery.cancel_scope.cancel()
+
+
+# Answers that are lost
+
+
+async def test_task_that_may_have_been_kept_is_made_void(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(Effects().server(store)) as caller:
+        store.loses["create"] = Uncertain("no answer")
+        store.fails.add("void")
+        with pytest.raises(PeerError, match="store of tasks cannot be reached"):
+            await caller.start("sleep", seconds=5)
+        assert len(await store.page("", None, 9)) == 1
+        await trio.sleep(5)
+        store.fails.clear()
+        store.loses.clear()
+        await trio.sleep(1)
+        assert list(await store.page("", None, 9)) == []
+
+
+async def test_change_whose_answer_was_lost_is_asked_after_and_not_repeated(autojump_clock: MockClock) -> None:
+    store, effects = TouchyStore(), Effects()
+    async with calling(effects.server(store)) as caller:
+        task_id = await caller.start("step", count=3, pause=1)
+        store.loses["change"] = Uncertain("no answer")
+        await trio.sleep(3.5)
+        store.loses.clear()
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "done"
+        assert effects.steps == [0, 1, 2]
+        record = await record_in(store, task_id)
+        assert record.version == 4  # three checkpoints and the end, each written once
+
+
+async def test_change_of_which_nothing_is_known_for_long_is_an_error(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    server = Effects().server(store)
+
+    class Silent(TouchyStore):
+        async def change(self, *_: Any, **__: Any) -> bool:
+            raise Uncertain("no answer")
+
+    async with calling(server) as caller:
+        task_id = await caller.start("sleep", seconds=1000)
+        silent = Server("silent", tasks=settings(Silent(store.store)))
+        with pytest.raises(Uncertain):
+            await silent.tasks.update_task_status(task_id, "cancelled")
+        assert (await record_in(store, task_id)).phase is TaskPhase.WORKING
+
+
+# Words
+
+
+async def test_store_that_cannot_be_reached_is_told_as_that_and_once_in_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = TouchyStore(failure=StoreDown("no disk"))
+    async with calling(Effects().server(store)) as caller:
+        task_id = await caller.start("step", count=1000, pause=0.5)
+        await caller.start("sleep", seconds=1)
+        store.die()
+        with caplog.at_level(logging.WARNING, "trio_mcp"):
+            for _ in range(5):
+                for ask in (caller.get, caller.cancel, _start):
+                    with pytest.raises(PeerError, match="store of tasks cannot be reached") as refused:
+                        await (ask(caller) if ask is _start else ask(task_id))
+                    assert refused.value.code == -31000
+                await trio.sleep(3)
+            store.fails.clear()
+            await trio.sleep(15)
+    told = [line.getMessage() for line in caplog.records]
+    assert told == [
+        "the store of tasks cannot be read; what waits for it is tried again",
+        "the store of tasks works again",
+    ]
+
+
+async def _start(caller: Caller) -> None:
+    await caller.start("sleep", seconds=1)
