@@ -1,4 +1,4 @@
-"""Leases: who runs a task, and what becomes of the one who has lost it."""
+"""Leases: who runs a task, and what becomes of the one who has lost it (TK-12)."""
 
 from __future__ import annotations
 

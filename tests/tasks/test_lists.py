@@ -1,4 +1,4 @@
-"""Lists of tasks: their order, their cursors, and what is in none."""
+"""Lists of tasks: their order, their cursors, and what is in none (TK-09)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose process died, or has given them up: they fail, or run once more, as their tools are declared."""
+"""Tasks whose process died, or has given them up: they fail, or run once more, as their tools are declared (TK-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that fails, is full, or does not say what it has kept: no end is lost, and nobody goes on in vain."""
+"""A store that fails, is full, or does not say what it has kept: no end is lost, and nobody goes on in vain (TK-13)."""
 
 from __future__ import annotations
 
