@@ -131,7 +131,7 @@ def test_something_else_where_a_class_of_the_specification_belongs_is_a_failure(
 ) -> None:
     assert failed(replies.result(request(), "done")) == "internal error in tool add"
     [record] = caplog.records
-    assert record.getMessage() == "tools/call (request 7) failed"
+    assert record.getMessage() == "tools/call (request 7) failed in 'add'"
     assert record.exc_info is not None
 
 
@@ -188,7 +188,7 @@ def test_a_tool_error_in_something_else_than_a_tool_is_an_exception_like_any_oth
     asked = request("resources/read")
     reply = said(replies.failure(asked, ToolError("no such file")))
     assert reply["error"] == {"code": INTERNAL_ERROR, "message": "Internal error"}
-    assert [record.getMessage() for record in caplog.records] == ["resources/read (request 7) failed"]
+    assert [record.getMessage() for record in caplog.records] == ["resources/read (request 7) failed in 'x:1'"]
     assert asked.error is not None
     assert not asked.failed
 
@@ -197,7 +197,7 @@ def test_any_other_exception_stays_inside_and_is_logged(replies: Replies, caplog
     failure = LookupError("secret")
     assert failed(replies.failure(request(), failure)) == "internal error in tool add"
     [record] = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.ERROR, "tools/call (request 7) failed")
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "tools/call (request 7) failed in 'add'")
     assert record.exc_info is not None
     assert record.exc_info[1] is failure
 

@@ -44,6 +44,15 @@ class Caller:
     def __repr__(self) -> str:
         return f"<Caller {self.key!r}>"
 
+    @property
+    def address(self) -> str | None:
+        """The network address that the party is known by; `None` where the party is known otherwise, or not at all."""
+        match self.key:
+            case ("address", str(address)):
+                return address
+            case _:
+                return None
+
     def may_take(self, held: int, free: int, more: int = 1) -> bool:
         """Return whether the caller, which holds ``held``, may take ``more`` of ``free``: see `leaves_enough`."""
         return more <= free if self.alone else held + more <= free

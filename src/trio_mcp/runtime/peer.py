@@ -88,6 +88,14 @@ class Peer:
     scopes."""
 
     @property
+    def name(self) -> str | None:
+        """The caller in a word, for the log: the subject of the principal, else the network address; `None` where
+        nobody knows."""
+        if self.principal is not None:
+            return self.principal.subject
+        return None if self.caller is None else self.caller.address
+
+    @property
     def is_told_apart(self) -> bool:
         """True when requests of this client can be told from those of any other client, on other connections, too."""
         return self.principal is not None or (self.alone and not self.everybody)

@@ -7,6 +7,8 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import trio
+
 from ..concurrency.together import failures_in, only_member
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
@@ -22,6 +24,7 @@ from ..protocol.types.tools import CallToolResult, ToolError
 if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..state.requests import InboundRequest
+    from .peer import Peer
 
 __all__ = ["Replies", "error_line"]
 
@@ -29,6 +32,8 @@ logger = logging.getLogger("trio_mcp")
 
 _RESULT_TYPES: Final[dict[Any, str]] = {InputRequiredResult: "input_required", CreatedTask: "task"}
 """``resultType`` of results that are not complete."""
+_LONGEST_NAME: Final = 200
+"""Largest number of characters of a name in the log."""
 _LONGEST_TOLD: Final = 4000
 """Largest number of characters told of an exposed exception."""
 
@@ -41,9 +46,11 @@ class Replies:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
-    def result(self, request: InboundRequest, result: Any) -> bytes:
+    def result(
+        self, request: InboundRequest, result: Any, peer: Peer | None = None, begun: float | None = None
+    ) -> bytes:
         """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (DESIGN ruling
-        15)."""
+        15). ``peer`` and ``begun``: see `failure`."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -51,7 +58,7 @@ class Replies:
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
         except Exception as error:  # an author put something else where a class of the specification belongs
-            return self.failure(request, error)
+            return self.failure(request, error, peer, begun)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
         """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
@@ -78,9 +85,12 @@ class Replies:
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
-    def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
+    def failure(
+        self, request: InboundRequest, failure: BaseException, peer: Peer | None = None, begun: float | None = None
+    ) -> bytes:
         """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
-        exception stays inside, and is logged. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
+        exception stays inside, and is logged with what was called, by which ``peer``, and for how long, where it has
+        ``begun`` at that time of trio's clock. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
             # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
@@ -96,7 +106,7 @@ class Replies:
             return self._unsendable(request, single, "the result cannot be sent as JSON")
         if isinstance(single, ToolError) and request.method.tells_failures:
             return self._failed(request, str(single))
-        logger.error("%s (request %.100r) failed", request.method.name, request.id, exc_info=failure)
+        _log(request, failure, peer, begun)
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
@@ -117,6 +127,23 @@ class Replies:
     def _failed(self, request: InboundRequest, told: str) -> bytes:
         request.failed = True
         return self.result(request, CallToolResult([TextContent(told)], is_error=True))
+
+
+def _log(request: InboundRequest, failure: BaseException, peer: Peer | None, begun: float | None) -> None:
+    """Log a ``failure`` with its traceback. What the words say, programs find as attributes of the record."""
+    from ..protocol.param_headers import NAMED_BY  # servers over stdio need it for nothing else
+
+    request.unpack()
+    called = request.params.get(NAMED_BY.get(request.method.name, ""))
+    target = called[:_LONGEST_NAME] if isinstance(called, str) else None
+    caller = None if peer is None or peer.name is None else peer.name[:_LONGEST_NAME]
+    duration = None if begun is None else trio.current_time() - begun
+    words = "" if target is None else f" in {target!r}"
+    words += "" if caller is None else f" for {caller!r}"
+    words += "" if duration is None else f" after {duration:.3f} s"
+    tool = target if request.method.tells_failures else None
+    extra = {"method": request.method.name, "tool": tool, "caller": caller, "duration": duration}
+    logger.error("%s (request %.100r) failed%s", request.method.name, request.id, words, exc_info=failure, extra=extra)
 
 
 def _look_at_keys(request: InboundRequest, meta: Any) -> None:
