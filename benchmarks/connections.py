@@ -52,7 +52,9 @@ class Count:
 
 def crowded(clients: int) -> Server:
     """``held`` waits to be released, ``left`` to be cancelled; the other tools are for who controls it."""
-    server = Server("crowded", limits=Limits(max_connections=clients + 1))
+    server = Server(
+        "crowded", limits=Limits(max_connections=2 * clients + 2)
+    )  # all come from one address, which gets half
     began, cleaned, released = Count(), Count(), trio.Event()
 
     @server.tool

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import trio
 from tests.patience import PATIENCE
 from tests.server.listening import Peer, noted
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, serve_tcp
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE
@@ -100,6 +101,56 @@ async def test_over_tcp_all_connections_from_one_address_are_one_client() -> Non
         for stream in (one, again, other):
             await trio.aclose_forcefully(stream)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_connections_of_one_address_leave_the_next_one_theirs() -> None:
+    limits = Limits(max_connections=4, handshake_timeout=10_000)
+    async with trio.open_nursery() as nursery:
+        start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)
+        listeners = await nursery.start(start)
+        port: int = listeners[0].socket.getsockname()[1]
+        with trio.fail_after(PATIENCE):
+            mine = [await spoken_from("127.0.0.1", port) for _ in range(3)]
+            other = await spoken_from("127.0.0.2", port)
+            assert [each is not None for each in (*mine, other)] == [True, True, False, True]
+        for stream in (*mine, other):
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_newcomer_takes_the_place_of_a_silent_connection_of_whoever_has_most() -> None:
+    limits = Limits(max_connections=4, handshake_timeout=10_000)
+    async with trio.open_nursery() as nursery:
+        start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)
+        listeners = await nursery.start(start)
+        port: int = listeners[0].socket.getsockname()[1]
+        silent: list[trio.SocketStream] = []
+        for address in ("127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.3"):
+            silent.append(await trio.open_tcp_stream("127.0.0.1", port, local_address=address))
+            await wait_all_tasks_blocked(0.01)  # it has been accepted
+        with trio.fail_after(PATIENCE):
+            newcomer = await spoken_from("127.0.0.4", port)
+            assert newcomer is not None
+            assert await silent[1].receive_some() == b"", "the older one of those that have two"
+        for stream in (*silent, newcomer):
+            await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
+
+
+async def spoken_from(address: str, port: int) -> trio.SocketStream | None:
+    """A connection from an address on which the server has answered; `None`: it was turned away."""
+    stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=address)
+    talk = Conversation()
+    talk.revision = MODERN
+    try:
+        await stream.send_all(json.dumps(talk.message("server/discover")).encode() + b"\n")
+        if b'"result"' in await stream.receive_some(65536):
+            return stream
+    except trio.BrokenResourceError:
+        pass
+    await trio.aclose_forcefully(stream)
+    return None
 
 
 async def refused_on(stream: trio.abc.Stream, count: int) -> list[int]:

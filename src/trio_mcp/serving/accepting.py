@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
+from ..concurrency.fair_share import Caller
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..server.served import Running, Servable, check_servable, end_tasks
 from ..transports.sockets import keep_alive
+from .callers import CallersByAddress, Hop
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
@@ -29,16 +32,22 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 class Front(Protocol):
     """What serves accepted streams: a transport's way with its clients."""
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve a stream from its acceptance to its end. `trio.serve_listeners` closes it."""
+    @property
+    def callers(self) -> CallersByAddress:
+        """Finds the other ends of the streams."""
+        ...
+
+    async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
+        """Serve a stream from ``hop``, from its acceptance to its end. `trio.serve_listeners` closes it."""
         ...
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Close a stream for which there is no room, and say why where the client would understand."""
         ...
 
-    def make_room(self) -> bool:
-        """Close one connection that nobody would miss, and return whether there was one."""
+    def make_room(self, weight: Callable[[Caller], int]) -> bool:
+        """Close one connection that nobody would miss, and return whether there was one: the oldest of the caller with
+        the greatest ``weight``, which has to be more than 0."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -82,6 +91,8 @@ class _Accepting:
         self._limits = running.limits
         self._scope = trio.CancelScope()
         self._count = 0
+        self._held = Counter[Caller]()
+        """Number of connections of each caller."""
         self._turned_away = 0
         self._is_ending = False
 
@@ -103,18 +114,36 @@ class _Accepting:
         self._front.shut_down(reason, hurry=hurry)
         end_tasks(self._running, hurry=hurry)
 
+    def _has_room(self, hop: Hop) -> bool:
+        free = self._limits.max_connections - self._count
+        # A proxy connects for many, whose shares nobody knows before they ask.
+        return free > 0 if hop.is_proxy else hop.here.may_take(self._held[hop.here], free)
+
+    def _make_room(self, caller: Caller) -> bool:
+        """Close a connection for one more of ``caller``: one of ``caller``, or, where there is none, one of whoever has
+        the most."""
+        if self._held[caller]:
+            return self._front.make_room(lambda other: other is caller)
+        return self._front.make_room(self._held.__getitem__)
+
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one stream. Its errors do not reach other connections."""
         try:
             if self._is_ending:  # it was accepted in the last moment
                 return
-            if self._count < self._limits.max_connections or self._front.make_room():
+            hop = self._front.callers.hop(stream)
+            caller = hop.here
+            if self._has_room(hop) or self._make_room(caller):
                 self._count += 1
+                self._held[caller] += 1
                 try:
                     keep_alive(stream, self._limits.ping_interval, self._limits.ping_timeout)
-                    await self._front.serve(stream)
+                    await self._front.serve(stream, hop)
                 finally:
                     self._count -= 1
+                    self._held[caller] -= 1
+                    if not self._held[caller]:
+                        del self._held[caller]
             elif self._turned_away < _MOST_TURNED_AWAY:
                 self._turned_away += 1
                 try:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import attrs
 import trio
 
+from ..concurrency.fair_share import Caller
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
 from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
-from .callers import CallersByAddress, TrustedProxies
+from .callers import CallersByAddress, Hop, TrustedProxies
 from .scopes import warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
     from ..auth.resource_server.gate import Gate
 
-__all__ = ["Arrival", "Connections", "Greeting", "serve_connections"]
+__all__ = ["Arrival", "Connections", "Greeting", "heaviest", "serve_connections"]
+
+T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
@@ -81,8 +84,9 @@ class Connections:
     def __init__(self, running: Running, proxies: TrustedProxies | None = None) -> None:
         self._running = running
         self._limits = running.limits
-        self._callers = CallersByAddress(running.callers, proxies)
-        self._greeted: dict[trio.CancelScope, Literal[True]] = {}
+        self.callers = CallersByAddress(running.callers, proxies)
+        """Finds the other ends of connections: see `Front.callers`."""
+        self._greeted: dict[trio.CancelScope, Caller] = {}
         """Scopes of the unidentified clients, oldest first."""
         self._open: set[Connection] = set()
         self._ending: str | None = None
@@ -99,30 +103,30 @@ class Connections:
         """Return after a checkpoint: there is nothing but the connections, which end by themselves."""
         await trio.lowlevel.checkpoint()
 
-    def make_room(self) -> bool:
+    def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Cancel the oldest client that has sent nothing yet: see `Front.make_room`. Otherwise a few machines that
         connect again and again would shut out everybody else."""
-        oldest = next(iter(self._greeted), None)
+        oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False
         del self._greeted[oldest]
         oldest.cancel(reason="it has said nothing, and another client wants its place")
         return True
 
-    async def serve(self, stream: trio.abc.Stream, greeting: Greeting) -> None:
-        """Serve a connection whose client ``greeting`` admits, to its end: see `Front.serve`."""
+    async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting) -> None:
+        """Serve a connection from ``hop`` whose client ``greeting`` admits, to its end: see `Front.serve`."""
         async with open_service_nursery("the connection has ended") as nursery:
             arrival: Arrival | None = None
-            has_place = False
+            has_place: Caller | None = None
             with trio.move_on_after(self._limits.handshake_timeout) as scope:
-                self._greeted[scope] = True
+                self._greeted[scope] = hop.here
                 try:
                     arrival = await greeting.greet(stream, self._limits, nursery)
                 finally:
-                    has_place = self._greeted.pop(scope, False)
-            if arrival is None or not has_place:
+                    has_place = self._greeted.pop(scope, None)
+            if arrival is None or has_place is None:
                 return
-            caller = self._callers.hop(stream).caller(arrival.peer.principal, arrival.peer.headers)
+            caller = hop.caller(arrival.peer.principal, arrival.peer.headers)
             peer = attrs.evolve(arrival.peer, caller=caller)
             connection = connection_to(self._running, arrival.channel, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
@@ -134,6 +138,17 @@ class Connections:
                 await connection.run()
             finally:
                 self._open.discard(connection)
+
+
+def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
+    """Return the first of the ``connections`` whose callers have the greatest ``weight``, more than 0; `None` where
+    there is none."""
+    found: T | None = None
+    most = 0
+    for connection, caller in connections:
+        if (mine := weight(caller)) > most:
+            found, most = connection, mine
+    return found
 
 
 async def _lose_in_time(connection: Connection, until: float, expire: Callable[[], ConnectionLost]) -> None:
@@ -149,8 +164,8 @@ class _MessageFront(Connections):
         warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 
-    async def serve(self, stream: trio.abc.Stream, greeting: Greeting | None = None) -> None:
-        await super().serve(stream, greeting or self._greeting)
+    async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting | None = None) -> None:
+        await super().serve(stream, hop, greeting or self._greeting)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Close a stream for which there is no room: see `Greeting.turn_away`."""

@@ -199,7 +199,7 @@ class MemoryEndpoint(Endpoint):
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         async with stream:
-            await self.front.serve(stream)
+            await self.front.serve(stream, self.front.callers.hop(stream))
 
     async def get(self, session: dict[str, str | None], cursor: str | None = None) -> Connection:
         """Return a connection on which a GET was sent."""

@@ -388,3 +388,35 @@ async def test_the_log_shows_the_traceback_of_one_client_after_the_flood_of_anot
         await bob.endpoint.ask("POST", {**headers, **bob.headers()}, body)
         failures = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
         assert failures == ["oh dear, alice"] * BURST + ["oh dear, bob"]
+
+
+# Connections
+
+
+async def test_one_address_gets_half_of_the_connections_and_its_own_idle_one_makes_room() -> None:
+    async with from_addresses(Scene(), max_connections=4) as addresses:
+        statuses = list[int]()
+        headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
+        idle = await addresses.connect("127.0.0.2")
+        await idle.modern("tools/list")
+        mine = await addresses.connect("127.0.0.1")
+        await mine.modern("tools/list")
+        for _ in range(3):
+            busy = await addresses.connect("127.0.0.1")  # the second of them in the place of the idle one
+            await busy.send("POST", {**headers}, body)
+            statuses.append((await busy.head()).status)
+        assert statuses == [200, 200, 503]
+        assert await mine.stream.receive_some(1) == b""
+        assert (await idle.modern("tools/list")).status == 200
+
+
+async def test_a_trusted_proxy_gets_all_the_connections() -> None:
+    proxies = TrustedProxies(["127.0.0.1"])
+    async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
+        headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
+        statuses = list[int]()
+        for number in range(5):
+            connection = await addresses.connect("127.0.0.1")
+            await connection.send("POST", {**headers, "X-Forwarded-For": f"203.0.113.{number}"}, body)
+            statuses.append((await connection.head()).status)
+        assert statuses == [200, 200, 200, 200, 503]

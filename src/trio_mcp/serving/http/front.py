@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...diagnostics.log import share_of_a_peer
 from ...runtime.last_flush import LastFlush
 from ...runtime.limits import Limits
 from ...server.served import Running
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
-from ..connections import Connections
+from ..callers import CallersByAddress, Hop
+from ..connections import Connections, heaviest
 from .clock import watch_clock
 from .endpoint import Endpoint
 from .entrance import EndpointSettings
@@ -57,9 +60,13 @@ class HttpFront:
         for connection in tuple(self._connections):
             connection.tick(now)
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
+    @property
+    def callers(self) -> CallersByAddress:
+        """Finds the other ends of connections: see `Front.callers`."""
+        return self._endpoint.callers
+
+    async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
         """Serve a connection: see `Front.serve`."""
-        hop = self._endpoint.callers.hop(stream)
         connection = HttpConnection(stream, self._endpoint, self._bounds, hop)
         received: bytes | None = None
         with share_of_a_peer(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
@@ -79,21 +86,22 @@ class HttpFront:
             from ..websocket import WebSocketGreeting  # see `_refuse`
 
             greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
-            await self._websockets.serve(stream, greeting)
+            await self._websockets.serve(stream, hop, greeting)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Front.turn_away`."""
         reason = "too many connections; try again later"
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
-    def make_room(self) -> bool:
+    def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Close the oldest connection without a request, which may be one that sends a head for ever: see
         `Front.make_room`."""
-        for connection in self._connections:
-            if connection.is_idle:
-                connection.end(now=True)
-                return True
-        return self._websockets is not None and self._websockets.make_room()
+        idle = [connection for connection in self._connections if connection.is_idle]
+        found = heaviest(((connection, connection.client.here) for connection in idle), weight)
+        if found is None:
+            return self._websockets is not None and self._websockets.make_room(weight)
+        found.end(now=True)
+        return True
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection behind its present response: see `Front.shut_down`."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -106,7 +106,7 @@ class HttpConnection:
         stream: trio.abc.Stream,
         application: HttpApplication,
         bounds: HttpBounds,
-        client: object | None = None,
+        client: Any = None,
     ) -> None:
         self.client = client
         """The other end of ``stream``, in the words of ``application``."""
