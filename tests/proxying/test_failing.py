@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -11,7 +12,7 @@ import trio
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import Client, Server, open_memory, open_websocket, proxy, serve_websocket
+from trio_mcp import Address, Client, Server, open_memory, open_websocket, proxy, serve_websocket
 from trio_mcp.jsonrpc.errors import MCPError
 
 
@@ -58,3 +59,18 @@ async def test_a_server_whose_code_fails_ends_the_connection_of_its_own_client(
                     assert (await newcomer.call_tool("act")).text == "acted"
                 assert (await bystander.call_tool("act")).text == "acted"
     assert "KeyError: 'secret'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "instead"),
+    [
+        ("http://127.0.0.1:1/mcp", "Address(url).open"),
+        ("python server.py", "Command([...]).open"),
+        (Address("http://127.0.0.1:1/mcp"), "target.open"),
+        (Server("s"), "InMemory(server).open"),
+        (3, "Command([...]).open"),
+    ],
+)
+def test_what_is_no_way_to_a_server_is_refused_where_it_is_given(wrong: Any, instead: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"a function that opens one, {instead} for example, not ")):
+        proxy(wrong)

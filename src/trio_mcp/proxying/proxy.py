@@ -17,6 +17,7 @@ from ..runtime.load import Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
 from ..server.asking.state_cipher import StateCipher
+from ..server.server import Server
 from ..state.connection_state import ConnectionState
 from .connection import ProxyConnection
 from .places import Places
@@ -63,8 +64,22 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
 
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
+    Raises `TypeError` for an ``upstream`` that is neither.
     """
+    if not isinstance(upstream, Client) and not callable(upstream):
+        raise TypeError(_instead_of(upstream))
     return Proxy(upstream, name, limits)
+
+
+def _instead_of(upstream: object) -> str:
+    """Return what to write instead of ``upstream``."""
+    if isinstance(upstream, str):
+        example = "Address(url).open" if "://" in upstream else "Command([...]).open"
+    elif isinstance(upstream, Server):
+        example = "InMemory(server).open"
+    else:
+        example = "target.open" if hasattr(upstream, "open") else "Command([...]).open"
+    return f"a proxy takes an open client, or a function that opens one, {example} for example, not {upstream!r:.200}"
 
 
 class Proxy:
