@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..jsonrpc.errors import MCPError
+from ..jsonrpc.words import clean
 
 __all__ = ["AuthorizationError", "SignInNeeded"]
 
@@ -15,8 +16,8 @@ class AuthorizationError(MCPError):
     """
 
     def __init__(self, reason: str, *, code: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = clean(reason)
+        super().__init__(self.reason)
         self.code = code
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from ..jsonrpc.words import clean
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
@@ -108,7 +109,9 @@ class Catalogue:
         for item in items:
             entry = Entry[Any](in_catalogue(member, getattr(item, own)), member, item)
             if entries.setdefault(entry.name, entry) is not entry:
-                logger.warning("member %s offers %s twice; the first one counts", member, getattr(item, own))
+                logger.warning(
+                    "member %s offers %s twice; the first one counts", member, clean(getattr(item, own)[:200])
+                )
         offers = self._offers.setdefault(member, {})
         if offers.get(name, {}) != entries:
             offers[name] = entries

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .words import clean
+
 __all__ = [
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
@@ -51,11 +53,12 @@ class CodedError(MCPError):
         self.data = data
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.code})"
+        return f"{clean(self.message)} ({self.code})"
 
 
 class PeerError(MCPError):
-    """The peer answered a request with an error: the ``code``, ``message`` and ``data`` as received."""
+    """The peer answered a request with an error: the ``code``, ``message`` and ``data`` as received. The text of the
+    exception is one line without control characters."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
@@ -64,11 +67,14 @@ class PeerError(MCPError):
         self.data = data
 
     def __str__(self) -> str:
-        return f"the peer answered: {self.message} ({self.code})"
+        return f"the peer answered: {clean(self.message)} ({self.code})"
 
 
 class ProtocolViolation(MCPError):
-    """The peer answered a request with something the specification does not allow."""
+    """The peer answered a request with something the specification does not allow, as ``reason`` says."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(clean(reason))
 
 
 class UnreadableAnswer(ProtocolViolation):

@@ -14,6 +14,7 @@ import msgspec
 
 from ..jsonrpc.scalars import plain_scalar
 from ..jsonrpc.values import value
+from ..jsonrpc.words import clean
 
 __all__ = [
     "NAMED_BY",
@@ -92,7 +93,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     for place in _places_in(input_schema):
         if _ANNOTATION not in place.schema:
             continue
-        where = f"{_ANNOTATION} at {'/'.join(place.keys())[:_SHOWN] or 'the root of the schema'}"
+        where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
         if not place.is_property:
             raise ValueError(f'{where}: only "properties" may lead from the root of the schema to a mirrored argument')
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import RequestId
+from ..jsonrpc.words import clean
 
 __all__ = ["ConnectionLost", "MessageChannel", "ReplyLost", "UnreadableFrame"]
 
@@ -18,8 +19,8 @@ class ConnectionLost(MCPError):
     """
 
     def __init__(self, reason: str, *, exit_status: int | None = None, stderr: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = clean(reason)
+        super().__init__(self.reason)
         self.exit_status = exit_status
         self.stderr = stderr
 

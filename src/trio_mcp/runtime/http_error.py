@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from ..jsonrpc.errors import MCPError
+from ..jsonrpc.words import clean
 
 __all__ = ["HTTPError"]
 
@@ -20,10 +21,10 @@ class HTTPError(MCPError):
     itself."""
 
     def __init__(self, status: int | None, reason: str, body: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(status, reason, body)
         self.status = status
-        self.reason = reason
-        self.body = body
+        self.reason = clean(reason)
+        self.body = clean(body)
+        super().__init__(status, self.reason, self.body)
         self.retry_after = retry_after
 
     @classmethod

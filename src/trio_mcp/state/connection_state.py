@@ -32,6 +32,7 @@ from ..jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
+from ..jsonrpc.words import clean
 from ..protocol.conversion.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED
 from ..protocol.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
@@ -175,7 +176,9 @@ class ConnectionState(RequestTables):
         request_id = message.id
         if self._never_replies:
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
-            return Ignored(f"a request of the server in a modern revision: {message.method[:200]}", noteworthy=True)
+            return Ignored(
+                f"a request of the server in a modern revision: {clean(message.method[:200])}", noteworthy=True
+            )
         if request_id in self._inbound:
             return refused(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r:.100} is already in flight")
         try:
@@ -201,7 +204,7 @@ class ConnectionState(RequestTables):
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
             # In any settled revision: servers MUST NOT write modern requests, and clients never reply to such requests.
-            raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
+            raise _NotOurs(f"a request of the server in a modern revision: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
         method = self._method(message.method, revision)
@@ -272,7 +275,7 @@ class ConnectionState(RequestTables):
     def _receive_notification(self, message: Notification) -> Event:
         params: dict[str, Any] = message.params if message.params is not None else {}
         if type(params) is not dict:
-            return Ignored(f"{message.method[:200]} whose parameters are no object")
+            return Ignored(f"{clean(message.method[:200])} whose parameters are no object")
         method = message.method
         if method == "notifications/cancelled":
             return self._receive_cancel(params)
@@ -282,7 +285,7 @@ class ConnectionState(RequestTables):
         row = notifications_of(self.peer, revision).get(method)
         if row is None:
             # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.
-            return Ignored(f"unknown notification {method[:200]}")
+            return Ignored(f"unknown notification {clean(method[:200])}")
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
         event = NotificationReceived(row, params, revision)

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.values import value
+from ..jsonrpc.words import clean
 from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.tasks import Task, TaskStatus
 
@@ -45,7 +46,7 @@ class TaskCancelled(MCPError):
         self.message = message
 
     def __str__(self) -> str:
-        return f"the task was cancelled: {self.message}" if self.message else "the task was cancelled"
+        return f"the task was cancelled: {clean(self.message)}" if self.message else "the task was cancelled"
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:

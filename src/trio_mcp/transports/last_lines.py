@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
+from ..jsonrpc.words import clean
+
 __all__ = ["LastLines", "TextSink"]
 
 _LINES: Final = 20
@@ -19,7 +21,8 @@ class TextSink(Protocol):
 
 
 class LastLines:
-    """Keep the last ``most`` lines of the written text, 500 characters of each; blank lines are skipped.
+    """Keep the last ``most`` lines of the written text, 500 characters of each, without control characters; blank lines
+    are skipped.
 
     ``copy`` gets all of the text. `write` raises the exceptions of ``copy``, after keeping the lines.
     """
@@ -35,7 +38,7 @@ class LastLines:
         *lines, rest = (self._rest + text).split("\n")
         for line in lines[-self._most :]:
             if line := line.rstrip():
-                self._whole.append(line[:_LENGTH])
+                self._whole.append(clean(line[:_LENGTH]))
         self._rest = rest[:_LENGTH]
         if self._copy is not None:
             self._copy.write(text)
@@ -43,5 +46,5 @@ class LastLines:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines, oldest first, with an unfinished one at the end."""
-        rest = self._rest.rstrip()
+        rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._most :] if rest else tuple(self._whole)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from tests.connecting.http.scripted import Answer, Got, discovered, error, modern, result, serving, text
+from tests.connecting.http.scripted import Answer, Got, Handler, discovered, error, modern, result, serving, text
 
 from trio_mcp import (
     BadTarget,
     ConnectionLost,
     HTTPError,
+    MCPError,
     PeerError,
     ProtocolViolation,
     fail_after_work,
@@ -547,3 +548,34 @@ async def test_the_error_of_a_refused_call_says_when_to_try_again(body: bytes, k
             with pytest.raises(HTTPError) as caught:
                 await client.call_tool("any")
             assert caught.value.retry_after == seconds
+
+
+NASTY = "a\x1b[31m\r\nforged: line\x9b\u2028z"
+
+
+async def nasty_type(got: Got, answer: Answer) -> None:
+    await answer.raw(b"HTTP/1.1 200 \x1b[31mOK\r\nContent-Type: text/\x1b[31m\x9bhtml\r\nContent-Length: 1\r\n\r\nx")
+
+
+async def nasty_error(got: Got, answer: Answer) -> None:
+    await answer.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": NASTY}}, 400)
+
+
+async def nasty_words(got: Got, answer: Answer) -> None:
+    await answer.whole(502, NASTY.encode())
+
+
+async def nasty_status(got: Got, answer: Answer) -> None:
+    await answer.raw(b"HTTP/1.1 2\x1b[31m0 OK\r\n\r\n")
+
+
+async def nasty_reply(got: Got, answer: Answer) -> None:
+    await answer.json(error(got, -32000, NASTY))
+
+
+@pytest.mark.parametrize("then", [nasty_type, nasty_error, nasty_words, nasty_status, nasty_reply])
+async def test_words_of_the_server_reach_an_error_without_control_characters(then: Handler) -> None:
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("any")
+    assert str(caught.value).isprintable()

@@ -14,6 +14,7 @@ import cattrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
 from ...jsonrpc.extent import MOST_LEVELS, is_small
+from ...jsonrpc.words import clean
 from ..fields import wire_name
 from ..revisions import Revision
 from .shapes import NotExpressible
@@ -35,12 +36,12 @@ def structure(data: Any, kind: type[T]) -> T:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
-            raise ValueError(_in_words(error, None)) from None
+            raise ValueError(clean(_in_words(error, None))) from None
         try:  # once more, by the converter that tells places; it collects all faults, with a traceback each
             return _detailed().structure(data, kind)
         except (TypeError, ValueError, cattrs.BaseValidationError) as error:
             faults = cattrs.transform_error(error, format_exception=_in_words)
-            raise ValueError("; ".join(map(_on_the_wire, faults))) from None
+            raise ValueError(clean("; ".join(map(_on_the_wire, faults)))) from None
 
 
 def structure_result(method: str, result: Any, kind: type[T]) -> T:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...jsonrpc.extent import MOST_LEVELS, is_too_deep
+from ...jsonrpc.words import clean
 from ..fields import JSONObject
 from .schema_bounds import SchemaBounds
 from .schema_faults import SchemaFaults
@@ -30,7 +31,7 @@ class SchemaValidator:
         try:
             self._validator = compiled(jsonschema_rs.validator_for)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-            raise ValueError(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"not a usable JSON Schema: {clean(str(error).splitlines()[0])}") from None
         self._bounds = SchemaBounds(schema)
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
@@ -48,4 +49,4 @@ class SchemaValidator:
 
 
 def _never(uri: str) -> Any:
-    raise ValueError(f"the schema refers to {uri}, and other documents are never fetched")
+    raise ValueError(f"the schema refers to {clean(uri[:200])}, and other documents are never fetched")
