@@ -23,6 +23,11 @@ class Sleeper:
         """True while a task sleeps here that was neither woken nor cancelled."""
         return self._task is not None
 
+    @property
+    def task(self) -> trio.lowlevel.Task | None:
+        """The task that sleeps here."""
+        return self._task
+
     async def sleep(self) -> None:
         """Wait for the next `wake`. Always a checkpoint. Only one task may wait at a time."""
         assert self._task is None, "one task sleeps here"

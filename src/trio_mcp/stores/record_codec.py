@@ -76,6 +76,8 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     checkpoint: bytes | None
     cancel_reason: str | None
     attempt: int
+    asked: dict[str, tuple[str, ...]] = {}
+    continuation: bytes | None = None
 
 
 @attrs.frozen

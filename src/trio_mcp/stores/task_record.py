@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -16,6 +16,7 @@ OnRestart: TypeAlias = Literal["fail", "again", "resume"]
 given its last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
+_NEVER_ASKED: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
@@ -46,7 +47,7 @@ class Outcome:
     """True for the result of a tool with ``isError``."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
     """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
     epoch, by the clock of the store.
@@ -110,12 +111,20 @@ class TaskRecord:
     contents."""
     mark: bytes = b""
     """Random bytes that each write puts on the record: equal marks stand for equal records."""
+    asked: Mapping[str, Sequence[str]] = _NEVER_ASKED
+    """The questions that a further run may come to, in the order of asking: those that were asked since the start or,
+    for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that it was asked
+    beside; a question that is neither in ``questions`` nor in ``answers`` was given up."""
+    continuation: bytes | None = None
+    """Answers and state with which the client came back before the task began, for a handler that returns its
+    questions: an array of the two."""
 
     @property
     def size(self) -> int:
         """Number of bytes of all JSON text in the record."""
-        texts = (self.params, self.capabilities, self.checkpoint or b"", *self.questions.values())
-        return sum(map(len, (*texts, *self.answers.values(), self.outcome.json if self.outcome else b"")))
+        texts = (self.params, self.capabilities, self.checkpoint or b"", self.continuation or b"")
+        outcome = self.outcome.json if self.outcome else b""
+        return sum(map(len, (*texts, *self.questions.values(), *self.answers.values(), outcome)))
 
     @property
     def is_open(self) -> bool:

@@ -30,6 +30,7 @@ def new_record(task: RequestTask, holder: str, settings: TaskSettings, before: T
     capabilities = encode_value(unstructure(request.capabilities, request.revision))
     if before is not None and before.capabilities == capabilities:
         capabilities = before.capabilities
+    log = task.asked_before_start()
     return TaskRecord(
         id=task.id,
         scope=scope_of(task.scope),
@@ -45,4 +46,16 @@ def new_record(task: RequestTask, holder: str, settings: TaskSettings, before: T
         checkpoint=task.checkpoint_before_start,
         holder=None if task.is_external else holder,
         mark=new_mark(),
+        asked=log.asked,
+        answers=log.answers,
+        continuation=_continuation(task),
     )
+
+
+def _continuation(task: RequestTask) -> bytes | None:
+    """Return what a further run from the top is to have of the rounds before the task."""
+    before = task.scope.request.continuation
+    starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
+    if before is None or starts_later or not task.keeps_answers:
+        return None
+    return encode_value([before.responses, before.state])

@@ -20,7 +20,7 @@ from .core.questions import ClientWay
 from .outcomes import TASK_LOST
 from .task_exchange import TaskExchange
 from .task_questions import TaskQuestions
-from .transitions import checkpointed, given_away
+from .transitions import Log, checkpointed, given_away
 
 if TYPE_CHECKING:
     from ..concurrency.alarms import Alarm
@@ -239,6 +239,15 @@ class RequestTask:
         self._questions.take()
 
     @property
+    def keeps_answers(self) -> bool:
+        """True where a run after a restart may ask the same questions: see `AnswerLog`."""
+        return self.on_restart != "fail" and self._host.settings.store is not None
+
+    def asked_before_start(self) -> Log:
+        """Return the questions and answers so far, for the record that is about to be made."""
+        return self._questions.before_start(self._host.settings.max_record_bytes)
+
+    @property
     def is_asking(self) -> bool:
         """True while the handler waits for an answer."""
         return self._questions.are_open
@@ -294,8 +303,11 @@ class RequestTask:
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._starting is not None:
             await self._starting.wait()
+        if self.on_restart == "resume":
+            self._questions.forget()
         if self.has_started:
-            await self._change(lambda record, _: checkpointed(record, text))
+            awaits = self._questions.awaits
+            await self._change(lambda record, _: checkpointed(record, text, awaits))
         else:
             self.checkpoint_before_start = text
 
@@ -365,7 +377,7 @@ class RequestTask:
         exchange.belong_to(self)
         return exchange
 
-    def take_up(self, answers: Mapping[str, Any]) -> None:
-        """Be the task of its request, which runs once more, with the ``answers`` given so far."""
+    def take_up(self, record: TaskRecord) -> None:
+        """Be the task of its request, which runs once more, with the answers that ``record`` has."""
         self.scope.task = self
-        self._questions.take(answers)
+        self._questions.take_again(record)

@@ -11,8 +11,7 @@ from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.peer import Peer
 from ..runtime.principal import PrincipalId
 from ..runtime.remaining_time import REMAINING_MS
-from ..state.requests import InboundRequest
-from .core.refusals import answer_of
+from ..state.requests import Continuation, InboundRequest
 from .request_task import RequestTask
 from .task_exchange import TaskExchange
 
@@ -32,13 +31,12 @@ def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record
     the same questions.
     """
     request = request_of(record, now)
-    answers = {key: answer_of(answer) for key, answer in record.answers.items()}
     principal = PrincipalId.from_json(record.scope) if record.scope else None
     exchange = TaskExchange(host.state, host.silence, Peer(principal=principal), host.ending)
     scope = runner.take_up(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.belong_to(task)
-    task.take_up(answers)
+    task.take_up(record)
     return task
 
 
@@ -60,4 +58,5 @@ def request_of(record: TaskRecord, now: int) -> InboundRequest:
         log_level=None,
         progress_token=None,
         size=len(record.params),
+        continuation=None if record.continuation is None else Continuation(*decode_value(record.continuation)),
     )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from ..jsonrpc.codec import encode_value
+from ..protocol.types.input_required import InputRequest
+from ..runtime.requests.answer_log import AnswerLog, AskedBefore
 from .core.refusals import answer_of
-from .transitions import asked, withdrawn
+from .transitions import NO_LOG, Log, asked, withdrawn
 
 if TYPE_CHECKING:
     from ..runtime.requests.request_scope import RequestScope
     from ..runtime.requests.rounds import Question
+    from ..stores.task_record import TaskRecord
     from .records import Transition
 
 __all__ = ["TaskQuestions"]
+
+_IN_THE_RECORD: Final = InputRequest("roots/list")
+"""Stands for the words of all questions that are kept: ten thousand tasks may wait."""
+_RUN: Final = 8
+"""Characters that tell the runs of a task from each other, since each claim has a token of its own."""
 
 
 class TaskQuestions:
@@ -26,11 +35,26 @@ class TaskQuestions:
         self._scope = scope
         self._change = change
 
-    def take(self, known: Mapping[str, Any] | None = None) -> None:
-        """Have questions kept in the record from now on. ``known``: the answers of a run before."""
-        if known is not None:
-            self._scope.replay(self._send, known)
+    def take(self) -> None:
+        """Have questions kept in the record from now on."""
         self._scope.collect_questions(self._send, self._given_up)
+
+    def take_again(self, record: TaskRecord) -> None:
+        """Have questions kept in the ``record`` of a run before, which has answers to the same questions."""
+        self._scope.replay(self._send, None, _log_in(record))
+        self.take()
+
+    def before_start(self, most: int) -> Log:
+        """Return the questions and answers so far, for the record that is about to be made. None are kept if the
+        answers have more than ``most`` bytes."""
+        log = self._log
+        if log is None:
+            return NO_LOG
+        kept = _log_of(log.noted)
+        if sum(map(len, kept.answers.values())) <= most:
+            return kept
+        log.switch_off()
+        return NO_LOG
 
     def let_go(self) -> None:
         """Drop the way to the record: the task is over."""
@@ -47,6 +71,15 @@ class TaskQuestions:
         if rounds is not None:
             rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
 
+    def forget(self) -> None:
+        """Keep nothing that was asked so far for a further run, which starts from a checkpoint."""
+        if self._scope.rounds is not None:
+            self._scope.rounds.forget()
+
+    def awaits(self, key: str) -> bool:
+        """Return whether the handler waits for the answer to the question ``key``."""
+        return self._scope.rounds is not None and self._scope.rounds.waits_for(key)
+
     def _send(self, questions: Sequence[Question]) -> None:
         nursery = self._scope.abort.nursery
         assert nursery is not None, "who asks has a nursery"
@@ -57,11 +90,25 @@ class TaskQuestions:
             each.key: encode_value({"method": each.request.method, "params": each.request.params or {}})
             for each in questions
         }
-        await self._change(lambda record, now: asked(record, now, texts))
-        await self._withdraw([key for key in texts if not self._waits_for(key)])  # those given up meanwhile
+        for each in questions:
+            each.request = _IN_THE_RECORD
+        log = self._log
+        if log is None:
+            await self._change(lambda record, now: asked(record, now, texts))
+        else:
+            # All in one write: a later question is not kept without its past.
+            noted, given_up, forgotten = log.take(), log.given_up, log.take_forgotten()
+            await self._change(lambda record, now: asked(record, now, texts, _log_of(noted), given_up, forgotten))
+            for question in noted:
+                question.beside = ()
+        given_up_meanwhile = [each.key for each in questions if each.is_open and not self.awaits(each.key)]
+        await self._withdraw(given_up_meanwhile)
 
-    def _waits_for(self, key: str) -> bool:
-        return self._scope.rounds is not None and self._scope.rounds.waits_for(key)
+    @property
+    def _log(self) -> AnswerLog | None:
+        """The log of a task that may run again."""
+        rounds = self._scope.rounds
+        return rounds.log if rounds is not None and self._scope.keeps_answers else None
 
     def _given_up(self, key: str) -> None:
         nursery = self._scope.abort.nursery
@@ -70,4 +117,31 @@ class TaskQuestions:
 
     async def _withdraw(self, keys: Sequence[str]) -> None:
         if keys:
-            await self._change(lambda record, now: withdrawn(record, now, keys))
+            log = self._log
+            forgotten = () if log is None else log.take_forgotten()
+            await self._change(lambda record, now: withdrawn(record, now, keys, forgotten))
+            if log is not None:
+                log.given_up = tuple(key for key in log.given_up if key not in keys)
+
+
+def _log_of(questions: Sequence[Question]) -> Log:
+    """Return what a record keeps of ``questions`` for a further run, as things are now."""
+    kept = {each.key: each for each in questions if each.beside is not None}
+    return Log(
+        {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
+        {key: encode_value(each.answer) for key, each in kept.items() if each.answer is not None},
+    )
+
+
+def _log_in(record: TaskRecord) -> AnswerLog:
+    """Return the log of a run that starts from ``record``."""
+    before = [
+        AskedBefore(
+            key,
+            frozenset(beside),
+            answer_of(record.answers[key]) if key in record.answers else None,
+            is_open=key in record.questions,
+        )
+        for key, beside in record.asked.items()
+    ]
+    return AnswerLog(before, hashlib.sha256((record.holder or "").encode()).hexdigest()[:_RUN])

@@ -16,8 +16,9 @@ so that it can be repeated when nobody knows whether it was kept. ``now`` is in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -25,6 +26,8 @@ from ..stores.task_record import Outcome, TaskPhase, TaskRecord
 from .outcomes import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [
+    "NO_LOG",
+    "Log",
     "answered",
     "asked",
     "cancelled",
@@ -38,22 +41,50 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Log:
+    """Questions that a handler has asked, as a record keeps them for a further run: see `TaskRecord.asked`."""
+
+    asked: Mapping[str, Sequence[str]]
+    answers: Mapping[str, bytes]
+    """Answers that came before the task had a record."""
+
+
+NO_LOG: Final = Log(MappingProxyType({}), MappingProxyType({}))
+
+
 def _next(record: TaskRecord, **changes: Any) -> TaskRecord:
     return attrs.evolve(record, version=record.version + 1, **changes)
 
 
-def asked(record: TaskRecord, now: int, questions: Mapping[str, bytes]) -> TaskRecord | None:
+def asked(
+    record: TaskRecord,
+    now: int,
+    questions: Mapping[str, bytes],
+    log: Log = NO_LOG,
+    given_up: Collection[str] = (),
+    forgotten: Collection[str] = (),
+) -> TaskRecord | None:
     """Return the record with further questions, by their keys. Questions that the record has already, or that were
-    answered before, are passed over: the handler runs once more, and asks again."""
+    answered before, are passed over: the handler runs once more, and asks again. ``log``: what `TaskRecord.asked` has
+    of them and of others. ``given_up`` and ``forgotten``: see `withdrawn`."""
     further = {
         key: each for key, each in questions.items() if key not in record.questions and key not in record.answers
     }
-    if record.phase.is_final or not further:
-        return None
+    log_of_these = _but(log.asked, record.asked)
+    if record.phase.is_final or not (further or log_of_these):
+        return withdrawn(record, now, given_up, forgotten)
+    gone = {*given_up, *forgotten}
+    left = _and(_but(record.questions, gone), further)
     return _next(
         record,
-        phase=TaskPhase.INPUT_REQUIRED,
-        questions={**record.questions, **further},
+        phase=TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING,
+        questions=left,
+        answers=_and(_but(record.answers, gone), _but(log.answers, record.answers)),
+        asked=_and(_but(record.asked, forgotten), log_of_these),
         updated_at=now,
     )
 
@@ -66,20 +97,35 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
     if not taken:
         return None
-    return _without(record, now, taken, {**record.answers, **taken})
+    return _without(_next(record), now, taken, {**record.answers, **taken})
 
 
-def withdrawn(record: TaskRecord, now: int, keys: Collection[str]) -> TaskRecord | None:
-    """Return the record without the questions ``keys``, which the handler has given up."""
-    if record.phase.is_final or not any(key in record.questions for key in keys):
+def withdrawn(
+    record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
+) -> TaskRecord | None:
+    """Return the record without the questions that the handler has ``given_up``, answered meanwhile or not, by their
+    keys; and without those of a run before that the present run goes past, which are ``forgotten``."""
+    gone = {*given_up, *forgotten}
+    if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
-    return _without(record, now, keys, record.answers)
+    return _without(_next(record, asked=_but(record.asked, forgotten)), now, gone, _but(record.answers, gone))
 
 
 def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mapping[str, bytes]) -> TaskRecord:
-    left = {key: question for key, question in record.questions.items() if key not in keys}
+    left = _but(record.questions, keys)
     phase = TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING
-    return _next(record, phase=phase, questions=left, answers=answers, updated_at=now)
+    return attrs.evolve(record, phase=phase, questions=left, answers=answers, updated_at=now)
+
+
+def _but(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
+    """Return ``values`` without ``keys``: the same object where nothing goes, since there may be many tasks."""
+    if not any(key in values for key in keys):
+        return values
+    return {key: each for key, each in values.items() if key not in keys}
+
+
+def _and(values: Mapping[str, T], others: Mapping[str, T]) -> Mapping[str, T]:
+    return {**values, **others} if others else values
 
 
 def noted(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
@@ -89,9 +135,15 @@ def noted(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
     return _next(record, message=message, updated_at=now)
 
 
-def checkpointed(record: TaskRecord, value: bytes) -> TaskRecord | None:
-    """Return the record with another checkpoint."""
-    return None if record.phase.is_final or record.checkpoint == value else _next(record, checkpoint=value)
+def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
+    """Return the record with another checkpoint. Of a task that resumes there, no answer before the checkpoint is kept
+    but those that the handler, which ``awaits`` them, may not have yet."""
+    changes: dict[str, Any] = {"checkpoint": value}
+    if record.on_restart == "resume":
+        answers = {key: each for key, each in record.answers.items() if awaits(key)}
+        changes |= {"answers": answers, "asked": {}, "continuation": None}
+    is_other = any(getattr(record, name) != each for name, each in changes.items())
+    return _next(record, **changes) if is_other and not record.phase.is_final else None
 
 
 def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
@@ -117,6 +169,8 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
         capabilities=b"{}",
         questions={},
         answers={},
+        asked={},
+        continuation=None,
         checkpoint=None,
         updated_at=now,
         holder=None,
@@ -164,4 +218,10 @@ def taken_over(record: TaskRecord, now: int, attempt: int, most_attempts: int) -
         return ended(record, now, failure(TASK_LOST, SERVER_RESTARTED), SERVER_RESTARTED)
     if attempt > most_attempts:
         return ended(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
-    return None if record.attempt == attempt else _next(record, attempt=attempt)
+    if record.attempt == attempt:
+        return None
+    # Questions before the checkpoint that this run starts from are asked by nobody any more.
+    questions = {key: each for key, each in record.questions.items() if key in record.asked}
+    answers = {key: each for key, each in record.answers.items() if key in record.asked}
+    phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
+    return _next(record, attempt=attempt, questions=questions, answers=answers, phase=phase)

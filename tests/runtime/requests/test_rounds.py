@@ -37,6 +37,7 @@ class FakeScope:
     request: InboundRequest = attrs.field(factory=lambda: request(roots={}, sampling={}))
     outbox: Outbox = attrs.field(factory=lambda: Outbox(1000))
     sends: bool = True
+    keeps_answers: bool = False
 
 
 class Asker:

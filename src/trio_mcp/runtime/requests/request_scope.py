@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..posted import Posts
     from ..replies import Replies
     from .admission import Admission, Ticket
+    from .answer_log import AnswerLog
     from .retry import Seal
 
 __all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "TaskOfRequest", "current_request"]
@@ -115,6 +116,11 @@ class TaskOfRequest(Protocol):
     @property
     def has_started(self) -> bool:
         """True once the request was answered with the task."""
+        ...
+
+    @property
+    def keeps_answers(self) -> bool:
+        """True where a run after a restart may ask the same questions."""
         ...
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
@@ -425,10 +431,15 @@ class RequestScope:
     def _park_with(self, questions: Sequence[Question]) -> None:
         self.runner.park(self, questions)  # of this round: a later round may have another runner
 
-    def replay(self, send: Send, known: Mapping[str, Any]) -> None:
+    @property
+    def keeps_answers(self) -> bool:
+        """True where a run after a restart may ask the same questions."""
+        return self.task is not None and self.task.keeps_answers
+
+    def replay(self, send: Send, known: Mapping[str, Any] | None, log: AnswerLog | None = None) -> None:
         """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
-        earlier rounds."""
-        self.rounds = Rounds(self, send, known)
+        earlier rounds; ``log`` has those of a run before a restart."""
+        self.rounds = Rounds(self, send, known, log)
 
     def collect_questions(self, send: Send, given_up: Callable[[str], None]) -> None:
         """Have questions go to ``send`` from now on, those included that were not sent yet: see `Rounds.redirect`. Most

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-import attrs
 import trio
 
-from ...concurrency.sleeper import Sleeper
 from ...jsonrpc.codec import encode_value
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import InputRequest, capability_for
 from ..outbox import REQUEST_MARKS, Outbox
+from .answer_log import AnswerLog
+from .question import Question
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
@@ -57,51 +57,28 @@ class Asking(Protocol):
         """The abort signal, which knows the nursery."""
         ...
 
+    @property
+    def keeps_answers(self) -> bool:
+        """True where a run after a restart may ask the same questions: see `AnswerLog`."""
+        ...
+
 
 Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 """Function that answers the request with questions."""
-
-
-@attrs.define(eq=False)
-class Question:
-    """A question of a request, from the asking until the answer has come or the question is given up."""
-
-    key: str
-    request: InputRequest
-    sent: bool = False
-    """True while the client knows of the question."""
-    answer: JSONObject | None = None
-    failure: Exception | None = None
-    asker: Sleeper = attrs.field(factory=Sleeper)
-    """The task that waits for the answer."""
-
-    @property
-    def is_open(self) -> bool:
-        """True until the answer has come, or the question has failed."""
-        return self.answer is None and self.failure is None
-
-    def tell(self, answer: JSONObject) -> None:
-        """Take the answer of the client."""
-        self.answer = answer
-        self.asker.wake()
-
-    def fail(self, failure: Exception) -> None:
-        """Fail the question, which cannot be asked."""
-        self.failure = failure
-        self.asker.wake()
 
 
 class Rounds:
     """The questions of one request.
 
     Questions asked at the same moment, by several tasks of the request, go to ``send`` together. ``known`` are answers
-    of earlier rounds, for a handler that runs again from the top.
+    of earlier rounds, for a handler that runs again from the top; ``log`` has the questions of a run before a restart.
     """
 
     __slots__ = (
         "_announced",
         "_asked",
         "_given_up",
+        "_log",
         "_open",
         "_over",
         "_responses",
@@ -115,11 +92,13 @@ class Rounds:
         self,
         scope: Asking,
         send: Send,
-        known: Mapping[str, JSONObject | Exception] | None = None,
+        known: Mapping[str, JSONObject] | None = None,
+        log: AnswerLog | None = None,
     ) -> None:
         self._scope = scope
         self._send = send
         self.known = known or _NOTHING
+        self._log = log
         self._asked: dict[str, int] = {}
         """Number of questions of each content, by the first part of their keys."""
         self._open: dict[str, Question] = {}
@@ -144,19 +123,20 @@ class Rounds:
             raise _no_way_back()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
-        answer = self.known.get(question.key)
-        if isinstance(answer, Exception):
-            raise answer
-        if answer is not None:
+        del request  # a task that waits needs no words
+        if key is None and self._scope.keeps_answers:
+            self.log.note(question, [each for each in self._open.values() if each.is_open])
+        elif (answer := self.known.get(question.key)) is not None:
             return answer
         self._open[question.key] = question
         try:
             self._announce()
             await question.asker.sleep()
+        except BaseException:
+            self._give_up(question)
+            raise
         finally:
             del self._open[question.key]
-            if self._given_up is not None and question.sent and question.is_open:
-                self._given_up(question.key)
         if question.failure is not None:
             raise question.failure
         assert question.answer is not None
@@ -169,7 +149,18 @@ class Rounds:
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
         self._asked[name] = self._asked.get(name, 0) + 1
-        return f"{name}-{self._asked[name]}"
+        run = f"{self._log.run}." if self._log is not None and self._log.run else ""
+        return f"{name}-{run}{self._asked[name]}"
+
+    def _give_up(self, question: Question) -> None:
+        """Note that nobody waits for the answer, even if it is there by now."""
+        if self._over:
+            return  # the whole run has ended, and a further one asks again
+        if self._log is not None:
+            self._log.give_up(question)
+        if self._given_up is not None and question.sent:
+            self._given_up(question.key)
+        question.sent = True  # it will not be sent any more
 
     def _announce(self) -> None:
         nursery = self._scope.abort.nursery
@@ -186,10 +177,31 @@ class Rounds:
         if not self._scope.sends:
             return  # questions asked since the last round went out wait for the next round
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
+        if self._log is not None:
+            questions = self._recall(self._log, questions)
         for question in questions:
             question.sent = True
         if questions:
             self._send(questions)
+
+    def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
+        """Give the answers that were given before to those who have ``asked``, and return the questions without one."""
+        self.deliver(self.known)
+        if not log.has_more:
+            return [question for question in asked if question.is_open]
+        nursery = self._scope.abort.nursery
+        assert nursery is not None, "who asks has a nursery"
+        waiting = [each for each in self._open.values() if each.is_open]
+        found = log.recall(asked, waiting, nursery.parent_task)
+        for question, before in found.items():
+            del self._open[question.key]
+            question.key = before.key
+            self._open[question.key] = question
+            if before.answer is not None:
+                self.deliver({question.key: before.answer})
+        if len(found) < len(asked):
+            log.end()  # here this run asks what the run before has not asked
+        return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
         return [question for question in self._open.values() if not question.sent and question.is_open]
@@ -207,6 +219,19 @@ class Rounds:
         the key of a question that was sent, when nobody waits for its answer any more."""
         self._send = send
         self._given_up = given_up
+
+    @property
+    def log(self) -> AnswerLog:
+        """The questions so far, and those of a run before."""
+        if self._log is None:
+            self._log = AnswerLog()
+        return self._log
+
+    def forget(self) -> None:
+        """Keep nothing that was asked so far for a run after a restart, which starts behind that."""
+        for question in self._open.values():
+            question.beside = None
+        self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
         """Give answers, or errors instead of answers, to the tasks that asked. Other questions wait on."""
@@ -250,6 +275,8 @@ class Rounds:
         self._resumed.set()
         self._resumed = None
         answers, self._responses = self._responses, _NOTHING
+        if self._log is not None:
+            self._log.came_back(self._scope.request.size)
         for key, question in self._open.items():
             if question.sent and key in answers:
                 question.tell(answers[key])

@@ -63,5 +63,9 @@ class TaskContext:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`."""
+        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
+
+        A run that starts from here asks, in the same order, what this run asks from here on, and gets no answer to what
+        was asked before.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()

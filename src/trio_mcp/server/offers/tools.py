@@ -166,7 +166,7 @@ class Tools:
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
             refusal = partial(_given, error_result(f"Invalid arguments for {params.name}: {error}"))
             return refusal() if task is None else run_task(task, scope, refusal)
-        if entry.replay:
+        if entry.replay and not (task is not None and task.has_started):
             replay(scope)
         run = partial(entry.handler.call, scope, lifespan, bound, tasks if self.has_tasks else None)
         if entry.timeout is not None or entry.slots is not None:
