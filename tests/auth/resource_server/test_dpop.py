@@ -253,39 +253,50 @@ async def test_a_proof_cannot_be_used_again_for_as_long_as_it_is_young() -> None
 def test_what_is_too_old_is_forgotten() -> None:
     seen = SeenProofs(1000)
     for number in range(400):
-        assert seen.add("a", str(number), ends_at=number + 60, now=number)
+        assert seen.add("a", "key", str(number), ends_at=number + 60, now=number)
         assert len(seen) <= 62
-    assert not seen.add("a", "399", ends_at=460, now=400)
+    assert not seen.add("a", "key", "399", ends_at=460, now=400)
 
 
-def test_one_key_has_no_more_than_it_leaves_to_others() -> None:
+def test_one_principal_has_no_more_than_it_leaves_to_others() -> None:
     seen = SeenProofs(100)
     with pytest.raises(TooManyProofs):
         for number in range(100):
-            seen.add("greedy", str(number), ends_at=60, now=0)
+            seen.add("greedy", "key", str(number), ends_at=60, now=0)
     assert len(seen) == 50
     for number in range(25):
-        assert seen.add("modest", str(number), ends_at=60, now=0)
-    assert not seen.add("greedy", "0", ends_at=60, now=0), "nothing was forgotten for that"
+        assert seen.add("modest", "other key", str(number), ends_at=60, now=0)
+    assert not seen.add("greedy", "key", "0", ends_at=60, now=0), "nothing was forgotten for that"
 
 
-def test_a_key_that_had_many_has_new_places_later() -> None:
+async def test_a_principal_has_one_share_with_however_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
+    tokens = {"bound": anna(key_thumbprint=KEY.thumbprint), "other": anna(key_thumbprint=OTHER.thumbprint)}
+    tokens["bob"] = Principal(issuer="https://a.example", subject="bob", key_thumbprint=KEY.thumbprint)
+    gate = protected(Verifier(**tokens), dpop="accepted").gate(now=lambda: NOW)
+    await let_in(gate, proven(proof()))
+    await let_in(gate, proven(proof(OTHER, token="other"), "other"))
+    assert (await refused(gate, proven(proof(OTHER, token="other"), "other"))).status == 503
+    await let_in(gate, proven(proof(token="bob"), "bob"))
+
+
+def test_a_principal_that_had_many_has_new_places_later() -> None:
     seen = SeenProofs(10)
     for number in range(5):
-        seen.add("a", str(number), ends_at=60, now=0)
+        seen.add("a", "key", str(number), ends_at=60, now=0)
     with pytest.raises(TooManyProofs):
-        seen.add("a", "5", ends_at=60, now=0)
-    assert seen.add("a", "5", ends_at=121, now=61)
+        seen.add("a", "key", "5", ends_at=60, now=0)
+    assert seen.add("a", "key", "5", ends_at=121, now=61)
     assert len(seen) == 1
 
 
 def test_proofs_that_are_still_young_count() -> None:
     seen = SeenProofs(10)
     for number in range(5):
-        seen.add("a", str(number), ends_at=60 if number < 3 else 100, now=0)
+        seen.add("a", "key", str(number), ends_at=60 if number < 3 else 100, now=0)
     with pytest.raises(TooManyProofs):
         for number in range(5, 15):
-            seen.add("a", str(number), ends_at=121, now=61)
+            seen.add("a", "key", str(number), ends_at=121, now=61)
     assert len(seen) == 5
 
 

@@ -160,7 +160,7 @@ class Gate:
         if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
             return self._refusals.bad_proof("there is one DPoP header")
         try:
-            self._proofs.check(head.headers["dpop"], head.method, came.token, principal.key_thumbprint)
+            self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
         except Untrusted as reason:
             return self._refusals.bad_proof(str(reason))
         except NonceNeeded as needed:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from ...runtime.principal import Principal
 from .metadata import canonical
 from .proof_nonces import NonceNeeded, ProofNonces
 from .seen_proofs import SeenProofs
@@ -40,14 +41,15 @@ class ProofChecks:
         self._keys: OrderedDict[str, tuple[Mapping[str, Any], VerificationKey]] = OrderedDict()
         """Keys that have signed a proof, with their JWKs, by thumbprint; the oldest make room for new ones."""
 
-    def check(self, proof: str, method: str, token: str, thumbprint: str | None) -> None:
-        """Return when ``proof`` was made for this request by ``method``, with the ``token`` that is bound to the key of
-        this ``thumbprint``, and was not used before; the proof is used then. Raises `Untrusted`, `NonceNeeded` and
-        `TooManyProofs`."""
+    def check(self, proof: str, method: str, token: str, principal: Principal) -> None:
+        """Return when ``proof`` was made for this request by ``method``, with the ``token`` of ``principal`` that is
+        bound to the key of the proof, and was not used before; the proof is used then. Raises `Untrusted`,
+        `NonceNeeded` and `TooManyProofs`."""
         # The numbers are those of RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
             raise Untrusted("the typ of a proof is dpop+jwt")
+        thumbprint = principal.key_thumbprint
         if thumbprint is None:
             raise Untrusted("the token is bound to no key")
         jwk, key = self._key(signed, thumbprint)  # 7, 12
@@ -57,7 +59,7 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keep(thumbprint, jwk, key)
-        if not self._seen.add(thumbprint, proof_id, ends_at, now):  # section 11.1
+        if not self._seen.add(principal.id, thumbprint, proof_id, ends_at, now):  # section 11.1
             raise Untrusted("the proof was used before")
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
