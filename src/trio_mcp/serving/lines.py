@@ -16,6 +16,7 @@ from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, unix_listener
 from .accepting import SocketListeners
 from .connections import Arrival, serve_connections
+from .exposure import LINES_ADVICE, warn_if_exposed
 from .options import ServingOptions
 
 __all__ = ["serve_tcp", "serve_unix"]
@@ -31,14 +32,17 @@ async def serve_tcp(
 ) -> None:
     """Serve ``server`` over plain TCP, one message per line as over stdio, until cancelled or shut down.
 
-    Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Reports its
+    Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Where
+    other machines do, a warning is logged. Reports its
     listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
 
     check_served_under_trio("serve_tcp")
 
     async def listen() -> SocketListeners:
-        return await trio.open_tcp_listeners(port, host=host)
+        opened = await trio.open_tcp_listeners(port, host=host)
+        warn_if_exposed(opened, LINES_ADVICE)
+        return opened
 
     await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
 

@@ -24,6 +24,7 @@ from .accepting import SocketListeners
 from .callers import TrustedProxies
 from .connections import Arrival, serve_connections
 from .expiry import end_of_token
+from .exposure import HTTP_ADVICE, identifies_clients, warn_if_exposed
 from .options import ServingOptions
 from .scopes import scope_check
 
@@ -63,7 +64,8 @@ async def serve_websocket(
     `ServingOptions` documents ``options``.
 
     With ``auth``, the request for a WebSocket needs a token, see `Protected`; the connection is closed (1008) when the
-    token ends. Clients find the metadata of the server where `serve_http` with ``websocket=True`` serves the same.
+    token ends. Without, a warning is logged where other machines reach the server. Clients find the metadata of the
+    server where `serve_http` with ``websocket=True`` serves the same.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
@@ -83,10 +85,14 @@ async def serve_websocket(
 
     async def listen() -> SocketListeners:
         if listeners is not None:
-            return listeners
-        if ssl_context is None:
-            return await trio.open_tcp_listeners(port, host=host)
-        return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+            opened = listeners
+        elif ssl_context is None:
+            opened = await trio.open_tcp_listeners(port, host=host)
+        else:
+            opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+        if auth is None and not identifies_clients(ssl_context):
+            warn_if_exposed(opened, HTTP_ADVICE)
+        return opened
 
     gate = None if auth is None else auth.gate()
     greeting = WebSocketGreeting(path, checks, gate)

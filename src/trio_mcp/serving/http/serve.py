@@ -12,6 +12,7 @@ from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ..accepting import SocketListeners, serve_streams
 from ..callers import TrustedProxies
+from ..exposure import HTTP_ADVICE, identifies_clients, warn_if_exposed
 from ..options import ServingOptions
 from .entrance import EndpointSettings
 from .front import HttpFront
@@ -49,7 +50,7 @@ async def serve_http(
 
     With ``auth``, every request needs a token, see `Protected`, and ``ctx.auth`` is the caller. Sessions, waiting
     handlers and the states of modern clients belong to one principal each. Streams of changes end with the token of the
-    client, who comes back with a fresh one.
+    client, who comes back with a fresh one. Without, a warning is logged where other machines reach the server.
 
     What is bounded for the whole server is shared by caller, see `Limits`: without authorization, by the address of the
     client. Behind a reverse proxy, ``proxies`` say whose word is taken for that address; otherwise all that come
@@ -73,10 +74,14 @@ async def serve_http(
 
     async def listen() -> SocketListeners:
         if listeners is not None:
-            return listeners
-        if ssl_context is None:
-            return await trio.open_tcp_listeners(port, host=host)
-        return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+            opened = listeners
+        elif ssl_context is None:
+            opened = await trio.open_tcp_listeners(port, host=host)
+        else:
+            opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+        if auth is None and not identifies_clients(ssl_context):
+            warn_if_exposed(opened, HTTP_ADVICE)
+        return opened
 
     def front(running: Running, nursery: trio.Nursery) -> HttpFront:
         return HttpFront(running, nursery, settings, websocket=websocket)
