@@ -10,7 +10,7 @@ import click
 from .address_options import LEVELS, address_options
 from .shell_completion import TARGET
 from .sign_in_options import sign_in_options
-from .target_options import TargetCommand, config_option, words_after_dashes
+from .target_options import TargetCommand, config_option_of_starters, words_after_dashes
 
 if TYPE_CHECKING:
     from ..signing_in import SignIn
@@ -20,7 +20,7 @@ __all__ = ["bridge"]
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
-@config_option
+@config_option_of_starters
 @sign_in_options
 @address_options
 @click.option(

@@ -13,6 +13,7 @@ from .sign_in_options import sign_in_options
 __all__ = [
     "TargetCommand",
     "config_option",
+    "config_option_of_starters",
     "connection_options",
     "words_after_dashes",
 ]
@@ -20,6 +21,11 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 PLACEHOLDER: Final = "-"
+_LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
+_ENVIRONMENT: Final = (
+    "The command of such an entry gets a few harmless variables (PATH, HOME, ...) and those of the entry; a command "
+    "that you type as TARGET gets your whole environment, secrets included."
+)
 _WORDS: Final = "trio_mcp.command"
 
 
@@ -47,11 +53,16 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
 
 def config_option(command: F) -> F:
     """Add the option for the file in which names are looked up: --config."""
-    return click.option(
-        "--config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Look up TARGET as a name in this file's mcpServers.",
-    )(command)
+    return _config_option(_LOOKED_UP)(command)
+
+
+def config_option_of_starters(command: F) -> F:
+    """Add --config to a command that may start a server, and say what a server gets of the environment."""
+    return _config_option(f"{_LOOKED_UP} {_ENVIRONMENT}")(command)
+
+
+def _config_option(words: str) -> Callable[[F], F]:
+    return click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=words)
 
 
 def connection_options(command: F) -> F:
@@ -73,7 +84,7 @@ def connection_options(command: F) -> F:
             show_default=True,
             help="Which era of the protocol to speak; auto asks the server.",
         ),
-        config_option,
+        config_option_of_starters,
     ):
         command = option(command)
     return command

@@ -1,0 +1,49 @@
+"""What a server that a command starts gets of the environment, and where that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from trio_mcp import Command
+from trio_mcp.cli.commands.all import trio_mcp
+from trio_mcp.cli.targets import target_typed
+
+CONTEXT = click.Context(trio_mcp)
+COMMANDS = {name: trio_mcp.get_command(CONTEXT, name) for name in trio_mcp.list_commands(CONTEXT)}
+
+
+def is_starter(command: click.Command | None) -> bool:
+    """Whether the command may start the server that is typed as its TARGET."""
+    assert command is not None
+    return command.name != "logout" and any(parameter.name == "config" for parameter in command.params)
+
+
+STARTERS = sorted(name for name, command in COMMANDS.items() if is_starter(command))
+
+
+def test_a_typed_command_gets_all_and_a_configured_one_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"one": {"command": "server", "env": {"KEY": "1"}}}}')
+    for typed in (["server"], "sh -c true"):
+        target = target_typed(typed)
+        assert isinstance(target, Command)
+        assert target.inherit_env
+    configured = target_typed("one", file)
+    assert isinstance(configured, Command)
+    assert (configured.inherit_env, configured.env) == (False, {"KEY": "1"})
+
+
+@pytest.mark.parametrize("name", STARTERS)
+def test_each_command_that_starts_a_server_says_what_it_gets_of_the_environment(name: str) -> None:
+    command = COMMANDS[name]
+    assert command is not None
+    (option,) = [each for each in command.params if each.name == "config"]
+    assert isinstance(option, click.Option)
+    assert "a command that you type as TARGET gets your whole environment" in (option.help or "")
+
+
+def test_those_are_all() -> None:
+    assert {"bridge", "call", "complete", "inspect", "prompt", "read"} <= set(STARTERS)
