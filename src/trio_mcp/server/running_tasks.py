@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, NoReturn
 
+import attrs
 import trio
 
 from ..concurrency.graces import Graces
@@ -38,7 +39,7 @@ class RunningTasks:
     def __init__(
         self, tools: Tools, host: RequestHost, replies: Replies, settings: TaskSettings, lifespan: Any
     ) -> None:
-        self._tools = tools
+        self._scopes = _TaskScopes(tools)
         work = _ToolWork(tools, lifespan)
         graces = Graces(host.limits.cleanup_grace)
         runner = RequestRunner(host, work, graces, replies, _no_client, None, peer=EVERYBODY)
@@ -47,7 +48,8 @@ class RunningTasks:
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.run_in(self.host)
-        self._core = CoreMethods(self.records, self.host.questions, self.may_see)
+        # Not a method of this object: that would be a cycle, for the garbage collector to find.
+        self._core = CoreMethods(self.records, self.host.questions, self._scopes.are_had)
         self._extension = ExtensionMethods(self.records)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,19 +79,29 @@ class RunningTasks:
         return await methods.answer(scope)
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made the task: the result
-        of a tool is as well protected as the tool. Of a tool that is gone nobody knows the scopes: in a server with
-        scopes its tasks do not exist for callers who have to have some."""
-        tool = self._tools.registry.get(record.name)
+        """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made the task."""
+        self._scopes.check(scope, record)
+
+
+@attrs.frozen
+class _TaskScopes:
+    """The scopes of tasks are those of their tools: the result of a tool is as well protected as the tool."""
+
+    tools: Tools
+
+    def check(self, scope: RequestScope, record: TaskRecord) -> None:
+        """Raise `CodedError` where the caller of a request lacks a scope. Of a tool that is gone nobody knows the
+        scopes: in a server with scopes its tasks do not exist for callers who have to have some."""
+        tool = self.tools.registry.get(record.name)
         if tool is not None:
             scope.exchange.check_scopes(tool.scopes)
-        elif scope.exchange.peer.check_scopes is not None and any(entry.scopes for entry in self._tools.registry):
+        elif scope.exchange.peer.check_scopes is not None and any(entry.scopes for entry in self.tools.registry):
             raise unknown_task()
 
-    def may_see(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a listing shows the task: see `check_scopes`."""
+    def are_had(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether the caller of a request has the scopes, so that a listing shows the task."""
         try:
-            self.check_scopes(scope, record)
+            self.check(scope, record)
         except CodedError:
             return False
         return True
