@@ -1,0 +1,312 @@
+"""Schema growth: how often the parts of a schema may be evaluated for one value.
+
+References make a schema larger than its text: forty definitions that each name the next one twice are evaluated a
+million million times, and two alternatives that both go on with the schema itself are evaluated twice as often with
+each level of the value. jsonschema-rs does all of that in one go. So evaluations are reckoned beforehand. The schema is
+a graph, whose edges stay in the same place of a value, or lead down to an item or a member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import unquote
+
+from ..fields import JSONObject
+
+__all__ = ["SCHEMA_KEYWORDS", "SchemaGrowth", "anchors_in", "targets_of"]
+
+_MOST: Final = 10_000_000
+"""Evaluations of parts of a schema for one value: half a second."""
+_FEW: Final = 100
+"""Evaluations in one place of a value that need no reckoning: the size of values has a bound of its own."""
+_MOST_COMPILED: Final = 10_000
+"""The same in one place of a value, for schemas with keywords that depend on what else was evaluated."""
+_TOO_MANY: Final = _MOST + 1
+_MOST_STEPS: Final = 2_000_000
+"""Steps of reckoning for one schema."""
+
+_HERE: Final = frozenset(("not", "if", "then", "else"))
+_HERE_LISTED: Final = frozenset(("allOf", "anyOf", "oneOf"))
+_HERE_NAMED: Final = frozenset(("dependentSchemas", "dependencies"))
+_REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_ITEM: Final = frozenset(("items", "prefixItems", "additionalItems"))
+"""One schema of all these is for an item."""
+_ITEM_TOO: Final = frozenset(("contains", "unevaluatedItems"))
+_DEAR: Final = frozenset(("unevaluatedItems", "unevaluatedProperties"))
+_MEMBER_TOO: Final = frozenset(("unevaluatedProperties", "propertyNames"))
+SCHEMA_KEYWORDS: Final = frozenset[str]().union(
+    *(_HERE, _HERE_LISTED, _HERE_NAMED, _REFERENCES, _ITEM, _ITEM_TOO, _MEMBER_TOO),
+    ("properties", "patternProperties", "additionalProperties", "minContains", "maxContains"),
+    ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions"),
+)
+"""Keywords that hold schemas, or say where schemas are."""
+
+
+class SchemaGrowth:
+    """The evaluations that ``schema`` takes. Raises `ValueError` for a schema that takes too many in one place."""
+
+    def __init__(self, schema: JSONObject) -> None:
+        self._root, parts = _graph_of(schema)
+        _reckon(parts)
+        # jsonschema-rs takes as long to compile some keywords.
+        most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
+        if max(part.most for part in parts) > most:
+            raise ValueError("not a usable JSON Schema: its references multiply, beyond what can be checked")
+        self._is_harmless = self._root.most <= _FEW and all(
+            part.most <= _FEW and part.each_level <= 1 for part in parts if part.is_endless
+        )
+
+    def exceeded(self, value: Any) -> bool:
+        """Return whether checking ``value`` may take too many evaluations. Alternatives that would be left early count
+        in full."""
+        if self._is_harmless:
+            return False
+        evaluations = 0
+        level: list[tuple[Any, Counter[_Part], int]] = [(value, Counter({self._root: 1}), 0)]
+        while level:
+            below: list[tuple[Any, Counter[_Part], int]] = []
+            for part, entries, others in level:
+                others += sum(count * entry.most for entry, count in entries.items())
+                evaluations += max(1, others)
+                if evaluations > _MOST:
+                    return True
+                if isinstance(part, dict):
+                    for name, member in cast("JSONObject", part).items():
+                        below.append((member, _down(entries, name), others))
+                elif isinstance(part, list):
+                    below += [(item, _down(entries, None), others) for item in cast("list[Any]", part)]
+            level = below
+        return False
+
+
+class _Part:
+    """A subschema, which refers to others: those evaluated in the same place, for items, and for members."""
+
+    __slots__ = (
+        *("each_level", "here", "inside", "is_dear", "is_endless", "item"),
+        *("item_too", "member_too", "most", "named", "other"),
+    )
+
+    def __init__(self) -> None:
+        self.here: list[_Part] = []
+        self.item: list[_Part] = []
+        """One of these is evaluated for an item."""
+        self.item_too: list[_Part] = []
+        self.named: dict[str, _Part] = {}
+        self.other: list[_Part] = []
+        """Evaluated for members that are not ``named``."""
+        self.member_too: list[_Part] = []
+        self.is_dear = False
+        """True for a part with a keyword that depends on what else was evaluated."""
+        # What is reckoned:
+        self.is_endless = True
+        """True for a part that leads to itself, or to such a part."""
+        self.inside: Counter[_Part] = Counter()
+        """The parts that are evaluated in the same place of a value, this one included, and how often."""
+        self.most = 0
+        """Evaluations in one place of a value, here or below, those by endless parts below aside."""
+        self.each_level = 0
+        """Evaluations of endless parts in one place of the next level of a value."""
+
+    def below(self) -> Iterator[_Part]:
+        """Yield the parts for items and members."""
+        yield from (*self.item, *self.item_too, *self.named.values(), *self.other, *self.member_too)
+
+
+def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
+    """Return how often endless parts are evaluated for an item, or for the member ``name``, where ``entries`` are for
+    the whole."""
+    found: Counter[_Part] = Counter()
+    for entry, times in entries.items():
+        for part, count in entry.inside.items():
+            if name is None:
+                ahead = [*part.item, *part.item_too]
+            else:
+                named = part.named.get(name)
+                ahead = [*part.member_too, *(part.other if named is None else (named,))]
+            for each in ahead:
+                if each.is_endless:
+                    found[each] += times * count
+    return found
+
+
+# The graph
+
+_Add: TypeAlias = Callable[[Any], "_Part | None"]
+
+
+def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
+    """Return the part that ``schema`` is, and all parts."""
+    parts: dict[int, _Part] = {}
+    pending: list[JSONObject] = []
+
+    def part_of(said: Any) -> _Part | None:
+        if not isinstance(said, dict):
+            return None
+        node = cast("JSONObject", said)
+        if (part := parts.get(id(node))) is None:
+            part = parts[id(node)] = _Part()
+            pending.append(node)
+        return part
+
+    root = part_of(schema)
+    assert root is not None
+    anchors = anchors_in(schema)
+    while pending:
+        node = pending.pop()
+        part = parts[id(node)]
+        part.is_dear = not _DEAR.isdisjoint(node)
+        for keyword, said in node.items():
+            if keyword in _REFERENCES and isinstance(said, str):
+                part.here += _parts_of(targets_of(schema, said, anchors), part_of)
+            elif keyword in _HERE:
+                part.here += _parts_of([said], part_of)
+            elif keyword in _HERE_LISTED or keyword in _HERE_NAMED:
+                part.here += _parts_of(_listed(said), part_of)
+            elif keyword in _ITEM:
+                part.item += _parts_of([said] if isinstance(said, dict) else _listed(said), part_of)
+            elif keyword in _ITEM_TOO:
+                part.item_too += _parts_of([said], part_of)
+            elif keyword == "properties" and isinstance(said, dict):
+                for name, below in cast("JSONObject", said).items():
+                    if (found := part_of(below)) is not None:
+                        part.named[name] = found
+            elif keyword == "additionalProperties":
+                part.other += _parts_of([said], part_of)
+            elif keyword in _MEMBER_TOO:
+                part.member_too += _parts_of([said], part_of)
+            elif keyword == "patternProperties":
+                part.member_too += _parts_of(_listed(said), part_of)
+    return root, list(parts.values())
+
+
+def _parts_of(said: Iterable[Any], part_of: _Add) -> list[_Part]:
+    return [part for each in said if (part := part_of(each)) is not None]
+
+
+def _listed(said: Any) -> list[Any]:
+    if isinstance(said, dict):
+        return list(cast("JSONObject", said).values())
+    return cast("list[Any]", said) if isinstance(said, list) else []
+
+
+def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
+    """Return the subschemas that have a name of their own, by that name, or by the last part of their ``$id``."""
+    found: dict[str, list[JSONObject]] = {}
+    pending: list[Any] = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            node = cast("JSONObject", item)
+            for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+                if isinstance(name := node.get(keyword), str):
+                    found.setdefault(_last(name), []).append(node)
+            if node.get("$recursiveAnchor") is True:
+                found.setdefault("", []).append(node)
+        pending += _listed(item)
+    return found
+
+
+def _last(name: str) -> str:
+    return name.rstrip("#").rpartition("#")[2].rpartition("/")[2]
+
+
+def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
+    """Return what ``reference`` may refer to in ``schema``: too much rather than too little. ``anchors`` are those of
+    `anchors_in`."""
+    document, _, fragment = reference.partition("#")
+    roots = [schema] if not document else anchors.get(_last(document), [])
+    if not fragment:
+        return [*roots, *([] if document else anchors.get("", []))]
+    if not fragment.startswith("/"):
+        return list(anchors.get(fragment, []))
+    # A pointer may begin at any subschema that has an $id.
+    roots = [*roots, *(node for nodes in anchors.values() for node in nodes if "$id" in node or "id" in node)]
+    return [target for root in roots if (target := _at(root, unquote(fragment))) is not None]
+
+
+def _at(root: JSONObject, pointer: str) -> Any:
+    node: Any = root
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict):
+            node = cast("JSONObject", node).get(token)
+        elif isinstance(node, list) and token.isdecimal() and len(token) < 10:
+            items = cast("list[Any]", node)
+            node = items[int(token)] if int(token) < len(items) else None
+        else:
+            return None
+    return node
+
+
+# What is reckoned
+
+
+def _reckon(parts: list[_Part]) -> None:
+    """Reckon all ``parts``: those that end first, innermost ones before others. The rest, which lead to themselves in
+    the same place of a value, or are too many to be reckoned, take too many evaluations."""
+    work = _Work()
+    for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
+        part.is_endless = False
+        work.reckon(part)
+    endless = [part for part in parts if part.is_endless]
+    for part in endless:
+        part.most = _TOO_MANY
+    for part in _innermost_first(endless, lambda part: [each for each in part.here if each.is_endless]):
+        work.reckon(part)
+
+
+def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
+    """Return ``parts``, each behind all that it leads to by ``ahead_of``. Parts on circles, and those that lead there,
+    are left out."""
+    before: dict[_Part, list[_Part]] = {part: [] for part in parts}
+    missing: dict[_Part, int] = {}
+    for part in parts:
+        ahead = ahead_of(part)
+        missing[part] = len(ahead)
+        for each in ahead:
+            before[each].append(part)
+    found = [part for part in parts if not missing[part]]
+    for part in found:  # which grows meanwhile
+        for each in before[part]:
+            missing[each] -= 1
+            if not missing[each]:
+                found.append(each)
+    return found
+
+
+class _Work:
+    """Reckons parts, within bounds: a schema may be of anybody."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_STEPS
+
+    def reckon(self, part: _Part) -> None:
+        """Reckon ``part``, where all that it leads to was reckoned, endless parts below aside."""
+        part.most = _TOO_MANY
+        if self._left < 0:
+            return
+        inside: Counter[_Part] = Counter({part: 1})
+        for each in part.here:
+            self._left -= len(each.inside)
+            for inner, count in each.inside.items():
+                inside[inner] = min(inside[inner] + count, _TOO_MANY)
+        part.inside = inside
+        below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
+        part.most = min(max(inside.total(), below), _TOO_MANY)
+        part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
+
+    def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
+        """Return the largest sum of the weights of parts that are for the same item, or member, of a value."""
+        item, member = 0, 0
+        names: Counter[str] = Counter()
+        for part, count in inside.items():
+            self._left -= 1 + len(part.named)
+            item += count * (max(map(weight, part.item), default=0) + sum(map(weight, part.item_too)))
+            other = sum(map(weight, part.other))
+            member += count * (other + sum(map(weight, part.member_too)))
+            for name, below in part.named.items():
+                names[name] += count * (weight(below) - other)
+        return max(item, member + max(names.values(), default=0), member)
