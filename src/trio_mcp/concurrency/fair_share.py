@@ -27,7 +27,7 @@ class Caller:
     ``alone`` no other party can call, and nothing is kept free for others.
     """
 
-    __slots__ = ("__weakref__", "alone", "bytes", "key", "log_share", "requests", "streams")
+    __slots__ = ("__weakref__", "alone", "bytes", "connections", "key", "log_share", "requests", "streams")
 
     def __init__(self, key: Hashable = None, *, alone: bool = False) -> None:
         self.key = key
@@ -38,6 +38,8 @@ class Caller:
         """Streams that are open."""
         self.bytes = 0
         """Bytes in memory of the requests and streams."""
+        self.connections = 0
+        """Connections of trusted proxies whose last request was one of the party."""
         self.log_share: Any = None
         """The share of the log, as `trio_mcp.diagnostics` keeps it; `None` before anything may be logged."""
 

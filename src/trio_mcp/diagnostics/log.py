@@ -23,7 +23,7 @@ from .texts import bound
 from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over
 
-__all__ = ["Output", "WrittenInAThread", "log_for", "share_of_a_peer", "writer", "written_in_a_thread"]
+__all__ = ["Output", "WrittenInAThread", "new_share", "set_share", "share_of_a_peer", "writer", "written_in_a_thread"]
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""
@@ -56,7 +56,7 @@ def _shares_here() -> Shares:
 def share_of_a_peer(caller: Caller | None = None) -> Generator[None]:
     """Count all records logged inside, by this task and its children, as caused by one peer: within the share of
     ``caller``, or, where nobody knows who calls, within one of its own, which ends with the block."""
-    share = Share(_shares_here()) if caller is None else caller.log_share or _new_share(caller)
+    share = Share(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
         yield
@@ -67,12 +67,13 @@ def share_of_a_peer(caller: Caller | None = None) -> Generator[None]:
                 _pass_on(record)
 
 
-def log_for(caller: Caller) -> None:
-    """Count all that the present task, and its children from now on, log as caused by ``caller``."""
-    _share.set(caller.log_share or _new_share(caller))
+set_share: Final = _share.set
+"""Counts all that the present task, and its children from now on, log within a share: `Caller.log_share`, or else
+`new_share`. Called for each request."""
 
 
-def _new_share(caller: Caller) -> Share:
+def new_share(caller: Caller) -> Share:
+    """Return the share of ``caller``, and note it as `Caller.log_share`."""
     shares = _shares_here()
     share = caller.log_share = Share(shares) if caller.key is None else shares.of(caller.key)
     return share

@@ -76,8 +76,8 @@ class Limits:
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times as many bytes,
     and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""
     max_connections: int = _bound(2000)
-    """Connections to one server at the same time, over sockets, shared by address; trusted proxies have no share to
-    keep to. For one more connection, the oldest of the same address that has sent nothing yet (see
+    """Connections to one server at the same time, over sockets, shared by address; those of a trusted proxy
+    are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
     ``handshake_timeout``), or over HTTP has no request, is closed; for the first of an address, one of the address with
     the most connections. Where there is none, the new connection is turned away, over HTTP and WebSocket with HTTP
     status 503."""

@@ -85,7 +85,7 @@ class Hop:
     """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
     the connection itself where there is none, as on a Unix socket."""
 
-    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "here", "is_proxy")
+    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "_user", "here", "is_proxy")
 
     def __init__(
         self, address: _Address | None, here: Caller, callers: Callers, proxies: TrustedProxies | None
@@ -96,6 +96,7 @@ class Hop:
         self._proxies = proxies
         self.is_proxy = proxies is not None and proxies.trusts(address)
         """True for a trusted proxy, which brings the requests of many clients."""
+        self._user: Caller | None = None
         self._principal: Hashable = None
         self._last = here
         """The principal that has sent the last request, and will probably send the next one."""
@@ -111,6 +112,24 @@ class Hop:
             return self.here
         address = self._proxies.client_behind(self._address, headers)
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
+
+    def use(self, caller: Caller, free: int) -> bool:
+        """Note that the connection of a proxy is used by ``caller`` from now on, unless ``caller`` uses the share of
+        the connections already: ``free`` are in nobody's use. Return whether the connection is."""
+        if caller is self._user:
+            return True
+        if not caller.may_take(caller.connections, free + 1):
+            return False
+        self.leave()
+        self._user = caller
+        caller.connections += 1
+        return True
+
+    def leave(self) -> None:
+        """Note that nobody uses the connection any more. Idempotent."""
+        if self._user is not None:
+            self._user.connections -= 1
+            self._user = None
 
 
 class CallersByAddress:

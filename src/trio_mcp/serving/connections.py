@@ -91,6 +91,9 @@ class Connections:
         self._open: set[Connection] = set()
         self._ending: str | None = None
 
+    def __len__(self) -> int:
+        return len(self._greeted) + len(self._open)
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""
         self._ending = reason

@@ -410,6 +410,35 @@ async def test_one_address_gets_half_of_the_connections_and_its_own_idle_one_mak
         assert (await idle.modern("tools/list")).status == 200
 
 
+async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections() -> None:
+    proxies = TrustedProxies(["127.0.0.1"])
+    async with from_addresses(Scene(), proxies, max_connections=6) as addresses:
+        headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
+        statuses = list[int]()
+        for client in ("203.0.113.1",) * 4 + ("203.0.113.2",):
+            connection = await addresses.connect("127.0.0.1")
+            await connection.send("POST", {**headers, "X-Forwarded-For": client}, body)
+            statuses.append((await connection.head()).status)
+        assert statuses == [200, 200, 200, 503, 200]
+
+
+async def test_a_connection_of_a_trusted_proxy_counts_for_whoever_used_it_last() -> None:
+    proxies = TrustedProxies(["127.0.0.1"])
+    async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
+        pool = [await addresses.connect("127.0.0.1") for _ in range(3)]
+        for client in ("203.0.113.1", "203.0.113.2", "203.0.113.1"):
+            statuses = [(await each.modern("tools/list", X_Forwarded_For=client)).status for each in pool]
+            assert statuses == [200, 200, 503]
+            # What tells is served in any case.
+            headers: dict[str, str | None] = {**BASE, "X-Forwarded-For": client}
+            assert (await pool[2].ask("POST", headers, message("notifications/x"))).status == 400  # no session
+        for connection in pool[:2]:
+            await connection.aclose()
+        with trio.fail_after(PATIENCE):
+            while (await pool[2].modern("tools/list", X_Forwarded_For="203.0.113.1")).status == 503:
+                await trio.lowlevel.checkpoint()
+
+
 async def test_a_trusted_proxy_gets_all_the_connections() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:

@@ -72,10 +72,12 @@ class Admission(Generic[T]):
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        if (parked is None or parked.caller is not caller) and not caller.may_take(
-            caller.requests, load.free_requests(limits)
-        ):
-            return False
+        if parked is None or parked.caller is not caller:
+            held = (
+                0 if caller.alone else caller.requests
+            )  # as `Caller.may_take`, which would be a call for each request
+            if held >= load.free_requests(limits):
+                return False
         return not load.inbound_bytes or self._has_bytes(size, caller, parked)
 
     def _has_bytes(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:

@@ -14,7 +14,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...concurrency.together import only_member
-from ...diagnostics.log import log_for
+from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
 from ..cancellation import CancelCause
@@ -163,7 +163,7 @@ class RequestRunner:
         scope = self._beginning.popleft()
         caller = scope.ticket.caller
         if not caller.alone:  # this task may have been started for the request of another party
-            log_for(caller)
+            set_share(caller.log_share or new_share(caller))
         begun = trio.current_time()
         line: bytes | None = None
         result: Any = None

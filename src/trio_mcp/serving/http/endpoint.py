@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -48,10 +49,17 @@ Protocol Version Header)."""
 
 class Endpoint:
     """The application behind every HTTP connection (`HttpApplication`): one endpoint of ``running``. Its tasks run in
-    ``nursery``."""
+    ``nursery``. ``free_connections`` tells how many more there may be, where connections are ours."""
 
-    def __init__(self, running: Running, settings: EndpointSettings, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        running: Running,
+        settings: EndpointSettings,
+        nursery: trio.Nursery,
+        free_connections: Callable[[], int] | None = None,
+    ) -> None:
         self._running = running
+        self._free_connections = free_connections
         self._gate = settings.gate
         warn_of_unchecked_scopes(running, settings.gate)
         self._limits = running.limits
@@ -151,10 +159,24 @@ class Endpoint:
                 session.answer_unreadable(message, request.body)
             request_id = None if reply is None else reply.id
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
+        elif request.response.client.is_proxy and self._lacks_connection(request, message):
+            pass
         elif self._is_modern(message, request.head):
             self._post_modern(message, request)
         else:
             self._post_legacy(message, request)
+
+    def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
+        """Return whether the caller behind a trusted proxy has its share of the connections already, so that this one
+        must not be taken by a request that may last. The answer is given then."""
+        hop: Hop = request.response.client
+        if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
+            return False
+        if hop.use(request.caller, self._free_connections()):
+            return False
+        request_id = message.id if isinstance(message, Request) else None
+        request.response.answer(busy("Too busy: too many connections; try again later", request.extra, request_id))
+        return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
         """Return whether the message belongs to the modern era: by its own fields, else by its version header, unless
@@ -261,7 +283,7 @@ class Endpoint:
         session = self._session_of(request)
         if isinstance(session, Answer):
             request.response.answer(session)
-        else:
+        elif not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)
 
     def _delete(self, request: HttpRequest) -> None:

@@ -34,7 +34,8 @@ class HttpFront:
     def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, *, websocket: bool) -> None:
         self._settings = settings
         self._bounds = bounds_of(running.limits)
-        self._endpoint = Endpoint(running, settings, nursery)
+        self._most = running.limits.max_connections
+        self._endpoint = Endpoint(running, settings, nursery, self._free_connections)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
         self._websockets = Connections(running, settings.proxies) if websocket else None
@@ -76,6 +77,7 @@ class HttpFront:
             try:
                 received = await connection.serve()
             finally:
+                hop.leave()
                 del self._connections[connection]
                 self._left.unpark_all()
         if received is None:
@@ -87,6 +89,9 @@ class HttpFront:
 
             greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
             await self._websockets.serve(stream, hop, greeting)
+
+    def _free_connections(self) -> int:
+        return self._most - len(self._connections) - (0 if self._websockets is None else len(self._websockets))
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Front.turn_away`."""
