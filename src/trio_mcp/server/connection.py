@@ -41,7 +41,6 @@ from .subscriptions import Subscriptions
 
 __all__ = ["ServerConnection"]
 
-"""A function that raises `CodedError` where the caller lacks one of the scopes."""
 _DONE: Final = EmptyResult()
 
 
