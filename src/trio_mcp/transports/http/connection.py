@@ -273,12 +273,10 @@ class HttpConnection:
                     self._advance()
                     if self._phase is _OVER:
                         return
-                waiting = self._phase is _SERVED and len(reader.unread) > _UNCOUNTED
-                if (waiting or self._phase is _BODY or self._held is not None) and not self._has_room():
-                    return
                 # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
                 # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
-                if self._phase is _SERVED and len(reader.unread) > bounds.max_pipelined_bytes:
+                is_counted = len(reader.unread) > _UNCOUNTED or self._phase is _BODY or self._held is not None
+                if is_counted and not self._has_room():
                     return
                 while self._resuming and len(reader.unread) >= bounds.max_unserved_bytes:
                     await self._room.sleep()
@@ -291,9 +289,11 @@ class HttpConnection:
 
     def _has_room(self) -> bool:
         """Count the bytes that wait here. Return whether to go on: a body for which the server has no room is refused,
-        and a connection that is to read that much ahead is at its end."""
+        and a connection that is to read that much, or too much, ahead is at its end."""
         size = self._reader.size
-        if size <= _UNCOUNTED:
+        if self._phase is _SERVED and size > self._bounds.max_pipelined_bytes:
+            return False
+        if size <= _UNCOUNTED or self._phase is _ASKED:
             self._release()
             return True
         if self._held is None:
