@@ -23,7 +23,16 @@ from .texts import bound
 from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over
 
-__all__ = ["Output", "WrittenInAThread", "new_share", "set_share", "share_of_a_peer", "writer", "written_in_a_thread"]
+__all__ = [
+    "Output",
+    "WrittenInAThread",
+    "access_log",
+    "new_share",
+    "set_share",
+    "share_of_a_peer",
+    "writer",
+    "written_in_a_thread",
+]
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""
@@ -176,3 +185,8 @@ def _pass_on(record: logging.LogRecord) -> None:
 
 
 _route(logging.getLogger("trio_mcp"))
+
+access_log: Final = logging.getLogger("trio_mcp.access")
+"""The log of accesses. Written in the thread during serving like all records, but beside all shares: who asks for the
+log wants a line for each access."""
+access_log.callHandlers = _pass_on

@@ -115,6 +115,12 @@ class Endpoint:
         principal = None if caller is None else cast("Auth", caller).principal.id
         return self._unread.held_for(client.caller(principal, None if head is None else head.headers))
 
+    def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
+        """Return the address and the principal of a request, for an access log: see `Who`."""
+        assert isinstance(client, Hop), "whoever serves a connection knows its other end"
+        address = client.caller(None, None if head is None else head.headers).address
+        return address, caller.principal.id.subject if isinstance(caller, Auth) else None
+
     def unserved(self, body: UnservedBody) -> None:
         """Fail the question that ``body`` was to answer: see `HttpApplication.unserved`."""
         session_id = body.head.headers.get("mcp-session-id")

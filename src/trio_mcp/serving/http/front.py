@@ -29,9 +29,18 @@ _GOODBYE: Final = 1.0
 
 class HttpFront:
     """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
-    a client may ask for a WebSocket at the same path. See `Front`."""
+    a client may ask for a WebSocket at the same path. With ``access_log``, each response is logged. See `Front`."""
 
-    def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, *, websocket: bool) -> None:
+    def __init__(
+        self,
+        running: Running,
+        nursery: trio.Nursery,
+        settings: EndpointSettings,
+        *,
+        websocket: bool,
+        access_log: bool = False,
+    ) -> None:
+        self._has_access_log = access_log
         self._settings = settings
         self._bounds = bounds_of(running.limits)
         self._most = running.limits.max_connections
@@ -66,9 +75,16 @@ class HttpFront:
         """Finds the other ends of connections: see `Front.callers`."""
         return self._endpoint.callers
 
+    def _connection_to(self, stream: trio.abc.Stream, hop: Hop) -> HttpConnection:
+        if not self._has_access_log:
+            return HttpConnection(stream, self._endpoint, self._bounds, hop)
+        from ...transports.http.access_log import LoggedConnection  # most servers have none
+
+        return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
+
     async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
         """Serve a connection: see `Front.serve`."""
-        connection = HttpConnection(stream, self._endpoint, self._bounds, hop)
+        connection = self._connection_to(stream, hop)
         received: bytes | None = None
         with share_of_a_peer(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
             self._connections[connection] = scope

@@ -37,6 +37,7 @@ async def serve_http(
     ssl_context: ssl.SSLContext | None = None,
     listeners: SocketListeners | None = None,
     websocket: bool = False,
+    access_log: bool = False,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
@@ -65,6 +66,9 @@ async def serve_http(
     Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
     resume has broken; `RequestContext.close_stream` names a time of its own.
 
+    With ``access_log``, each response is noted in the log ``trio_mcp.access``, at level info, with the address, the
+    principal, method, path, status, bytes of the body and seconds, in words and as attributes of the record.
+
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
     """
@@ -84,6 +88,6 @@ async def serve_http(
         return opened
 
     def front(running: Running, nursery: trio.Nursery) -> HttpFront:
-        return HttpFront(running, nursery, settings, websocket=websocket)
+        return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
 
     await serve_streams(server, listen, front, task_status=task_status, **options)

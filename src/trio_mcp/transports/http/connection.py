@@ -25,7 +25,7 @@ from .receiving import receiver
 from .requests import RequestReader
 from .unserved import UnservedBody
 
-__all__ = ["HttpConnection"]
+__all__ = ["HttpConnection", "HttpResponse"]
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _UNCOUNTED: Final = 16 * 1024
@@ -57,7 +57,7 @@ def _nothing() -> None:
     return
 
 
-class _Response(Response):
+class HttpResponse(Response):
     """The response to one request over a connection."""
 
     __slots__ = ("begun", "caller", "connection", "head")
@@ -124,7 +124,7 @@ class HttpConnection:
         """The head whose body is to come."""
         self._looked: Answer | Admission | None = None
         """The decision of the application on that head."""
-        self._response: _Response | None = None
+        self._response: HttpResponse | None = None
         """The response that is not over."""
         self._close = False
         """True when the connection is to end after the present response."""
@@ -415,7 +415,7 @@ class HttpConnection:
         assert isinstance(admission, Admission)
         self._head = self._looked = None
         self._phase = _SERVED
-        self._response = response = _Response(self, head, admission.caller)
+        self._response = response = HttpResponse(self, head, admission.caller)
         self._application.serve(head, body, response, admission.caller)
         return self._phase is _IDLE and bool(reader.unread)
 
@@ -455,20 +455,20 @@ class HttpConnection:
 
     def _respond_at_once(self, answer: Answer, *, close: bool) -> None:
         self._phase = _SERVED
-        self._response = response = _Response(self, self._head)
+        self._response = response = HttpResponse(self, self._head)
         self._head = self._looked = None
         response.answer(answer, close=close)
 
     # Writing
 
-    def respond(self, response: _Response, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``. To be called by `_Response`, once and for the present one."""
+    def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
+        """Write ``answer``. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
         self._close = close = close or self._ending or head is None or head.is_last
         self._put(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD"))
 
-    def respond_with(self, response: _Response, status: int, headers: bytes, source: Source) -> None:
-        """Begin to write a stream. To be called by `_Response`, once and for the present one."""
+    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
+        """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
         assert head is not None
         self._close = close = self._ending or head.is_last

@@ -1,0 +1,124 @@
+"""LoggedConnection writes an access log: a line for each response."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import trio
+
+from ...diagnostics.log import access_log
+from .application import Answer, HttpApplication, Source
+from .bounds import HttpBounds
+from .connection import HttpConnection, HttpResponse
+from .heads import RequestHead
+
+__all__ = ["LoggedConnection", "Who"]
+
+_CLIENT_LEFT: Final = 499
+"""The status that nginx notes for clients that left before their answer."""
+_LONGEST: Final = 200
+"""Largest number of characters of a word in the log."""
+
+Who: TypeAlias = "Callable[[RequestHead | None, object, object], tuple[str | None, str | None]]"
+"""Function that names the sender of a request: the network address, and the principal, as far as known. Called with the
+head, the caller whom the application has admitted, and the other end of the connection."""
+
+
+class LoggedConnection(HttpConnection):
+    """A connection whose responses are each noted in the log ``trio_mcp.access``, at level info: when the last piece is
+    written, or the client has left before. ``who`` names the senders."""
+
+    __slots__ = ("_begun", "_sent", "_status", "_who")
+
+    def __init__(
+        self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds, client: object, who: Who
+    ) -> None:
+        super().__init__(stream, application, bounds, client)
+        self._who = who
+        self._begun = trio.current_time()
+        """Time at which the last bytes came that the server has taken up."""
+        self._status = _CLIENT_LEFT
+        """The status of the present response."""
+        self._sent = _Count()
+
+    def _advance(self) -> None:
+        self._begun = trio.current_time()
+        super()._advance()
+
+    def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
+        """Write ``answer``: see `HttpConnection.respond`."""
+        self._status, self._sent = answer.status, _Count(len(answer.body))
+        super().respond(response, answer, close=close)
+
+    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
+        """Begin to write a stream: see `HttpConnection.respond_with`."""
+        self._status, self._sent = status, _Count()
+        super().respond_with(response, status, headers, _Counted(source, self._sent))
+
+    def _finish(self) -> None:
+        self._note(left=False)
+        super()._finish()
+
+    def _gone(self) -> None:
+        self._note(left=True)
+        super()._gone()
+
+    def _note(self, *, left: bool) -> None:
+        response = self._response
+        if response is None or not access_log.isEnabledFor(logging.INFO):
+            return
+        head, duration = response.head, trio.current_time() - self._begun
+        address, caller = self._who(head, response.caller, self.client)
+        method, path = ("-", "-") if head is None else (head.method, head.path)
+        extra = {
+            "client": address,
+            "caller": caller,
+            "method": method,
+            "path": path,
+            "status": self._status,
+            "size": self._sent.size,
+            "duration": duration,
+            "left": left,
+        }
+        access_log.info(
+            '%s %s "%s %s" %d %d %.3f s%s',
+            *(_word(address), _word(caller), _word(method), _word(path), self._status, self._sent.size, duration),
+            ", left early" if left else "",
+            extra=extra,
+        )
+        self._status, self._sent = _CLIENT_LEFT, _Count()
+
+
+class _Count:
+    """The bytes of a body that were sent so far."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+
+
+class _Counted:
+    """``source``, whose bytes are counted: see `Source`."""
+
+    __slots__ = ("_count", "_source")
+
+    def __init__(self, source: Source, count: _Count) -> None:
+        self._source = source
+        self._count = count
+
+    async def take(self) -> bytes | bytearray:
+        """Wait for the next bytes: see `Source.take`."""
+        data = await self._source.take()
+        self._count.size += len(data)
+        return data
+
+
+def _word(text: str | None) -> str:
+    """Return ``text`` as one word of a line."""
+    if not text:
+        return "-"
+    short = text[:_LONGEST]
+    return short if short.isprintable() and " " not in short and '"' not in short else ascii(short)
