@@ -19,6 +19,7 @@ from trio_mcp import (
     Client,
     ConnectionLost,
     HTTPError,
+    Limits,
     MemberDescription,
     PeerError,
     RequestContext,
@@ -34,8 +35,8 @@ from trio_mcp.connecting.memory import open_memory
 class Bench:
     """A server, and what its handlers saw."""
 
-    def __init__(self) -> None:
-        self.server = Server("bench")
+    def __init__(self, **options: Any) -> None:
+        self.server = Server("bench", **options)
         self.started = trio.Event()
         self.cancelled = trio.Event()
         self.cancellation: Cancellation | None = None
@@ -131,6 +132,20 @@ async def test_the_end_of_the_client_reaches_the_finally_of_its_handlers(bench: 
 async def test_questions_are_answered(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era, elicitation=lambda _: {"name": "Ada"}) as client:
         assert (await client.call_tool("ask")).text == "{'name': 'Ada'}"
+
+
+async def test_an_answer_that_is_too_long_for_the_server_ends_its_call(era: Any) -> None:
+    """A legacy server is told so; a modern one is asked with the answer itself, and refuses that."""
+    bench = Bench(limits=Limits(max_message_bytes=20_000))
+    async with opened(bench, era=era, elicitation=lambda _: {"name": "x" * 100_000}) as client:
+        with trio.fail_after(PATIENCE):
+            if era == "legacy":
+                assert (await client.call_tool("ask")).is_error
+            else:
+                with pytest.raises(HTTPError) as caught:
+                    await client.call_tool("ask")
+                assert caught.value.status == 413
+        assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
 
 
 async def test_changes_of_lists_are_told(bench: Bench, era: Any) -> None:
