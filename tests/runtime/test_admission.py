@@ -6,6 +6,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
@@ -432,3 +434,78 @@ def test_what_waits_cleans_up_or_overruns_counts_for_its_caller_until_it_is_over
     for scope in (first, second):
         floor.in_flight.ended(scope)
     assert (caller.requests, caller.bytes) == (0, 0)
+
+
+STEPS = st.tuples(
+    st.sampled_from(["admit", "admit", "admit", "stream", "end", "park", "resume", "cancel parked", "overrun"]),
+    st.integers(0, 5),
+    st.integers(0, 40),
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_whatever_comes_and_goes_the_shares_of_all_callers_are_what_the_server_holds(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    limits = Limits(max_in_flight=3, max_queued=2, max_server_requests=9, max_server_streams=4, max_server_bytes=100)
+    load, callers = Load(), [Caller(number) for number in range(3)]
+    admissions = [Admission[Ticket](limits, load) for _ in range(2)]
+    running: list[tuple[Admission[Ticket], Ticket]] = []
+    waiting, parked = list(running), list(running)
+
+    def taken(admission: Admission[Ticket], ticket: Ticket) -> None:
+        if ticket.runs:
+            running.append((admission, ticket))
+        else:
+            admission.wait(ticket, ticket)
+            waiting.append((admission, ticket))
+
+    def started(admission: Admission[Ticket], tickets: Any) -> None:
+        for ticket in tickets:
+            waiting.remove((admission, ticket))
+            running.append((admission, ticket))
+
+    for word, whose, size in steps:
+        admission, caller = admissions[whose % 2], callers[whose % 3]
+        held, free = caller.requests, load.free_requests(limits)
+        if word in ("admit", "stream"):
+            request: Any = FakeRequest(size, METHODS["subscriptions/listen" if word == "stream" else "tools/call"])
+            ticket = admission.admit(request, caller)
+            if ticket is not None:
+                taken(admission, ticket)
+                assert word == "stream" or held < free
+        elif word == "end" and running:
+            admission, ticket = running.pop(whose % len(running))
+            started(admission, admission.ended(ticket))
+        elif word == "park" and (stays := [each for each in running if not each[1].streams]):
+            admission, ticket = stays[whose % len(stays)]
+            running.remove((admission, ticket))
+            parked.append((admission, ticket))
+            started(admission, admission.park(ticket))
+        elif word == "resume" and parked:
+            home, ticket = parked[whose % len(parked)]
+            if admission.has_room(size, caller, ticket if home is admission else None):
+                parked.remove((home, ticket))
+                home.unpark(ticket)
+                home.ended(ticket)
+                again: Any = FakeRequest(size)
+                taken(admission, admission.take(again, caller))
+        elif word == "cancel parked" and parked:
+            home, ticket = parked.pop(whose % len(parked))
+            home.unpark(ticket)
+            home.clean_up(ticket)
+            running.append((home, ticket))
+        elif word == "overrun" and running:
+            admission, ticket = running[whose % len(running)]
+            started(admission, admission.release_slot(ticket))
+        assert sum(each.requests for each in callers) == load.in_flight + load.queued + load.parked
+        assert sum(each.streams for each in callers) == load.listening
+        assert sum(each.bytes for each in callers) == load.inbound_bytes
+    while running or waiting:
+        for admission, ticket in tuple(running):
+            running.remove((admission, ticket))
+            started(admission, admission.ended(ticket))
+    for home, ticket in parked:
+        home.unpark(ticket)
+        home.ended(ticket)
+    assert [(each.requests, each.streams, each.bytes) for each in callers] == [(0, 0, 0)] * 3

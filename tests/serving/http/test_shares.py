@@ -13,12 +13,12 @@ import attrs
 import pytest
 import trio
 from tests.patience import PATIENCE
-from tests.serving.http.protection import Tokens, bearer, protected
+from tests.serving.http.protection import ISSUER, Tokens, bearer, protected
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message, modern, served
 from tests.serving.http.scenes import MemoryEndpoint, Scene, call, in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, TrustedProxies, http_app
+from trio_mcp import Limits, PrincipalId, TrustedProxies, http_app
 from trio_mcp.diagnostics.log_shares import BURST
 
 SAMPLER = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
@@ -449,3 +449,17 @@ async def test_a_trusted_proxy_gets_all_the_connections() -> None:
             await connection.send("POST", {**headers, "X-Forwarded-For": f"203.0.113.{number}"}, body)
             statuses.append((await connection.head()).status)
         assert statuses == [200, 200, 200, 200, 503]
+
+
+async def test_of_callers_that_hold_nothing_any_more_nothing_is_kept() -> None:
+    async with parties(*map(str, range(20))) as guests:
+        for guest in guests:
+            assert await echoes(guest)
+        session = await guests[0].open()
+        await wait_all_tasks_blocked()
+        known = guests[0].endpoint.front.callers._callers._known
+        assert [key for key, _ in known.items()] == [("principal", PrincipalId(ISSUER, "0"))]
+        assert isinstance(session, dict)
+        await guests[0].endpoint.ask("DELETE", session)
+        await wait_all_tasks_blocked()
+        assert not known
