@@ -22,7 +22,7 @@ from tests.patience import PATIENCE
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, Endpoint, events_in, message, modern
 from tests.serving.http.scenes import SAMPLING, Scene
 from tests.serving.http.scenes import call as scene_call
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Cancellation, HTTPApp, Limits, RequestContext, Server, http_app, open_http
 from trio_mcp.jsonrpc.errors import UnreadableAnswer
@@ -279,6 +279,24 @@ async def test_s2c_09_an_answer_that_is_refused_fails_its_question(autojump_cloc
         assert isinstance(scene["asker"].failure, UnreadableAnswer)
         await post.leave()
         await post.over.wait()
+
+
+async def test_htt_22_bodies_that_are_half_sent_take_no_more_than_the_share_of_their_caller(served: Served) -> None:
+    limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)
+    async with asking(served.server, limits=limits) as ask:
+        length = str(40_000)
+        sent = [ask(headers=good({**BASE, "Content-Length": length})) for _ in range(3)]
+        for exchange in sent:
+            await exchange.send(bytes(20_000), more=True)
+            await wait_all_tasks_blocked()
+        await sent[2].send(b"")
+        assert (await sent[2].answer()).status == 503
+        await sent[0].leave()
+        await sent[0].over.wait()
+        again = await posted(ask, *call("echo", text="x" * 20_000))
+        assert (await again.answer()).status == 200
+        await sent[1].leave()
+        await sent[1].over.wait()
 
 
 async def test_an_asgi_server_that_cancels_a_request_cancels_its_handler(served: Served) -> None:

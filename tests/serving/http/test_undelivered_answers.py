@@ -117,6 +117,23 @@ async def test_s2c_09_an_answer_that_does_not_come_in_time_fails_its_question(
         assert "within 5 s" in await there.fails()
 
 
+async def test_s2c_09_a_body_that_is_too_long_and_tells_nothing_fails_the_only_question(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as there:
+        answer = json.loads(there.answer(10))
+        body = json.dumps({"padding": "x" * 10 * MOST, **answer}).encode()
+        assert (await there.endpoint.ask("POST", there.session, body)).status == 413
+        await there.fails()
+
+
+async def test_s2c_09_an_answer_that_is_too_deep_fails_the_only_question() -> None:
+    async with asking() as there:
+        deep = b'{"x": ' + b"[" * 2000 + b"]" * 2000 + b"}"
+        assert (await there.endpoint.ask("POST", there.session, deep)).status == 400
+        await there.fails()
+
+
 async def test_an_answer_that_is_not_json_fails_its_question() -> None:
     async with asking() as there:
         assert (await there.endpoint.ask("POST", there.session, there.answer(10)[:-1])).status == 400
@@ -143,6 +160,10 @@ async def test_a_request_that_is_refused_fails_no_question_though_an_answer_is_h
         connection = await there.endpoint.connect()
         await connection.send("POST", {**there.session, "Content-Length": "1000"})
         await connection.stream.send_all(b'{"method": "x", "params": ' + part)
+        assert (await connection.answer()).status == 408
+        connection = await there.endpoint.connect()
+        await connection.send("POST", {**there.session, "Content-Length": "1000"})
+        await connection.stream.send_all(b'{"jsonrpc": "2.0", ')
         assert (await connection.answer()).status == 408
         await trio.sleep(10)
         assert not there.journal.ended.is_set()

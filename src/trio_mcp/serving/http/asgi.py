@@ -245,7 +245,7 @@ class _AsgiFront:
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
             if head is not None and isinstance(looked, Admission) and not may_come_again:
-                body.unserved = UnservedBody(head, looked.caller, bad.reason, body.part)
+                body.unserved = UnservedBody(head, looked.caller, bad.status, bad.reason, body.part)
             body.part.clear()
             try:
                 await response.write(body)

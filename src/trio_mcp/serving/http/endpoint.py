@@ -131,8 +131,9 @@ class Endpoint:
         if session is not None:
             # Where the end has not come, nothing at the end of the beginning is a member of the message.
             message = skipped(body.beginning, body.end or b"\n", body.reason)
-            if message.is_answer:
-                session.answer_unreadable(message, body.beginning)
+            # What is too long is more often an answer than not; a slow beginning tells nothing.
+            if message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                session.fail_question(message, body.beginning)
 
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
@@ -161,8 +162,8 @@ class Endpoint:
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
             session = self._session_of(request)
-            if isinstance(session, Session) and message.is_answer:
-                session.answer_unreadable(message, request.body)
+            if isinstance(session, Session):
+                session.fail_question(message, request.body)
             request_id = None if reply is None else reply.id
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
         elif request.response.client.is_proxy and self._lacks_connection(request, message):

@@ -196,10 +196,11 @@ class Session:
             exchange.take_up(event.request)
         connection.take(event, posted.body, exchange)
 
-    def answer_unreadable(self, message: Unreadable, body: bytes) -> None:
-        """Fail the request of ours that ``message`` was meant to answer."""
+    def fail_question(self, message: Unreadable, body: bytes) -> None:
+        """Fail the request of ours that ``message`` was meant to answer, if it was, or may have been."""
         self.used_at = trio.current_time()
-        self._connection.take(self._connection.state.receive(message), body, self._connection.exchange)
+        if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
+            self._connection.take(self._connection.state.receive(message), body, self._connection.exchange)
 
     def left(self, post: SessionExchange) -> None:
         """Forget a POST that was answered."""

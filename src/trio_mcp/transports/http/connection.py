@@ -448,7 +448,7 @@ class HttpConnection:
         self._unread = True
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._looked, Admission) and not may_come_again:
-            self._unserved = UnservedBody(self._head, self._looked.caller, reason, self._reader.part)
+            self._unserved = UnservedBody(self._head, self._looked.caller, status, reason, self._reader.part)
         self._reader.forget()
         self._release()
         self._respond_at_once(self._application.refusal(status, reason, self._head), close=True)

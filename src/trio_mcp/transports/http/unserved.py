@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 from .heads import RequestHead
@@ -15,13 +16,16 @@ _MOST_DIGITS: Final = 20
 
 class UnservedBody:
     """The beginning and the end of the body of a request of ``caller``, who was admitted by ``head``, but whose body
-    was refused for ``reason``. ``part`` is what had come of the body by then."""
+    was refused with ``status`` for ``reason``. ``part`` is what had come of the body by then."""
 
-    __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason")
+    __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 
-    def __init__(self, head: RequestHead, caller: object, reason: str, part: bytes | bytearray) -> None:
+    def __init__(
+        self, head: RequestHead, caller: object, status: HTTPStatus, reason: str, part: bytes | bytearray
+    ) -> None:
         self.head = head
         self.caller = caller
+        self.status = status
         self.reason = reason
         self.beginning = bytes(part[:_KEPT])
         self._end = bytearray(part[-_KEPT:])
