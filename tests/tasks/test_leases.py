@@ -17,7 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_record import TaskRecord
-from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.stores.task_store import StoreDown, TaskStore
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -36,6 +36,11 @@ class LateStore(DeafStore):
 
     async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
         return () if self.sleeps else await super().renew(held, lease=lease)
+
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        if self.sleeps:
+            raise StoreDown("the process sleeps")
+        return await super().marks(task_ids)
 
     async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
         return () if self.sleeps else await super().claim(holder, lease=lease, most=most, names=names)

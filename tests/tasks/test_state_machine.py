@@ -23,6 +23,7 @@ from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.jsonrpc.codec import decode_value
 from trio_mcp.runtime.channel import ConnectionLost
 from trio_mcp.stores.task_record import TaskPhase, TaskRecord
+from trio_mcp.stores.task_store import StoreDown
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 KINDS = ("once", "again", "resume", "ask")
@@ -38,6 +39,11 @@ class Way(TouchyStore):
 
     async def renew(self, held: Any, *, lease: int) -> Any:
         return () if self.sleeps else await super().renew(held, lease=lease)
+
+    async def marks(self, task_ids: Any) -> Any:
+        if self.sleeps:
+            raise StoreDown("the server sleeps")
+        return await super().marks(task_ids)
 
     async def claim(self, holder: str, *, lease: int, most: int, names: Any) -> Any:
         return () if self.sleeps else await super().claim(holder, lease=lease, most=most, names=names)

@@ -298,8 +298,8 @@ class TaskHost:
                 self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the marks, as known here, of the tasks with answers that may come by another process."""
-        return {task.id: task.mark for task in self._live if task.is_asking}
+        """Return the marks of all tasks that run here, as known here: another process may answer or cancel them."""
+        return {task.id: task.mark for task in self._live}
 
     def _cancel_here(self, task_id: str, reason: str | None) -> None:
         """Cancel a task that runs here, though its record cannot be changed before the store works."""

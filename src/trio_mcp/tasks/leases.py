@@ -52,7 +52,7 @@ class Leases:
     waits for nothing else. One is the guard, and cancels each task with a lease that is about to run out, counted by
     trio's clock from the moment before the renewal was sent, so that the next holder cannot begin before; but first,
     the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
-    claims after each renewal that has worked, a bounded number, tasks of the tools that ``offers`` names.
+    claims, a bounded number at a time and only while renewals work, tasks of the tools that ``offers`` names.
 
     A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
     raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
@@ -78,7 +78,9 @@ class Leases:
         self._run_again = run_again
         self._lease = settings.lease
         self._length = int(settings.lease * 1000)
-        self._interval = min(settings.lease / _PARTS, settings.look_interval)
+        self._interval = settings.lease / _PARTS
+        self._pace = min(self._interval, settings.look_interval)
+        """Seconds between two looks for tasks without a living holder."""
         self._wanted = -math.inf
         """Time since when a renewal is waited for."""
         self._began = -math.inf
@@ -122,6 +124,9 @@ class Leases:
 
     async def _asked(self, since: float) -> None:
         """Wait for the end of a renewal that has begun at the time ``since``, or later."""
+        if self._began >= since:
+            await trio.lowlevel.checkpoint()
+            return
         self._wanted = max(self._wanted, since)
         self._renewer.wake()
         while self._began < since:
@@ -152,14 +157,11 @@ class Leases:
     # Tasks of others
 
     async def _claim_always(self) -> None:
-        last = -math.inf
         while True:
-            while self._began <= last or not self._works:
-                await self._renewed.park()
-            last = self._began
-            while trio.current_time() < last + self._interval and await self._claim():
-                pass
-            await trio.lowlevel.checkpoint()
+            # First of all, the store hears of us: our own leases may be over, too.
+            await self._asked(trio.current_time() - 2 * self._interval)
+            if not (self._works and await self._claim()):
+                await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
         """Take over some tasks without a living holder. Return whether there may be more."""

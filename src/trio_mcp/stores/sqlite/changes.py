@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
 from typing import Final
 
 import trio
@@ -48,13 +47,22 @@ class Changes(AsyncIterator[Hint]):
         self._interval = interval
         self._next_look = trio.current_time() + interval
         self._found = deque[Hint]()
+        self._state: tuple[int, int] | None = None
+        self._is_quiet = False
 
     async def __anext__(self) -> Hint:
         while not self._found:
             with trio.move_on_at(self._next_look):
                 return await anext(self._own)
-            with suppress(OSError):  # hints may be lost, and every other method tells
-                self._found.extend(await self._database.read(self._look))
+            # A look takes a thread, five times a second, for nothing where nobody writes. One more look than there were
+            # changes, since two writes may come so close to each other that the file does not show the second.
+            was, self._state = self._state, self._database.state()
+            was_quiet, self._is_quiet = self._is_quiet, was == self._state
+            if not (was_quiet and self._is_quiet):
+                try:
+                    self._found.extend(await self._database.read(self._look))
+                except OSError:  # hints may be lost, and every other method tells
+                    self._state = None
             if (own := self._own.take_now()) is not None:  # however short the interval is
                 self._found.append(own)
             self._next_look = trio.current_time() + self._interval

@@ -57,6 +57,10 @@ class Database:
         """Return the result of ``look``, which changes nothing."""
         return await self._reading.run(look)
 
+    def state(self) -> tuple[int, int]:
+        """Return numbers that change with the file: see `WriteAheadLog.state`."""
+        return self._log.state()
+
     async def aclose(self) -> None:
         """Close the file, which the next use opens again."""
         with trio.move_on_after(_CLOSING, shield=True):
