@@ -12,8 +12,8 @@ from tests.connecting.http.scripted import Answer, Got, Handler, ScriptedHttp, l
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import AuthorizationError, HTTPError, MCPError, open_http
-from trio_mcp.connecting.http import channel, telling
+from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
+from trio_mcp.connecting.http import channel, posted_request, telling
 from trio_mcp.connecting.http.outgoing import Outgoing
 from trio_mcp.connecting.http.questions import Question, Questions
 from trio_mcp.connecting.http.sessions import Session
@@ -216,7 +216,7 @@ async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification()
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
     async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         await called_and_left(server, client, 40)
-        await server.until(CANCELLED, 32)
+        await server.until(CANCELLED, 40)
         with trio.fail_after(PATIENCE):
             await client.call_tool("ask")
             await server.until("reply")
@@ -226,11 +226,14 @@ async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification()
 
 async def test_cancels_without_an_answer_hold_up_further_cancels_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "_CANCEL_TIMEOUT", 0.05)
+    monkeypatch.setattr(posted_request, "_FAREWELL", 0.001)
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
-    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
-        await called_and_left(server, client, 40)
+    limits = Limits(max_in_flight=1)
+    async with serving(handler) as server, open_http(server.url, era="legacy", limits=limits) as client:
         with trio.fail_after(PATIENCE):
-            await server.until(CANCELLED, 40)
+            for count in range(1, 4):
+                await called_and_left(server, client, 1)
+                await server.until(CANCELLED, count)
 
 
 async def test_answers_that_the_server_does_not_take_hold_up_no_cancel() -> None:

@@ -52,7 +52,7 @@ class HttpChannel(MessageChannel):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._telling = Telling(endpoint)
+        self._telling = Telling(endpoint, max_requests)  # as many requests can be left at once
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._notices = 0
         """Number of notifications, replies and cancels of tasks that are under way."""

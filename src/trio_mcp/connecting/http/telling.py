@@ -39,20 +39,21 @@ _JITTER: Final = 0.5
 
 
 class _Way:
-    """The way of one kind of messages: up to 32 at a time, each for ``timeout`` seconds at most. So a message that the
-    server does not answer holds up others of its kind for a time, and of other kinds never."""
+    """The way of one kind of messages: up to ``most`` at a time, each for ``timeout`` seconds at most. So a message
+    that the server does not answer holds up others of its kind for a time, and of other kinds never."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, most: int = _PLACES) -> None:
         self.timeout = timeout
-        self.places = trio.Semaphore(_PLACES)
+        self.places = trio.Semaphore(most)
 
 
 class Telling:
-    """Tells the server of ``endpoint``, in one POST for each message."""
+    """Tells the server of ``endpoint``, in one POST for each message. There are at most ``most_cancels`` cancels at a
+    time, and 32 answers, and 32 notifications."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, most_cancels: int) -> None:
         self._endpoint = endpoint
-        self._cancels = _Way(_CANCEL_TIMEOUT)
+        self._cancels = _Way(_CANCEL_TIMEOUT, most_cancels)
         self._notifications = _Way(_NOTIFICATION_TIMEOUT)
         self._answers = _Way(_ANSWER_TIMEOUT)
 
