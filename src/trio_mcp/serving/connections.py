@@ -39,6 +39,8 @@ class Arrival:
     """Time at which the token of the client ends."""
     expire: Callable[[], ConnectionLost] | None = None
     """Closes the channel then, and returns the loss."""
+    refuse: Callable[[], object] | None = None
+    """Tells a client that has more connections than its share to try again later."""
 
 
 class Greeting(Protocol):
@@ -79,10 +81,14 @@ async def serve_connections(
 
 
 class Connections:
-    """The connections to ``running``, each on a stream of its own. ``proxies`` may connect for others. See `Front`."""
+    """The connections to ``running``, each on a stream of its own. ``proxies`` may connect for others. ``free`` tells
+    how many more there may be; by default, those beside the ones here. See `Front`."""
 
-    def __init__(self, running: Running, proxies: TrustedProxies | None = None) -> None:
+    def __init__(
+        self, running: Running, proxies: TrustedProxies | None = None, free: Callable[[], int] | None = None
+    ) -> None:
         self._running = running
+        self._free = free or self._free_beside
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, proxies)
         """Finds the other ends of connections: see `Front.callers`."""
@@ -93,6 +99,9 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._greeted) + len(self._open)
+
+    def _free_beside(self) -> int:
+        return self._limits.max_connections - len(self)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""
@@ -130,6 +139,11 @@ class Connections:
             if arrival is None or has_place is None:
                 return
             caller = hop.caller(arrival.peer.principal, arrival.peer.headers)
+            if hop.is_proxy and not hop.use(caller, self._free() - 1):
+                if arrival.refuse is not None:
+                    arrival.refuse()
+                await arrival.channel.aclose()
+                return
             peer = attrs.evolve(arrival.peer, caller=caller)
             connection = connection_to(self._running, arrival.channel, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
@@ -141,6 +155,7 @@ class Connections:
                 await connection.run()
             finally:
                 self._open.discard(connection)
+                hop.leave()
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:

@@ -37,6 +37,9 @@ __all__ = ["WebSocketGreeting", "serve_websocket"]
 
 _POLICY: Final = 1008
 """The close code of a client that may not be here any longer (RFC 6455 section 7.4.1)."""
+_TRY_AGAIN_LATER: Final = 1013
+"""The close code of a server that is too busy (registered beside those of RFC 6455)."""
+_TOO_MANY: Final = "too many connections; try again later"
 
 
 async def serve_websocket(
@@ -128,8 +131,9 @@ class WebSocketGreeting:
         )
         await nursery.start(channel.serve)
         session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)
+        turn_away = partial(channel.close_with, _TRY_AGAIN_LATER, _TOO_MANY)
         if self.gate is None or auth is None:
-            return Arrival(channel, Peer(session_id, headers))
+            return Arrival(channel, Peer(session_id, headers), refuse=turn_away)
         check = scope_check(self.gate, auth)
         return Arrival(
             channel,
@@ -137,13 +141,12 @@ class WebSocketGreeting:
             check,
             end_of_token(auth),
             partial(channel.close_with, _POLICY, "the token has expired"),
+            turn_away,
         )
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Greeting.turn_away`."""
-        await refuse(
-            stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later", Retry_After="5")
-        )
+        await refuse(stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -14,7 +16,7 @@ from tests.interaction.websocket.servers import watched_server
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Change, Limits, Statistics, open_websocket, serve_websocket
+from trio_mcp import Change, Limits, Statistics, TrustedProxies, open_websocket, serve_http, serve_websocket
 
 served = partial(serving, serve_websocket)
 
@@ -183,6 +185,27 @@ async def test_a_request_beyond_the_bytes_of_the_server_is_served_when_it_is_the
                 await watched.started.wait()
                 await two.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "x" * 20_000}})
                 assert (await two.reply(1))["error"]["code"] == -31000
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections(over_http: bool) -> None:
+    options: dict[str, Any] = {"limits": Limits(max_connections=6), "proxies": TrustedProxies(["127.0.0.1"])}
+    start: Any = partial(serve_http, websocket=True) if over_http else serve_websocket
+    with trio.fail_after(PATIENCE):
+        async with serving(start, watched_server().server, port=0, **options) as listeners:
+            port = port_of(listeners)
+            async with contextlib.AsyncExitStack() as stack:
+
+                async def came(client: str) -> RawPeer:
+                    headers = {"X-Forwarded-For": client}
+                    return await stack.enter_async_context(connected(port, headers=headers))
+
+                for _ in range(3):
+                    await (await came("203.0.113.1")).open_legacy()
+                closed = await (await came("203.0.113.1")).closed()
+                assert closed is not None
+                assert closed.code == 1013
+                await (await came("203.0.113.2")).open_legacy()
 
 
 async def echoed(peer: RawPeer, text: str) -> str:

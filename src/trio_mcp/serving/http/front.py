@@ -47,7 +47,7 @@ class HttpFront:
         self._endpoint = Endpoint(running, settings, nursery, self._free_connections)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
-        self._websockets = Connections(running, settings.proxies) if websocket else None
+        self._websockets = Connections(running, settings.proxies, self._free_connections) if websocket else None
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """The task that waits until no connection is left."""
