@@ -10,6 +10,7 @@ from trio.testing import memory_stream_pair
 
 from trio_mcp import TrustedProxies
 from trio_mcp.concurrency.fair_share import Caller, Callers
+from trio_mcp.serving import callers
 from trio_mcp.serving.callers import CallersByAddress
 
 PROXIES = TrustedProxies(["10.0.0.0/8", "192.0.2.1", "fd00::/8"])
@@ -127,6 +128,13 @@ def test_a_trusted_proxy_tells_the_client_and_is_read_from_the_right(header: str
 def test_the_header_of_rfc_7239_is_read_alike(header: str, client: str) -> None:
     proxies = TrustedProxies(["10.0.0.0/8"], header="Forwarded")
     assert caller("10.0.0.1", proxies, forwarded=header) == at(client)
+
+
+def test_of_long_texts_in_a_header_nothing_is_remembered() -> None:
+    kept = callers._short_address.cache_info().currsize
+    for number in range(3):
+        assert caller("10.0.0.1", PROXIES, x_forwarded_for=f"{number}" * 1000) == at("10.0.0.1")
+    assert callers._short_address.cache_info().currsize - kept <= 1, "that of the proxy"
 
 
 def test_another_header_may_have_the_address() -> None:

@@ -23,6 +23,8 @@ _SITE: Final = 64
 _MOST_PROXIES: Final = 16
 """Proxies on the way of a request that are looked at."""
 _MOST_KEPT: Final = 4096
+_LONGEST: Final = 100
+"""Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
 _UNIX: Final = "unix"
 
 
@@ -163,9 +165,13 @@ def _address_of(stream: trio.abc.Stream) -> str | None:
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
 
 
-@lru_cache(_MOST_KEPT)
 def _address(text: str) -> _Address | None:
     """Return the address in ``text``, with or without a port; `None` where there is none."""
+    return _short_address(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(_MOST_KEPT)
+def _short_address(text: str) -> _Address | None:
     text = text.strip(' \t"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
