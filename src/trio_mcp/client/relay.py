@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
 
 __all__ = ["Relay"]
 
@@ -17,6 +18,11 @@ class Relay(Protocol):
     def told(self, event: NotificationReceived) -> None:
         """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
         any later reply. Must be quick, and must not raise."""
+        ...
+
+    def came(self, request: InboundRequest) -> None:
+        """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
+        raise."""
         ...
 
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:

@@ -46,6 +46,8 @@ class ServerMessages:
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
             self._callbacks.urls.asked(request.params)  # here, since the end of the request may come in the same read
+        if self._callbacks.relay is not None:
+            self._callbacks.relay.came(request)
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:

@@ -20,7 +20,7 @@ from ..protocol.types.input_required import ASKABLE, InputRequest, capability_fo
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.request_scope import RequestScope, current_request
-from .downstream import Downstream
+from .downstream import Downstream, ForwardedCall
 from .task_owners import KnownTasks
 from .translating import translated
 
@@ -52,30 +52,28 @@ async def ask_downstream(
     revision: Revision,
     key: str | None,
     *,
+    call: ForwardedCall | None,
     guesses: bool,
 ) -> JSONObject:
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
     A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
-    client: its request goes to the call, or the client, whose task the request names. Otherwise, if the proxy
-    ``guesses``, it goes to the only client there is, else to the only client with a call in flight; and with the latest
-    of that client's calls that can carry a request.
+    client: its request goes to the call, or the client, whose task the request names, else to ``call``, in whose answer
+    the request came. Otherwise, if the proxy ``guesses``, the request goes to the only client there is, else to the
+    only client with a call in flight; and with the latest of that client's calls that can carry a request.
     ``key`` is the name that a modern server gave the question, which a modern client sees, too. Raises `CodedError` for
     an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
-        if not (guesses or tasks.names_client(method, params)):
-            raise CodedError(INTERNAL_ERROR, _WHOSE)
-        asked, own = tasks.call_of(params) or _only(tasks.concerned(method, params, downstreams)), scope
+        asked, own = _named(tasks, method, params, downstreams, call, guesses=guesses), scope
     else:
         asked, own = _calling(downstreams, scope), None
     _check_declared(asked, method, params)
     answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own, key)
     if not isinstance(answer, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
-    if isinstance(asked, Downstream):
-        tasks.note_created(cast("JSONObject", answer), asked)
+    tasks.note_created(cast("JSONObject", answer), asked.downstream if isinstance(asked, ForwardedCall) else asked)
     try:
         return translated(answer, METHODS[method].result, asked.revision, revision)
     except NotExpressible as error:
@@ -84,8 +82,32 @@ async def ask_downstream(
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense") from None
 
 
-def _only(downstreams: list[Downstream]) -> _Respondent:
-    """Return the client, or the client's call, that a legacy server asks."""
+def _named(
+    tasks: KnownTasks,
+    method: str,
+    params: JSONObject,
+    downstreams: Iterable[Downstream],
+    call: ForwardedCall | None,
+    *,
+    guesses: bool,
+) -> Downstream | ForwardedCall:
+    """Return the client, or the client's call, that a legacy server asks: see `ask_downstream`."""
+    of_task = tasks.call_of(params)
+    if of_task is not None:
+        return of_task
+    if tasks.names_client(method, params):
+        return _only(tasks.concerned(method, params, downstreams))
+    if call is not None:
+        if call.is_cancelled:
+            raise CodedError(INTERNAL_ERROR, _NOBODY)
+        return call
+    if not guesses:
+        raise CodedError(INTERNAL_ERROR, _WHOSE)
+    return _only(tasks.concerned(method, params, downstreams))
+
+
+def _only(downstreams: list[Downstream]) -> Downstream | ForwardedCall:
+    """Return the client, or the client's call, that is asked where nothing but ``downstreams`` is known."""
     if len(downstreams) > 1:
         downstreams = [each for each in downstreams if each.is_waiting]
         if len(downstreams) > 1:
@@ -104,7 +126,7 @@ def _only(downstreams: list[Downstream]) -> _Respondent:
     return downstream
 
 
-def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Respondent:
+def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> ForwardedCall:
     """Return the call in which a modern server asks. Modern servers ask only in calls, and each call runs for a request
     of ours."""
     for downstream in downstreams:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
 import trio
@@ -13,6 +14,7 @@ from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
+from ..jsonrpc.messages import RequestId
 from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank, should_log
@@ -27,7 +29,7 @@ from ..runtime.principal import PrincipalId
 from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 
-__all__ = ["Downstream", "ForwardedCall"]
+__all__ = ["Downstream", "ForwardedCall", "note_request"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -35,15 +37,28 @@ _LOG: Final = "notifications/message"
 _OVER: Final = "Internal error: the call in which this was asked is over"
 
 
-class ForwardedCall:
-    """A request of a client that was handed on and is not answered yet."""
+_current_call: ContextVar[ForwardedCall | None] = ContextVar("trio_mcp.forwarded_call", default=None)
+_MOST_IDS: Final = 64
 
-    def __init__(self, scope: RequestScope, downstream: Downstream) -> None:
+
+def note_request(request_id: RequestId) -> None:
+    """Note that a request was sent for the call that is handed on in this task, if any."""
+    call = _current_call.get()
+    if call is not None:
+        call.sent_as(request_id)
+
+
+class ForwardedCall:
+    """A request of a client that was handed on and is not answered yet; ``known`` has all of the server behind."""
+
+    def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
         self.downstream = downstream
         self.task_id: str | None = None
         """Task as which the server behind goes on with the call, where the proxy waits for the task."""
         self._questions: set[trio.CancelScope] = set()
+        self._known = known
+        self._ids = deque[RequestId]()
         self._late: _LateLogs | None = None
 
     @property
@@ -55,6 +70,14 @@ class ForwardedCall:
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declared for this call."""
         return self.scope.request.capabilities
+
+    def sent_as(self, request_id: RequestId) -> None:
+        """Note the id of a request that was sent for the call: of the latest 64, messages that come in the answer are
+        known to belong to the call."""
+        self._known[request_id] = self
+        self._ids.append(request_id)
+        if len(self._ids) > _MOST_IDS:
+            del self._known[self._ids.popleft()]
 
     def becomes(self, task_id: str) -> None:
         """Note that the server behind goes on with the call as a task, for which the proxy waits."""
@@ -87,8 +110,8 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def log(self, event: NotificationReceived) -> None:
-        """Send a log message of the call, where its client wants the message, on the way of the call alone. What finds
-        no room waits, within the bounds of a `NotificationQueue`, and keeps no other call waiting."""
+        """Send a log message of the call, if wanted by the client, on the way of the call alone. Messages without room
+        wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
         scope, nursery = self.scope, self.scope.abort.nursery
         if nursery is None or not (scope.sends and self._wants(event)):
             return
@@ -126,6 +149,8 @@ class ForwardedCall:
 
     def end(self) -> None:
         """Cancel the requests to the client, because the call was answered or cancelled, and tell nothing more."""
+        while self._ids:
+            del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
             question.cancel(reason="the call is over")
         if self._late is not None:
@@ -232,12 +257,14 @@ class Downstream:
         self._queue.task.start_in(nursery, copy_context())
 
     @contextmanager
-    def calling(self, scope: RequestScope) -> Generator[ForwardedCall]:
-        """Inside of the block, the request of ``scope`` is with the server behind."""
-        call = self.calls[scope] = ForwardedCall(scope, self)
+    def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
+        """Inside of the block, the request of ``scope`` is with the server behind, whose calls are ``known``."""
+        call = self.calls[scope] = ForwardedCall(scope, self, known)
+        token = _current_call.set(call)
         try:
             yield call
         finally:
+            _current_call.reset(token)
             del self.calls[scope]
             call.end()
 
@@ -258,6 +285,13 @@ class Downstream:
         except NotSerializable:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
         self._queue.put(event, size)
+
+    def told_in(self, call: ForwardedCall, event: NotificationReceived) -> None:
+        """Take a log message that came in the answer to ``call``, one of this client's."""
+        if call.scope.outbox is self._outbox:
+            self.told(event, named=False)  # in order with all else
+        else:
+            call.log(event)
 
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""

@@ -59,7 +59,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
-    with downstream.calling(scope) as call:
+    with downstream.calling(scope, upstream.calls) as call:
         try:
             if waits:
                 result = await _called_to_end(call, params, upstream)

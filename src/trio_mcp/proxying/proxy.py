@@ -52,7 +52,8 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     else the handlers of the `Client` answer. A modern server asks in a call, which shows the client to ask. A legacy
     server is answered by the only client there is, else by the only client with a call in flight, else with an error.
     Logs of a legacy server go to all clients that want logs. Once callers of several principals have come, nothing is
-    guessed: a question of a legacy server, and a log of any, is for nobody without the name of a task.
+    guessed: a question of a legacy server, and a log of any, is for nobody without the name of a task. Over HTTP a
+    question or a log in the answer to a POST belongs to the call in the POST.
 
     Tasks pass where client and server speak the same form of tasks, as far as the client declares them; the client then
     looks after its tasks itself, through any connection of the proxy. For other clients the proxy waits for the end of

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import trio
 
 from ..client.client import Client
 from ..client.listening.change_streams import Changes
 from ..client.relay import Relay
+from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
 from ..protocol.meta import related_task_of
@@ -23,9 +25,11 @@ from ..runtime.calls.call import OnNotification
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..runtime.principal import PrincipalId
+from ..runtime.requests.request_scope import current_request
 from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
 from .asking import ask_downstream
-from .downstream import Downstream
+from .downstream import Downstream, ForwardedCall, note_request
 from .task_owners import KnownTasks, TaskOwners
 from .tool_headers import ToolHeaders
 from .working_tasks import WorkingTasks
@@ -56,6 +60,10 @@ class Upstream(Relay):
         """The tasks of the server, and the tasks that clients run for the server."""
         self.downstreams: dict[Downstream, None] = {}
         self._principals: set[PrincipalId | None] = set()
+        self.calls: dict[RequestId, ForwardedCall] = {}
+        """The calls in flight, by the ids of the requests that were sent for each: see `ForwardedCall.sent_as`."""
+        self._came_with: WeakKeyDictionary[InboundRequest, RequestId] = WeakKeyDictionary()
+        self._many = many
         self.on_changes: set[OnChange] = set()
         """Callbacks of the streams that tell of changes."""
         self.working = WorkingTasks()
@@ -68,6 +76,7 @@ class Upstream(Relay):
         self._level: str | None = None
         self._follows_lists = client.settings.on_list_changed is not None
         client.forward_to(self)
+        client.duplex.outbound.on_request = note_request
 
     @classmethod
     def shared_through(cls, client: Client) -> Upstream:
@@ -110,17 +119,44 @@ class Upstream(Relay):
             self.tasks.progressed(event)
             return
         named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
-        if self.of_several and event.method.name == _LOG and related_task_of(event.params) is None:
+        if event.method.name == _LOG and related_task_of(event.params) is None and self._told_on_a_way(event):
             return
         for downstream in self.tasks.told(event.method.name, event.params, self.downstreams):
             downstream.told(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
 
+    def _told_on_a_way(self, event: NotificationReceived) -> bool:
+        """Hand a log message to the call, by the answer in which the message came. Return false where no call is known,
+        and every client may be told."""
+        came_with = self._duplex.came_with
+        call = None if came_with is None else self.calls.get(came_with)
+        if call is not None:
+            call.downstream.told_in(call, event)
+            return True
+        return self.of_several or (came_with is not None and (self.shared or self._many))  # else its call is over
+
+    def came(self, request: InboundRequest) -> None:
+        """Note in the answer to which request of ours a question came: see `Relay.came`."""
+        came_with = self._duplex.came_with
+        if came_with is not None:
+            self._came_with[request] = came_with
+
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
+        scope = current_request.get(None)
+        came_with = None if scope is None else self._came_with.pop(scope.request, None)
+        call = None if came_with is None else self.calls.get(came_with)
+        is_over = call is None and came_with is not None and (self.shared or self._many)
         return await ask_downstream(
-            self.downstreams, self.tasks, method, params, self.revision, key, guesses=not self.of_several
+            self.downstreams,
+            self.tasks,
+            method,
+            params,
+            self.revision,
+            key,
+            call=call,
+            guesses=not (self.of_several or is_over),
         )
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:

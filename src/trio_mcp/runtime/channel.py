@@ -65,6 +65,9 @@ class MessageChannel(ABC):
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
     process."""
+    came_with: RequestId | None = None
+    """Id of the request of ours in whose answer the last message of `receive` came; `None` where the way of the message
+    does not tell."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:

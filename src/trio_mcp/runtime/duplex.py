@@ -24,6 +24,7 @@ import trio
 from ..concurrency.graces import Graces
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
+from ..jsonrpc.messages import RequestId
 from ..protocol.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
@@ -353,6 +354,12 @@ class DuplexChannel:
             self._end()
         except ConnectionLost as error:
             self.lose(error)
+
+    @property
+    def came_with(self) -> RequestId | None:
+        """Id of the request of ours in whose answer the message came that is acted on now: see
+        `MessageChannel.came_with`."""
+        return self._channel.came_with
 
     def take(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
         """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.

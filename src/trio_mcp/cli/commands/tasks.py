@@ -86,8 +86,8 @@ def cancel(task: str) -> CancellingTask:
 def list_(as_json: bool) -> ListingTasks:
     """List your tasks, one a line: id, status, time of the last change, message.
 
-    Only servers that speak revision 2025-11-25 can tell, so that --era is legacy unless given, and of these only those
-    that can tell their callers apart. Elsewhere keep the ids that `trio-mcp call --task` prints.
+    Only servers that speak revision 2025-11-25 can tell, so that --era is legacy unless given, and only
+    servers that can tell callers apart. Elsewhere keep the ids that `trio-mcp call --task` prints.
     """
     from ..errands.task_errands import ListingTasks
 

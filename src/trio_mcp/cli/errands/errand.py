@@ -86,7 +86,7 @@ class Errand(Protocol[R]):
     cancels: ClassVar[bool] = True
     """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
     answers_tasks: ClassVar[bool] = True
-    """True: the user answers the questions of tasks. False: these wait for whoever wants the result of the task."""
+    """True: the user answers the questions of tasks. False: the questions wait for a command that wants the result."""
     era: ClassVar[Literal["auto", "legacy"]] = "auto"
     """Era to speak where the user has no wish."""
 

@@ -28,11 +28,11 @@ _REFUSED: Final = -1
 
 
 class Questions:
-    """Handlers for a client whose user sits at ``terminal``. ``server`` returns the name of the asking server.
+    """Handlers for the user at ``terminal``. ``server`` returns the name of the asking server.
 
-    A question that is left alone is neither shown nor answered: it stays open until the connection is closed, which is
-    no answer, so that the server can ask whoever wants the result of the task. Questions of tasks are left alone unless
-    ``of_tasks``.
+    A question that is left alone is neither shown nor answered, but open until the connection is closed, which is no
+    answer, so that the server can ask the next client that wants the result of the task. Questions of tasks are left
+    alone unless ``of_tasks``.
     """
 
     def __init__(self, terminal: Terminal, server: Callable[[], str], *, of_tasks: bool = True) -> None:
@@ -50,7 +50,7 @@ class Questions:
             scope.cancel(reason="the user left the question")
 
     def leave_alone(self) -> None:
-        """Leave all questions alone from now on, because the command has what it wanted."""
+        """Leave all questions alone from now on, because the command is over."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")

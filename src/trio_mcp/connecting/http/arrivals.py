@@ -60,7 +60,7 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
     if head.method is not UNSET:
         if session is not None and (head.id is not UNSET or head.method == _CANCELLED):
             _note_questions(endpoint, (cast("Message", decode(line)),), session, request.id)
-        endpoint.inbox.put(line)
+        endpoint.inbox.put(line, request.id)
         return False
     is_reply = head.result is not UNSET or head.error is not UNSET
     if is_reply and head.id == request.id and type(head.id) is type(request.id):
@@ -68,7 +68,7 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
             _check_readable(line, request)
         if request.method == "tools/list" and request.version is not None:
             line = endpoint.tools.learn(line)
-        endpoint.inbox.put(line)
+        endpoint.inbox.put(line, request.id)
         return True
     return _arrived_oddly(endpoint, line, request, session)
 
@@ -94,14 +94,14 @@ def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: 
             if any(each != request.id for each in ids):
                 raise HTTPError(200, "the server has answered several requests at once")
             _note_questions(endpoint, message.members, session, request.id)
-            endpoint.inbox.put(line)
+            endpoint.inbox.put(line, request.id)
             if ids and request.id is not None:
                 # Where the revision has no batches, the reader makes nothing of the reply.
                 batch = UnreadableAnswer(f"{request.method}: the answer is a batch, which the revision has not")
                 endpoint.inbox.put(ReplyLost(request.id, batch))
             return bool(ids)
         case _:
-            endpoint.inbox.put(line)
+            endpoint.inbox.put(line, request.id)
             return False
 
 

@@ -75,6 +75,11 @@ class HttpChannel(MessageChannel):
         """Return the next message: see `MessageChannel.receive`."""
         return await self._endpoint.inbox.take()
 
+    @property
+    def came_with(self) -> RequestId | None:  # pyright: ignore[reportIncompatibleVariableOverride] it is only read
+        """Id of the request in whose answer the last message came: see `MessageChannel.came_with`."""
+        return self._endpoint.inbox.came_with
+
     async def send(self, messages: bytes | bytearray) -> None:
         """Have the messages sent: see `MessageChannel.send`. Waits for no server: each message has a task."""
         for line in bytes(messages[:-1]).split(b"\n"):

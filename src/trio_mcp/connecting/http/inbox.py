@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from ...concurrency.sleeper import Sleeper
+from ...jsonrpc.messages import RequestId
 from ...runtime.channel import ReplyLost
 
 __all__ = ["Inbox"]
@@ -22,16 +23,18 @@ class Inbox:
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
-        self._waiting: deque[bytes | ReplyLost] = deque()
+        self._waiting: deque[tuple[bytes | ReplyLost, RequestId | None]] = deque()
         self._size = 0
+        self.came_with: RequestId | None = None
+        """Id of the request in whose answer the last message of `take` came: see `MessageChannel.came_with`."""
         self._owed = 0
         """Answers of ours that are on their way to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
 
-    def put(self, message: bytes | ReplyLost) -> None:
-        """Append a message, or the loss of a reply."""
-        self._waiting.append(message)
+    def put(self, message: bytes | ReplyLost, came_with: RequestId | None = None) -> None:
+        """Append a message, which came in the answer to ``came_with`` if any, or the loss of a reply."""
+        self._waiting.append((message, came_with))
         if isinstance(message, bytes):
             self._size += len(message)
         self._reader.wake()
@@ -63,7 +66,7 @@ class Inbox:
         waits. A cancel loses nothing."""
         while not self._waiting:
             await self._reader.sleep()
-        message = self._waiting.popleft()
+        message, self.came_with = self._waiting.popleft()
         if isinstance(message, ReplyLost):
             try:
                 raise message

@@ -66,6 +66,9 @@ class Outbound:
         self._send_cancels = send_cancels
         self.answer_timeout = inf
         """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
+        self.on_request: Callable[[RequestId], None] | None = None
+        """Callback for the id of each request of `request`, called in the task of the caller before sending. The
+        callback must be quick, and must not raise."""
         self.over: ConnectionLost | None = None
         """Reason why no reply will ever come any more; `None` while one may."""
         self._calls: dict[RequestId, Call | Posted] = {}
@@ -104,6 +107,8 @@ class Outbound:
         if deadline < inf and self._tell_deadlines and tells_deadline:
             params = with_remaining(method, params, deadline)
         request = self._state.open_request(method, revision)
+        if self.on_request is not None:
+            self.on_request(request.id)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = None if on_progress is None else self._backlog()
         call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
