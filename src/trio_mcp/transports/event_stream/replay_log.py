@@ -85,7 +85,10 @@ class ReplayLog:
         self._opened = 0
         self._streams: dict[str, _Stream] = {}
         self._finished: dict[str, float] = {}
-        """Finished streams, in the order of finishing, with the time until which each is kept."""
+        """Finished streams, in the order of finishing, with the time until which each is kept, without those whose
+        newest event is awaited."""
+        self._fetched_later: dict[str, float] = {}
+        """The same of finished streams whose newest event is awaited."""
         self._oldest_first: OrderedDict[_Piece, _Stream] = OrderedDict()
         self._awaited: OrderedDict[str, None] = OrderedDict()
         """Streams whose newest event is awaited, in the order of these events."""
@@ -140,13 +143,15 @@ class ReplayLog:
     def finish(self, name: str, keep_until: float) -> None:
         """Note that no event will follow, and keep the stream until `forget_finished` is called with that time or a
         later one."""
-        self._finished[name] = keep_until
+        finished = self._finished if self._streams[name].awaited is None else self._fetched_later
+        finished[name] = keep_until
         self._shrink()
 
     def forget_finished(self, now: float) -> None:
         """Forget the finished streams whose time is over."""
-        for name in [name for name, keep_until in self._finished.items() if keep_until <= now]:
-            self._forget(name)
+        for finished in (self._finished, self._fetched_later):
+            for name in [name for name, keep_until in finished.items() if keep_until <= now]:
+                self._forget(name)
 
     def close(self) -> None:
         """Give back what is kept, and keep no event from now on: the session is over."""
@@ -189,7 +194,8 @@ class ReplayLog:
             lines.append(stream.awaited)
         behind = enumerate(lines[number - stream.dropped :], number + 1)
         events = [(stream.event_id(each), line) for each, line in behind]
-        return Replay(stream.name, events, stream.name in self._finished)
+        is_finished = stream.name in self._finished or stream.name in self._fetched_later
+        return Replay(stream.name, events, is_finished)
 
     def _add(self, count: int) -> None:
         self.size += count
@@ -205,7 +211,7 @@ class ReplayLog:
         that are awaited last and only where the server has no room for them."""
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
-            if finished is not None and self._streams[finished].dropped == self._streams[finished].last:
+            if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
                 self._drop_oldest(next(iter(self._oldest_first.values())))
@@ -221,6 +227,8 @@ class ReplayLog:
             del self._awaited[stream.name]
             if self._held is not None:
                 self._held.add(-len(line) - _OVERHEAD)
+            if stream.name in self._fetched_later:
+                self._finished[stream.name] = self._fetched_later.pop(stream.name)
         return line
 
     def _drop_oldest(self, stream: _Stream) -> None:
@@ -234,9 +242,9 @@ class ReplayLog:
         self._add(-size)
 
     def _forget(self, name: str) -> None:
-        del self._finished[name]
         stream = self._streams.pop(name)
         self._take_awaited(stream)
+        del self._finished[name]
         while stream.count:
             self._drop_oldest(stream)
         self._add(-_OVERHEAD)
