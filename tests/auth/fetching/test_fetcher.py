@@ -355,6 +355,18 @@ async def test_http_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.Mon
     assert proxy.visitors == []
 
 
+async def test_https_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving, trusting = certified("127.0.0.1")
+    async with scripted(answering(OK)) as proxy, scripted(answering(OK), ssl_context=serving) as server:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        for fetcher in (
+            HttpFetcher(HERE, ssl_context=trusting),
+            HttpFetcher(HERE, ssl_context=trusting, proxy=proxy.url),
+        ):
+            assert (await fetcher.fetch(get(server.url))).body == b"hello"
+    assert proxy.visitors == []
+
+
 async def test_an_environment_without_sense_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://user:geheim@proxy.example:x")
     told = await failure(get("https://as.example/"), HttpFetcher(UrlRules()))

@@ -11,6 +11,7 @@ import trio
 from ...runtime.channel import ConnectionLost
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.origin import Origin
+from ...transports.http_client.proxies import is_of_this_machine
 from .exchange import Fetch, Fetched, FetchFailed
 from .url_rules import UrlRules
 
@@ -33,7 +34,7 @@ class HttpFetcher:
     proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
     """The URL of an HTTP proxy, `None` for none, `True` for the one that the environment names. A proxy looks up names
     itself, so with `UrlRules.public_addresses_only` the one of the environment is not used. A proxy that is given
-    here is used, and has to check the addresses of names. ``http`` URLs, which are on this machine, are asked
+    here is used, and has to check the addresses of names. URLs of this machine, as all with ``http`` are, are asked
     without a proxy."""
 
     async def fetch(self, request: Fetch) -> Fetched:
@@ -66,6 +67,6 @@ class HttpFetcher:
             return Fetched(status=reply.status, headers=reply.headers, body=await reply.read(self.max_bytes))
 
     def _proxy_for(self, origin: Origin) -> str | Literal[True] | None:
-        if not origin.secure or (self.proxy is True and self.rules.public_addresses_only):
+        if is_of_this_machine(origin.host) or (self.proxy is True and self.rules.public_addresses_only):
             return None
         return self.proxy

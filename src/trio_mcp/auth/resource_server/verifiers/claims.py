@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 import attrs
@@ -11,7 +11,7 @@ from ....runtime.principal import Principal
 from ..metadata import canonical
 from .signed import Untrusted
 
-__all__ = ["ExpectedClaims"]
+__all__ = ["ExpectedClaims", "audiences"]
 
 
 @attrs.frozen(kw_only=True)
@@ -20,7 +20,7 @@ class ExpectedClaims:
 
     issuers: Collection[str]
     audiences: frozenset[str]
-    """Names of this resource, as `comparable` writes them."""
+    """Names of this resource: see `audiences`."""
     leeway: float
     """Seconds by which clocks may differ."""
 
@@ -44,7 +44,7 @@ class ExpectedClaims:
     def check_audience(self, claims: Mapping[str, Any]) -> None:
         """Raise `Untrusted` for a token that was not issued for this resource."""
         # 2026-07-28 authorization, Access Token Privilege Restriction: MUST be for here.
-        if self.audiences.isdisjoint(map(comparable, _texts(claims, "aud"))):
+        if self.audiences.isdisjoint(map(_comparable, _texts(claims, "aud"))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
@@ -67,11 +67,21 @@ class ExpectedClaims:
         )
 
 
-def comparable(audience: str) -> str:
-    """Return ``audience`` in the form in which URLs are compared; what is no URL stays as it is."""
+def audiences(names: Iterable[str]) -> frozenset[str]:
+    """Return the ``names`` of a resource in all forms in which tokens have them: as given, and as URLs are compared."""
+    return frozenset(form for name in names for form in (name, _canonical(name)))
+
+
+def _comparable(audience: str) -> str:
+    """Return the ``audience`` of a token in the form in which URLs are compared. Text that is not ASCII stays as it is:
+    no word of a token is worth a look into the tables of names."""
+    return _canonical(audience) if audience.isascii() else audience
+
+
+def _canonical(audience: str) -> str:
     try:
         return canonical(audience)
-    except ValueError:
+    except ValueError:  # what is no URL
         return audience
 
 

@@ -16,7 +16,7 @@ from ....runtime.principal import Principal
 from ...assertions import ASSERTION_TYPE, basic_credentials, client_assertion
 from ...fetching.exchange import Fetch, Fetched, Fetcher, FetchFailed
 from ..metadata import check_endpoint
-from .claims import ExpectedClaims, comparable
+from .claims import ExpectedClaims, audiences
 from .fetchers import fetcher_for
 from .signed import Untrusted
 from .verifier import BuiltInVerifier, VerifierUnavailable, VerifyingObject
@@ -84,8 +84,8 @@ class IntrospectionVerifier(BuiltInVerifier):
         if self.private_key is not None:  # a key that signs nothing is found now, and not by the first client
             client_assertion(self.client_id, issuers[0], self.private_key, now=now())
         audience = self.audience
-        audiences = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
-        expected = ExpectedClaims(issuers=issuers, audiences=frozenset(map(comparable, audiences)), leeway=self.leeway)
+        names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
+        expected = ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway)
         return _Introspection(self, issuers[0], expected, self.fetcher or fetcher_for(self.endpoint), now)
 
 

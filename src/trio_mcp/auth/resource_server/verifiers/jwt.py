@@ -13,7 +13,7 @@ import attrs
 from ....runtime.principal import Principal
 from ...fetching.exchange import Fetcher
 from ..metadata import check_endpoint, check_issuer
-from .claims import ExpectedClaims, comparable
+from .claims import ExpectedClaims, audiences
 from .fetchers import fetcher_for
 from .issuer_keys import fetch_keys
 from .key_sources import FetchedKeys, FixedKeys, KeySource
@@ -87,7 +87,7 @@ class JWTVerifier(BuiltInVerifier):
         return _TokenCheck(
             ExpectedClaims(
                 issuers=issuers,
-                audiences=frozenset(map(comparable, _texts(self.audience) or (resource,))),
+                audiences=audiences(_texts(self.audience) or (resource,)),
                 leeway=self.leeway,
             ),
             {issuer: self._source(issuer) for issuer in issuers},
