@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sized
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import attrs
@@ -22,7 +22,7 @@ from .scopes import warn_of_unchecked_scopes
 if TYPE_CHECKING:
     from ..auth.resource_server.gate import Gate
 
-__all__ = ["Arrival", "Connections", "Greeting", "heaviest", "serve_connections"]
+__all__ = ["Arrival", "ConnectionRoom", "Connections", "Greeting", "heaviest", "serve_connections"]
 
 T = TypeVar("T")
 
@@ -80,28 +80,40 @@ async def serve_connections(
     )
 
 
+class ConnectionRoom:
+    """Room for at most ``most`` connections of a server. Holds the collections of connections and not their owners:
+    that would be a cycle, for the garbage collector to find."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counted: list[Sized] = []
+
+    def count(self, *connections: Sized) -> None:
+        """Count what is in these collections, from now on."""
+        self._counted += connections
+
+    def free(self) -> int:
+        """Return how many more connections there may be."""
+        return self._most - sum(map(len, self._counted))
+
+
 class Connections:
-    """The connections to ``running``, each on a stream of its own. ``proxies`` may connect for others. ``free`` tells
-    how many more there may be; by default, those beside the ones here. See `Front`."""
+    """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone.
+    ``proxies`` may connect for others. See `Front`."""
 
     def __init__(
-        self, running: Running, proxies: TrustedProxies | None = None, free: Callable[[], int] | None = None
+        self, running: Running, proxies: TrustedProxies | None = None, room: ConnectionRoom | None = None
     ) -> None:
         self._running = running
-        self._free = free or self._free_beside
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, proxies)
         """Finds the other ends of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
         """Scopes of the unidentified clients, oldest first."""
         self._open: set[Connection] = set()
+        self._room = room or ConnectionRoom(running.limits.max_connections)
+        self._room.count(self._greeted, self._open)
         self._ending: str | None = None
-
-    def __len__(self) -> int:
-        return len(self._greeted) + len(self._open)
-
-    def _free_beside(self) -> int:
-        return self._limits.max_connections - len(self)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""
@@ -139,7 +151,7 @@ class Connections:
             if arrival is None or has_place is None:
                 return
             caller = hop.caller(arrival.peer.principal, arrival.peer.headers)
-            if hop.is_proxy and not hop.use(caller, self._free() - 1):
+            if hop.is_proxy and not hop.use(caller, self._room.free() - 1):
                 if arrival.refuse is not None:
                     arrival.refuse()
                 await arrival.channel.aclose()

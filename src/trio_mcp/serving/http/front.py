@@ -16,7 +16,7 @@ from ...server.served import Running
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
 from ..callers import CallersByAddress, Hop
-from ..connections import Connections, heaviest
+from ..connections import ConnectionRoom, Connections, heaviest
 from .clock import watch_clock
 from .endpoint import Endpoint
 from .entrance import EndpointSettings
@@ -43,11 +43,12 @@ class HttpFront:
         self._has_access_log = access_log
         self._settings = settings
         self._bounds = bounds_of(running.limits)
-        self._most = running.limits.max_connections
-        self._endpoint = Endpoint(running, settings, nursery, self._free_connections)
+        room = ConnectionRoom(running.limits.max_connections)
+        self._endpoint = Endpoint(running, settings, nursery, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
-        self._websockets = Connections(running, settings.proxies, self._free_connections) if websocket else None
+        room.count(self._connections)
+        self._websockets = Connections(running, settings.proxies, room) if websocket else None
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """The task that waits until no connection is left."""
@@ -105,9 +106,6 @@ class HttpFront:
 
             greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
             await self._websockets.serve(stream, hop, greeting)
-
-    def _free_connections(self) -> int:
-        return self._most - len(self._connections) - (0 if self._websockets is None else len(self._websockets))
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Front.turn_away`."""
