@@ -15,6 +15,8 @@ _LONGEST: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32
 """Parameters of one challenge."""
+_MOST_PARTS: Final = 600
+"""Parts of a value that are looked at."""
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*+"'
@@ -60,9 +62,10 @@ def _challenges(value: str) -> Iterator[Challenge]:
     scheme: str | None = None
     token68: str | None = None
     params: dict[str, str] = {}
-    found = 0
+    found = parts = 0
     at = _end(_GAP, value, 0)
-    while at < len(value) and found < _MOST_CHALLENGES:
+    while at < len(value) and found < _MOST_CHALLENGES and parts < _MOST_PARTS:
+        parts += 1
         if name := _PARAM_NAME.match(value, at):
             at = name.end()
             if read := _VALUE.match(value, at):

@@ -20,6 +20,8 @@ from .host_checks import HostChecks
 __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
 
 _LONGEST_HEAD: Final = 16 * 1024
+_MOST_HEADERS: Final = 100
+_LONGEST_END: Final = len(b"\n\r\n")
 _READ: Final = 16 * 1024
 _LINGER: Final = 1.0
 _KEY_BYTES: Final = 16
@@ -85,7 +87,9 @@ def _no_websocket(reason: str) -> Refused:
 
 
 async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> bytearray:
-    while HEAD_END.search(received) is None:
+    searched = 0
+    while HEAD_END.search(received, searched) is None:
+        searched = max(0, len(received) + 1 - _LONGEST_END)
         if len(received) > _LONGEST_HEAD:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")
         try:
@@ -102,6 +106,8 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
 
 
 def _parse(received: bytearray) -> h11.Request:
+    if received.count(b"\n") > _MOST_HEADERS + 2:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {_MOST_HEADERS} headers")
     parser = h11.Connection(h11.SERVER)
     parser.receive_data(bytes(received))
     try:

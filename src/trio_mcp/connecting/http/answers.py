@@ -38,6 +38,8 @@ _LONG_REFERENCE: Final = re.compile(r"&#[0-9A-Fa-fXx]{12,}+;?")
 """A reference to a character that does not exist, with too many digits to be read in a short time."""
 _HIDDEN: Final = frozenset(("script", "style"))
 _LOOKED_AT: Final = 16 * 1024
+_LOOKED_THROUGH: Final = 4 * 1024
+"""Characters without markup: as many as the words need, with references in them."""
 
 
 class StatusPeerError(PeerError):
@@ -103,4 +105,5 @@ def _without_markup(text: str) -> str:
         at = tag.end()
     if not hidden:
         parts.append(text[at:].strip())
-    return html.unescape(_LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", " ".join(dict.fromkeys(parts))))
+    words = _LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", " ".join(dict.fromkeys(parts)))
+    return html.unescape(" ".join(words.split())[:_LOOKED_THROUGH])

@@ -10,6 +10,10 @@ __all__ = ["Event", "EventReader", "EventTooLong"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 _MOST_DIGITS: Final = 10
+_COLON: Final = ord(":")
+_FIELDS: Final = frozenset((b"data", b"event", b"id", b"retry"))
+_FIRST: Final = frozenset(b"deir")
+"""What the fields begin with. All else that a server sends has to be passed over, and that quickly."""
 
 
 class EventTooLong(Exception):
@@ -96,14 +100,18 @@ class EventReader:
     def _read(self, lines: list[bytes], found: list[Event]) -> None:
         """Read whole ``lines`` and add the events that end there to ``found``."""
         for line in lines:
-            if not line:
+            if line:
+                size = self._size + len(line)
+                if size > self._max:
+                    self._too_long = True
+                    return
+                first = line[0]
+                if first != _COLON:
+                    self._size = size
+                    if first in _FIRST:
+                        self._field(line)
+            elif self._size:
                 self._dispatch(found)
-            elif self._size + len(line) > self._max:
-                self._too_long = True
-                return
-            elif not line.startswith(b":"):
-                self._size += len(line)
-                self._field(line)
 
     def _dispatch(self, found: list[Event]) -> None:
         """End the event at a blank line. Without data there is no event, but an id counts all the same."""
@@ -118,16 +126,16 @@ class EventReader:
 
     def _field(self, line: bytes) -> None:
         field, _, content = line.partition(b":")
+        if field not in _FIELDS:
+            return
         content = content.removeprefix(b" ")
-        match field:
-            case b"data":
-                self._data.append(content)
-            case b"event":
-                self._name = content
-            case b"id" if b"\0" not in content:
+        if field == b"data":
+            self._data.append(content)
+        elif field == b"event":
+            self._name = content
+        elif field == b"id":
+            if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
-            case b"retry" if content.isdigit():
-                # Ten digits are 115 days; Python refuses to read thousands of them.
-                self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")
-            case _:
-                pass
+        elif content.isdigit():
+            # Ten digits are 115 days; Python refuses to read thousands of them.
+            self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")
