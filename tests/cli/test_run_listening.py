@@ -11,7 +11,7 @@ import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
 from tests.patience import PATIENCE
 
-from trio_mcp import ConnectionLost, HTTPError, open_http, open_tcp, open_unix, open_websocket
+from trio_mcp import ConnectionLost, HTTPError, PeerError, open_http, open_tcp, open_unix, open_websocket
 
 SERVER = """
     import sys
@@ -68,6 +68,13 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
     assert answers == ["slept"] * 3
 
 
+TWO_SESSIONS = """
+from trio_mcp import Limits, Server
+
+server = Server("sessions", limits=Limits(max_sessions=2))
+"""
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_http_is_served_until_a_signal(tmp_path: Path, era: Any) -> None:
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", "0") as server:
@@ -88,6 +95,24 @@ async def test_without_state_a_client_has_no_session_and_the_path_is_the_one_giv
         with trio.fail_after(PATIENCE):
             async with open_http(url, era="legacy") as client:
                 assert (await client.call_tool("session")).text == "None"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_clients_of_a_reverse_proxy_that_is_named_have_shares_of_their_own(tmp_path: Path, trusted: bool) -> None:
+    file = written(tmp_path / "server.py", TWO_SESSIONS)
+    more = ["--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8"] if trusted else []
+    async with running("run", file, "--http", "0", *more) as server:
+        url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url, era="legacy", headers={"X-Forwarded-For": "203.0.113.1"}):
+                other = open_http(url, era="legacy", headers={"X-Forwarded-For": "203.0.113.2"})
+                if trusted:
+                    async with other as client:
+                        await client.ping()
+                else:
+                    with pytest.raises(PeerError, match="too many sessions"):
+                        async with other:
+                            pytest.fail("there is room for one")
 
 
 async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> None:
@@ -119,6 +144,8 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
         (["--tcp", "1", "--unix", "x"], "give one of them"),
         (["--tcp", "1", "--origin", "none"], "go with --http and --websocket"),
         (["--tcp", "1", "--path", "/x"], "go with --http and --websocket"),
+        (["--tcp", "1", "--proxy", "127.0.0.1"], "go with --http and --websocket"),
+        (["--http", "1", "--proxy", "nginx"], "a proxy is an address"),
         (["--http", "1", "--path", "x"], "begins with a slash"),
         (["--websocket", "1", "--stateless"], "goes with --http"),
     ],

@@ -16,9 +16,17 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def address_options(command: F) -> F:
-    """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, and
-    for the clients that may come, --origin and --name."""
+    """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
+    the clients that may come --origin and --name, and --proxy for the reverse proxies in front."""
     for option in (
+        click.option(
+            "--proxy",
+            "proxies",
+            multiple=True,
+            metavar="NETWORK",
+            help="The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
+            "X-Forwarded-For is believed: bounds are shared by address. Repeatable.",
+        ),
         click.option(
             "--name",
             "names",

@@ -47,6 +47,7 @@ def bridge(
     path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
+    proxies: tuple[str, ...],
     era: Any,
     log_level: str,
     sign_in: SignIn,
@@ -85,4 +86,4 @@ def bridge(
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()), sign_in)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
-    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names))
+    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, proxies))

@@ -42,6 +42,7 @@ def run(
     path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
+    proxies: tuple[str, ...],
     tasks: Path | None,
     stateless: bool,
 ) -> int:
@@ -76,5 +77,5 @@ def run(
 
     if tasks is not None and not tasks.parent.is_dir():
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
-    addresses = Addresses(http, websocket, tcp, unix, path, origins, names, stateless)
+    addresses = Addresses(http, websocket, tcp, unix, path, origins, names, proxies, stateless)
     return run_server(target, log_level, addresses, tasks)

@@ -6,13 +6,16 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ...server.served import Servable
 from ...serving.collector import quieten_collector
 from ...serving.signals import process_is_the_server
+
+if TYPE_CHECKING:
+    from ...serving.callers import TrustedProxies
 
 __all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
 
@@ -36,6 +39,7 @@ class Addresses:
     path: str | None = None
     origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     stateless: bool = False
 
 
@@ -51,8 +55,8 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     if len(given) > 1:
         raise BadAddress("--http, --websocket, --tcp and --unix: give one of them")
     if addresses.http is None and addresses.websocket is None:
-        if addresses.origins or addresses.names or addresses.path is not None:
-            raise BadAddress("--path, --origin and --name go with --http and --websocket")
+        if addresses.origins or addresses.names or addresses.proxies or addresses.path is not None:
+            raise BadAddress("--path, --origin, --name and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise BadAddress(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
     if addresses.http is None and addresses.stateless:
@@ -88,7 +92,16 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     hosts = list(addresses.names) or None
     if origins is None or hosts is None:
         _check_decided(host)
-    return {"host": host, "port": port, "origins": origins, "hosts": hosts}
+    return {"host": host, "port": port, "origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
+
+
+def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
+    from ...serving.callers import TrustedProxies
+
+    try:
+        return TrustedProxies(proxies) if proxies else None
+    except ValueError as error:
+        raise BadAddress(str(error)) from None
 
 
 def _check_decided(host: str) -> None:
