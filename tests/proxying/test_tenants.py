@@ -309,6 +309,27 @@ async def test_a_change_below_a_resource_is_told_to_no_other_principal(autojump_
     assert told["params"]["uri"] == "file:///bob"
 
 
+async def test_the_end_of_a_visit_is_told_to_the_principal_alone_who_was_asked(
+    autojump_clock: MockClock,
+) -> None:
+    visit = {"mode": "url", "message": "Pay", "url": "https://pay.example.com", "elicitationId": "e-1"}
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, {"tools": {}})
+        await server.refuse(await server.expect_call("pay"), -32042, data={"elicitations": [visit]})
+        for elicitation_id in ("e-0", "e-1"):
+            await server.notify("notifications/elicitation/complete", {"elicitationId": elicitation_id})
+        await wait_all_tasks_blocked()
+
+    asks = {"elicitation": {"url": {}}}
+    async with open_scripted_server(script, era="legacy", forwards=ClientCapabilities()) as shared:
+        way = proxy(shared)
+        async with client_of(way, "alice", LEGACY, asks) as alice, client_of(way, "bob", LEGACY, asks) as bob:
+            await alice.expect_error(await alice.call_tool("pay"), -32042)
+            assert (await alice.receive())["params"] == {"elicitationId": "e-1"}
+            await bob.expect_silence(1)
+
+
 async def test_a_client_may_be_told_that_everything_behind_may_have_changed(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, {"tools": {"listChanged": True}})

@@ -70,10 +70,13 @@ async def ask_downstream(
     else:
         asked, own = _calling(downstreams, scope), None
     _check_declared(asked, method, params)
+    downstream = asked.downstream if isinstance(asked, ForwardedCall) else asked
+    if method == "elicitation/create":
+        downstream.urls.asked(params)
     answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own, key)
     if not isinstance(answer, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
-    tasks.note_created(cast("JSONObject", answer), asked.downstream if isinstance(asked, ForwardedCall) else asked)
+    tasks.note_created(cast("JSONObject", answer), downstream)
     try:
         return translated(answer, METHODS[method].result, asked.revision, revision)
     except NotExpressible as error:

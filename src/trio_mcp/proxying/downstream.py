@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import trio
 
+from ..client.answering.open_urls import OpenURLs
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
@@ -187,6 +188,8 @@ class Downstream:
         """Identity of the client, where the transport knows one."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
+        self.urls = OpenURLs()
+        """The URL elicitations of the client, which the server behind may report as complete."""
         self._shares = False
         self._level_is_set = False
         """True once the client has said which logs are wanted."""

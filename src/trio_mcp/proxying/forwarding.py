@@ -66,6 +66,8 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
             else:
                 result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
+            if isinstance(error, PeerError):
+                downstream.urls.required(error)
             raise upstream_error(error) from None
         finally:
             request = scope.request  # the request of the last round

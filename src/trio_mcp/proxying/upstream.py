@@ -36,6 +36,7 @@ from .working_tasks import WorkingTasks
 
 __all__ = ["OnChange", "Upstream"]
 
+_COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"
 _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
@@ -121,7 +122,10 @@ class Upstream(Relay):
         named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
         if event.method.name == _LOG and related_task_of(event.params) is None and self._told_on_a_way(event):
             return
-        for downstream in self.tasks.told(event.method.name, event.params, self.downstreams):
+        concerned = self.tasks.told(event.method.name, event.params, self.downstreams)
+        if self.of_several and event.method.name == _COMPLETE:
+            concerned = [each for each in concerned if each.urls.completed(event.params)]
+        for downstream in concerned:
             downstream.told(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
