@@ -247,11 +247,6 @@ class RequestTask:
         """Return the questions and answers so far, for the record that is about to be made."""
         return self._questions.before_start(self._host.settings.max_record_bytes)
 
-    @property
-    def is_asking(self) -> bool:
-        """True while the handler waits for an answer."""
-        return self._questions.are_open
-
     def deliver(self, answers: Mapping[str, bytes]) -> None:
         """Give the handler the expected ones of ``answers``."""
         self._questions.deliver(answers)

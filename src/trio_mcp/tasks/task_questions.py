@@ -60,11 +60,6 @@ class TaskQuestions:
         """Drop the way to the record: the task is over."""
         del self._change
 
-    @property
-    def are_open(self) -> bool:
-        """True while the handler waits for an answer."""
-        return self._scope.rounds is not None and self._scope.rounds.is_waiting
-
     def deliver(self, answers: Mapping[str, bytes]) -> None:
         """Give the handler the expected ones of ``answers``."""
         rounds = self._scope.rounds

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from trio_mcp.stores.sqlite.transactions import transaction
+from trio_mcp.stores.task_store import Uncertain
 
 
 @pytest.fixture
@@ -45,6 +46,28 @@ def test_nothing_is_kept_where_the_commit_fails(connection: sqlite3.Connection):
         connection.execute("INSERT INTO others VALUES (7)")
     assert not connection.in_transaction
     assert connection.execute("SELECT * FROM others").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(sqlite3.SQLITE_IOERR_FSYNC, Uncertain), (sqlite3.SQLITE_FULL, sqlite3.OperationalError)],
+)
+def test_commit_during_which_the_disk_fails_may_have_been_kept(code: int, expected: type[Exception]):
+    class Failing(sqlite3.Connection):
+        def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+            if statement == "COMMIT":
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = code
+                raise error
+            return super().execute(statement, *values)
+
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=Failing)
+    connection.execute("CREATE TABLE numbers (number UNIQUE)")
+    with pytest.raises(expected), transaction(connection):
+        connection.execute("INSERT INTO numbers VALUES (1)")
+    assert not connection.in_transaction
+    assert numbers(connection) == []
+    connection.close()
 
 
 def test_failure_that_has_ended_the_transaction_is_told(connection: sqlite3.Connection):

@@ -1,0 +1,37 @@
+"""A process that is stopped for longer than its lease, as by SIGSTOP, and goes on: by itself it has lost nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import trio
+from tests.patience import PATIENCE
+from tests.restarts.killing import Process
+from tests.tasks.touchy_store import record_in
+
+from trio_mcp import SqliteTaskStore
+from trio_mcp.testing.task_stores.storage import over
+
+
+async def test_lone_process_that_was_stopped_goes_on_with_its_tasks(tmp_path: Path) -> None:
+    (tmp_path / "told").touch()
+    process = Process(tmp_path)
+    try:
+        with trio.fail_after(PATIENCE):
+            await process.start("again", 2.5)
+            await process.reading.receive_some()  # the answer: the task is kept
+            async with SqliteTaskStore(tmp_path / "tasks.db") as store:
+                (task,) = await store.page("", None, 9)
+                os.kill(process.process.pid, signal.SIGSTOP)
+                task = await record_in(store, task.id)
+                await over(store, task, task.leased_until + 200)
+                os.kill(process.process.pid, signal.SIGCONT)
+                while (task := await record_in(store, task.id)).outcome is None:  # noqa: ASYNC110 - of another process
+                    await trio.sleep(0.05)
+        assert b"again" in task.outcome.json
+        assert (task.attempt, task.epoch) == (1, 0)
+    finally:
+        process.kill()
+        await process.aclose()
