@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from ..concurrency.sleeper import Sleeper
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
@@ -75,6 +76,9 @@ class TaskHost:
         self._messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self._alarms = host.alarms
+        self._hinted: dict[str, None] = {}
+        """Ids of tasks that run here, and whose records may have changed."""
+        self._looker = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._has_tasks = trio.Event()
         self._patience = trio.CancelScope()
@@ -119,6 +123,7 @@ class TaskHost:
             await self._has_tasks.wait()  # most servers never have a task
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._messages.run)
+            nursery.start_soon(self._look_at_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.look_again)
             if is_shared:
@@ -284,18 +289,34 @@ class TaskHost:
         elif record.answers:
             task.deliver(record.answers)
 
-    def _noticed(self, task_id: str) -> None:
+    def _noticed(self, task_id: str, record: TaskRecord | None) -> None:
         task = self._live.get(task_id)
-        if task is not None and not (task.is_looked_at or task.is_ended):
-            task.is_looked_at = True
-            self.in_background(self._look_at, task)
+        if task is None or task.is_ended:
+            return
+        if record is not None:
+            self._compare(task, record)
+        else:
+            self._hinted[task_id] = None
+            self._looker.wake()
+
+    async def _look_at_hinted(self) -> None:
+        """Read the records of tasks for which there are hints, until cancelled. Most hints are of our own writes, and
+        thousands may come at a time: one question tells which records are others than those that we know."""
+        while True:
+            while not self._hinted:
+                await self._looker.sleep()
+            hinted, self._hinted = self._hinted, {}
+            with suppress(Exception):  # the log was told, and the next look comes before long
+                marks = await self.records.store.marks(tuple(hinted))
+                for task_id in hinted:
+                    task = self._live.get(task_id)
+                    if task is not None and not task.is_ended and marks.get(task_id) != task.mark:
+                        await self._look_at(task)
 
     async def _look_at(self, task: RequestTask) -> None:
-        task.is_looked_at = False
-        with suppress(Exception):  # the log was told, and the next look comes before long
-            kept = await self.records.store.read(None, task.id)
-            if self._live.get(task.id) is task:
-                self._compare(task, None if kept is None else kept.record)
+        kept = await self.records.store.read(None, task.id)
+        if self._live.get(task.id) is task:
+            self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
         """Return the marks of all tasks that run here, as known here: another process may answer or cancel them."""

@@ -103,14 +103,15 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            with trio.move_on_after(pause if self._wanted <= self._began else 0):
+            # Counted from the beginning: under load, a renewal may take as long as the pause.
+            with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
         held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
         with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
-            with trio.fail_after(self._lease / _PARTS):
+            with trio.fail_after(self._lease):
                 lost = await self._store.renew(held, lease=self._length) if held else ()
             works = True
             until = began + self._lease

@@ -51,9 +51,7 @@ class MessageWriter:
         if message is None:
             return
         with suppress(Exception):  # the log was told, and the next message comes before long
-            kept = await self._records.change(task.id, task.holder, lambda record, now: _of_ours(record, now, message))
-            if kept is not None and kept.epoch == task.epoch and not kept.phase.is_final:
-                task.mark = kept.mark
+            await self._records.change(task.id, task.holder, lambda record, now: _of_ours(record, now, message))
 
 
 def _of_ours(record: TaskRecord, now: int, message: str) -> TaskRecord | None:

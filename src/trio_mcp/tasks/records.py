@@ -62,8 +62,8 @@ class TaskRecords:
         self._observers: dict[str, set[Callable[[str], None]]] = {}
         self._ends: dict[str, int] = {}
         """Ends of the times to live of tasks that are observed."""
-        self.on_change: Callable[[str], None] | None = None
-        """Function that is told of the ids of tasks that may have changed."""
+        self.on_change: Callable[[str, TaskRecord | None], None] | None = None
+        """Function that is told the ids of tasks that may have changed, with the record where this process knows it."""
         self.held_marks: Callable[[], Mapping[str, bytes]] = dict
         """Function that returns the ids and marks of records that are watched besides."""
         self.on_unkept_cancel: Callable[[str, str | None], None] | None = None
@@ -179,7 +179,7 @@ class TaskRecords:
                 tries += 1
                 if tries == _TRIES:
                     raise
-        self.changed(task_id)
+        self.changed(task_id, following)
         return following
 
     async def insist(self, task_id: str, holder: Callable[[], str | None], transition: Transition) -> TaskRecord | None:
@@ -245,12 +245,13 @@ class TaskRecords:
 
     # Waiting for changes
 
-    def changed(self, task_id: str) -> None:
-        """Wake the readers that wait for a change of a task, which may have come. Synchronous."""
+    def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
+        """Wake the readers that wait for a change of a task, which may have come; to ``record``, where it is known.
+        Synchronous."""
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
-            self.on_change(task_id)
+            self.on_change(task_id, record)
 
     def observe(self, task_id: str, tell: Callable[[str], None]) -> None:
         """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""

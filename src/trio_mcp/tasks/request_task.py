@@ -62,7 +62,6 @@ class RequestTask:
         "id",
         "is_ended",
         "is_external",
-        "is_looked_at",
         "mark",
         "message",
         "must_be",
@@ -106,8 +105,6 @@ class RequestTask:
         """Mark of the record as it was seen last."""
         self.message: str | None = None
         """Last words of the handler for people."""
-        self.is_looked_at = False
-        """True while the record is about to be read, since the record may have changed."""
         self.is_ended = False
         """True from the moment when the outcome begins to be kept."""
         self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint

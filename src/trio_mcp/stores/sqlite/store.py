@@ -38,8 +38,12 @@ _OF_LEASE: Final = {
 }
 _COLUMNS: Final = ", ".join(_OF_LEASE.get(name, f"tasks.{name}") for name in _FIELDS)
 _SELECT: Final = f"SELECT {_COLUMNS} FROM tasks LEFT JOIN leases ON leases.number = tasks.number"  # noqa: S608 - the names are our own, here and below
-_COUNT: Final = "SELECT coalesce(sum(records), 0) FROM scopes WHERE scope IN ({scopes})"
-_LAST_PLACE: Final = "SELECT coalesce(max(place), 0) FROM tasks WHERE scope = ?"
+_ROOM: Final = """
+SELECT (SELECT records FROM total), coalesce(sum(records), 0), coalesce(max(
+    (SELECT max(place) FROM tasks WHERE tasks.scope = scopes.scope)
+), 0), EXISTS (SELECT 1 FROM void WHERE id = ? AND until > ?)
+FROM scopes WHERE scope IN ({scopes})
+"""
 _INSERT: Final = """
 INSERT INTO tasks (id, scope, place, kept_until, epoch, version, mark, form, body)
 VALUES (:id, :scope, :place, :kept_until, :epoch, :version, :mark, :form, :body)
@@ -147,11 +151,12 @@ class SqliteTaskStore:
 
         def create(connection: sqlite3.Connection) -> TaskRecord:
             now, scopes = self._now(), self._codec.scope_keys(new.scope)
-            (total,) = connection.execute("SELECT records FROM total").fetchone()
-            (of_scope,) = connection.execute(_of_scopes(_COUNT, scopes), scopes).fetchone()
+            asked = (encoded(new.id), now, *scopes)
+            total, of_scope, last, is_void = connection.execute(_of_scopes(_ROOM, scopes), asked).fetchone()
             if total >= most or of_scope >= most_of_scope:
                 raise StoreFull
-            last = max(connection.execute(_LAST_PLACE, (scope,)).fetchone()[0] for scope in scopes)
+            if is_void:
+                raise ValueError("the creation of this record was given up")
             expires = None if ttl is None else now + ttl
             record = attrs.evolve(
                 new,
@@ -163,8 +168,6 @@ class SqliteTaskStore:
                 leased_until=0 if new.holder is None else now + lease,
             )
             row = self._codec.encode(record)
-            if connection.execute("SELECT 1 FROM void WHERE id = ? AND until > ?", (row.id, now)).fetchone():
-                raise ValueError("the creation of this record was given up")
             try:
                 number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
             except sqlite3.IntegrityError:
