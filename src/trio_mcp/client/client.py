@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, TypeVar
 
@@ -100,6 +100,7 @@ class Client:
             on_unreadable=self._unreadable.received,
         )
         self.requests = Requests(self.duplex.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)
+        self.callbacks.watchers.append(self.requests.tools.changed)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.duplex, self.callbacks, self.timeouts, self.requests.open_stream)
@@ -143,6 +144,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: OnProgress | None = None,
+        on_task: Callable[[str], None] | None = None,
         meta: JSONObject | None = None,
     ) -> CallToolResult:
         """Call a tool. A failure of the tool itself is a result with ``is_error``, not an exception.
@@ -153,11 +155,19 @@ class Client:
 
         Where the server goes on with the call as a task, this method asks how the task is until its end, has its
         questions answered by the handlers, and gives its messages to ``on_progress``; leaving the method cancels the
-        task. See `start_task` for a task that goes on by itself. Raises `PeerError` with the error of a task that
-        failed, and `TaskCancelled` for a task that somebody else has cancelled.
+        task. See `start_task` for a task that goes on by itself. ``on_task`` is called with the id of the task as soon
+        as there is one, before anything is waited for; an exception of ``on_task`` cancels the task and propagates.
+        Raises `PeerError` with the error of a task that failed, and `TaskCancelled` for a task that somebody else has
+        cancelled.
+
+        In revision 2025-11-25 the caller decides: a tool that is listed with ``execution.taskSupport`` "required" is
+        called as a task. Where a server has tasks, its tools are listed once for that, unless they were listed before,
+        and again after a change of the list.
         """
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
-        return await self.requests.request_plain("tools/call", data, CallToolResult, on_progress=on_progress, meta=meta)
+        return await self.requests.request_plain(
+            "tools/call", data, CallToolResult, on_progress=on_progress, meta=meta, on_task=on_task
+        )
 
     async def start_task(
         self,

@@ -49,6 +49,8 @@ class TaskPeer(RawPeer):
     outcome: Any = ENDED
     """Answer to ``tasks/result``."""
     is_core = False
+    support = "required"
+    """How the server lists its tool."""
 
     def look(self) -> Any:
         """Say how the task is."""
@@ -76,6 +78,13 @@ class TaskPeer(RawPeer):
             match message.get("method"):
                 case "tools/call" if self.is_core and "task" not in message["params"]:
                     await self.error(message, -32601, "a task is required")
+                case "tools/list":
+                    tool = {
+                        "name": "any",
+                        "inputSchema": {"type": "object"},
+                        "execution": {"taskSupport": self.support},
+                    }
+                    await self.result(message, {"tools": [tool]})
                 case "tools/call":
                     await self.say(message, self.made)
                 case "tasks/get":
@@ -98,7 +107,7 @@ class TaskPeer(RawPeer):
     def sent(self, method: str) -> list[Any]:
         """The parameters, without ``_meta``, of the requests of ``method`` that were read."""
         return [
-            {name: value for name, value in message["params"].items() if name != "_meta"}
+            {name: value for name, value in message.get("params", {}).items() if name != "_meta"}
             for message in self.wire
             if message.get("method") == method
         ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.tasks.scripted_tasks import ENDED, TaskPeer, core, with_core_tasks
+from tests.client.tasks.scripted_tasks import TaskPeer, core, with_core_tasks
 from tests.interaction.client.raw import methods_in, text_of
 from trio.testing import wait_all_tasks_blocked
 
@@ -21,14 +21,127 @@ def one_after_another(*states: Any) -> Any:
     return lambda: next(left, states[-1])
 
 
-async def test_a_call_that_must_be_a_task_is_made_once_more_as_one(autojump_clock: object) -> None:
+async def test_a_call_that_must_be_a_task_is_made_as_one(autojump_clock: object) -> None:
+    """2025-11-25 tasks, Tool-Level Negotiation: MUST. The TypeScript SDK and mcp refuse a plain call by a result with
+    ``isError``, so that nothing tells the refusal from a failure of the tool."""
     async with with_core_tasks(one_after_another(core(), DONE)) as (client, peer):
         assert text_of(await client.call_tool("any", {"x": 1})) == "done"
-    assert peer.sent("tools/call") == [
-        {"name": "any", "arguments": {"x": 1}},
-        {"name": "any", "arguments": {"x": 1}, "task": {}},
-    ]
-    assert methods_in(peer.wire)[-4:] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
+    assert peer.sent("tools/call") == [{"name": "any", "arguments": {"x": 1}, "task": {}}]
+    expected = ["tools/list", "tools/call", "tasks/get", "tasks/get", "tasks/result"]
+    assert methods_in(peer.wire)[-5:] == expected
+
+
+class Listing(TaskPeer):
+    """Lists its tool as `support`, and refuses all other calls by -32601. A plain call is answered with `outcome`."""
+
+    async def error(self, request: dict[str, Any], code: int, message: str = "no", **more: Any) -> None:
+        if request["method"] != "tools/call" or self.support == "required":
+            await super().error(request, code, message, **more)
+        elif isinstance(self.outcome, int):
+            await super().error(request, self.outcome)
+        else:
+            await self.result(request, self.outcome)
+
+    async def say(self, message: dict[str, Any], said: Any) -> None:
+        if message["method"] == "tools/call" and self.support == "forbidden":
+            await super().error(message, -32601)
+        else:
+            await super().say(message, said)
+
+
+def calls_of(peer: TaskPeer) -> list[bool]:
+    """Whether each call has asked for a task."""
+    return ["task" in call for call in peer.sent("tools/call")]
+
+
+async def test_tools_are_listed_once_and_again_when_they_have_changed(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
+        await client.call_tool("any")
+        await client.call_tool("any")
+        assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True, True])
+        peer.support = "forbidden"
+        await peer.notify("notifications/tools/list_changed")
+        await wait_all_tasks_blocked()
+        await client.call_tool("any")
+        assert (len(peer.sent("tools/list")), calls_of(peer)) == (2, [True, True, False])
+        await client.call_tool("another, which is not listed")
+        assert (len(peer.sent("tools/list")), calls_of(peer)[3:]) == (2, [False])
+
+
+async def test_a_listing_of_the_host_is_enough(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
+        assert [tool.name async for tool in client.list_tools()] == ["any"]
+        await client.call_tool("any")
+        assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True])
+
+
+@pytest.mark.parametrize("support", ["optional", "forbidden", None, 7])
+async def test_a_tool_that_raises_the_error_of_a_refusal_is_not_run_twice(autojump_clock: object, support: Any) -> None:
+    class Raising(Listing):
+        pass
+
+    Raising.support = support
+    async with with_core_tasks(lambda: DONE, outcome=-32601, kind=Raising) as (client, peer):
+        for listings in (1, 2):  # the second call asks whether the tool is another one by now
+            with pytest.raises(PeerError) as caught:
+                await client.call_tool("any")
+            assert caught.value.code == -32601
+            assert len(peer.sent("tools/list")) == listings
+        assert calls_of(peer) == [False, False]
+
+
+@pytest.mark.parametrize(("before", "after"), [("forbidden", "required"), ("required", "forbidden")])
+async def test_a_tool_that_is_another_one_by_now_is_called_as_it_is_listed_now(
+    autojump_clock: object, before: str, after: str
+) -> None:
+    async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
+        peer.support = before
+        assert [tool.name async for tool in client.list_tools()] == ["any"]
+        peer.support = after
+        assert text_of(await client.call_tool("any")) == "done"
+        assert calls_of(peer) == [before == "required", after == "required"]
+
+
+async def test_a_server_that_lists_no_tools_is_called_plainly(autojump_clock: object) -> None:
+    class Unlisted(Listing):
+        support = "optional"
+
+        async def result(self, request: dict[str, Any], result: Any) -> None:
+            if request["method"] == "tools/list":
+                await self.error(request, -32603)
+            else:
+                await super().result(request, result)
+
+    async with with_core_tasks(lambda: DONE, kind=Unlisted) as (client, peer):
+        assert text_of(await client.call_tool("any")) == "done"
+        assert calls_of(peer) == [False]
+
+
+async def test_calls_at_a_time_list_the_tools_once(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer), trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(client.call_tool, "any")
+        with trio.CancelScope() as scope:
+            nursery.start_soon(client.call_tool, "any")
+            await wait_all_tasks_blocked()
+            scope.cancel()
+    assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True] * 6)
+
+
+async def test_the_id_of_a_task_is_told_before_anything_is_waited_for(autojump_clock: object) -> None:
+    ids = list[str]()
+    async with with_core_tasks(lambda: DONE) as (client, peer):
+
+        def told(task_id: str) -> None:
+            ids.append(task_id)
+            assert not peer.sent("tasks/get")
+
+        await client.call_tool("any", on_task=told)
+        assert ids == ["t"]
+        with pytest.raises(ZeroDivisionError):
+            await client.call_tool("any", on_task=lambda _: 1 // 0)
+        await peer.got("tasks/cancel")
+    assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"tasks": {"requests": {}}}, {"tasks": {"list": {}, "cancel": {}}}])
@@ -53,21 +166,14 @@ async def test_a_wish_for_the_time_to_live_is_told_in_milliseconds(autojump_cloc
 
 
 async def test_a_tool_that_may_not_be_a_task_is_called_without(autojump_clock: object) -> None:
-    class Plain(TaskPeer):
-        async def say(self, message: dict[str, Any], said: Any) -> None:
-            await super().say(message, -32601 if "task" in message["params"] else said)
-
-        async def error(self, request: dict[str, Any], code: int, message: str = "no", **more: Any) -> None:
-            if request["method"] == "tools/call" and "task" not in request["params"]:
-                await self.result(request, ENDED)
-            else:
-                await super().error(request, code, message, **more)
+    class Plain(Listing):
+        support = "forbidden"
 
     async with with_core_tasks(core, kind=Plain) as (client, peer):
         task = await client.start_task("any")
         assert task.id is None
         assert text_of(await task.result()) == "done"
-        assert ["task" in call for call in peer.sent("tools/call")] == [True, False]
+        assert calls_of(peer) == [False]
 
 
 async def test_the_server_asks_while_its_result_is_fetched_and_is_looked_at_meanwhile(autojump_clock: object) -> None:

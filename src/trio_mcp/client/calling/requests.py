@@ -97,18 +97,22 @@ class Requests:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
         refresh: bool = False,
+        on_task: Callable[[str], None] | None = None,
     ) -> T:
-        """Send a request as `request` does, with parameters that are plain data in the form of the revision."""
+        """Send a request as `request` does, with parameters that are plain data in the form of the revision.
+        ``on_task``: see `Client.call_tool`."""
         revision = self.revision
         if self._meta or meta:
             data = self._with_meta(data, meta)
         if revision.cache_hints and method in CACHEABLE:
             sent = self._cached.request(method, data, revision, on_progress, refresh=refresh)
         elif method == "tools/call" and self.tools.may_become_tasks:
-            sent = self.tools.call(data, revision, on_progress)
+            sent = self.tools.call(data, revision, on_progress, on_task)
         else:
             sent = self._send(method, data, revision, on_progress)
         result = await self._waited_for(sent, self._limits.around_call())
+        if method == "tools/list" and self.tools.supports is not None:
+            self.tools.supports.take(result)
         return structured(method, result, result_type)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:

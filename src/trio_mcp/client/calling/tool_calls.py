@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
@@ -19,11 +19,13 @@ from ...tasks.requesting.core_remote_task import CoreRemoteTask
 from ...tasks.requesting.remote_task import Ask, Forget, RemoteTask
 from ..answering.answers import Answers
 from ..call_timeouts import CallTimeouts
+from ..changes import Change
 from ..options import ClientSettings
 from ..results import check_result_type
 from ..tasks.extension_task import Answering, ExtensionRemoteTask
 from ..tasks.task_progress import TaskProgress
 from .input_responses import InputRounds
+from .task_supports import TaskSupport, TaskSupports
 
 __all__ = ["ToolCalls"]
 
@@ -47,7 +49,9 @@ class ToolCalls:
         self._limits = limits
         self._settings = settings
         self.may_become_tasks = False
-        """True where the server may go on with calls as tasks, or refuse calls that are to be made as tasks."""
+        """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
+        self.supports: TaskSupports | None = None
+        """Which tools are called as tasks, where the caller decides."""
         self._followed: dict[RemoteTask, None] = {}
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
@@ -57,6 +61,17 @@ class ToolCalls:
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
+        self.supports = None
+        if self.may_become_tasks and revision.tasks == "core":
+            self.supports = TaskSupports(partial(self._list, revision), self._settings.max_pages)
+
+    async def _list(self, revision: Revision, params: JSONObject) -> Any:
+        return await self._outbound.request("tools/list", params or None, revision)
+
+    def changed(self, change: Change) -> None:
+        """Take a change that the client has learned of."""
+        if self.supports is not None and change.kind == "tools":
+            self.supports.forget()
 
     async def call(
         self,
@@ -66,24 +81,21 @@ class ToolCalls:
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
         """Call a tool, and return the result, that of its task where the call became one. Leaving the call cancels the
-        task. ``on_task``, of code that forwards and declares the extension itself, gets the id of the task."""
+        task. ``on_task``, also of code that forwards and declares the extension itself, gets the id of the task."""
         progress = None if on_progress is None else TaskProgress(on_progress)
         of_call = None if progress is None else progress.of_call
         if revision.result_type:
             made = await self._call(params, revision, of_call, takes_task=on_task is not None)
         else:
-            try:
-                return await self._outbound.request(_CALL, params, revision, of_call)
-            except PeerError as error:
-                # 2025-11-25 tasks, Tool-Level Negotiation: the tool may have to be called as a task. The refused call
-                # has not run.
-                if error.code != METHOD_NOT_FOUND or not self.may_become_tasks:
-                    raise
-            made = await self._call_as_task(params, revision, of_call, {})
+            made = await self._call_as_listed(params, revision, of_call, {}, ("required",))
         if not isinstance(made, RemoteTask):
             return made
         if on_task is not None:
-            on_task(made.id)
+            try:
+                on_task(made.id)
+            except BaseException:
+                made.leave()
+                raise
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
@@ -91,13 +103,8 @@ class ToolCalls:
         asked of a task in 2025-11-25. The server is not told how long the caller waits, since a task goes on."""
         if revision.result_type:
             return await self._call(params, revision, None, tells_deadline=False)
-        if self.may_become_tasks:
-            try:
-                return await self._call_as_task(params, revision, None, task, tells_deadline=False)
-            except PeerError as error:
-                if error.code != METHOD_NOT_FOUND:  # else the tool is called as a task by nobody
-                    raise
-        return await self._outbound.request(_CALL, params, revision)
+        as_tasks = ("optional", "required")
+        return await self._call_as_listed(params, revision, None, task, as_tasks, tells_deadline=False)
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
         """Call a tool in a modern revision, and return what the server answers: a result, or a task, unchanged."""
@@ -148,6 +155,37 @@ class ToolCalls:
             return result
         ask, by = self._ask_for(params, revision), self._answering(revision)
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
+
+    async def _call_as_listed(
+        self,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        task: JSONObject,
+        as_tasks: Sequence[TaskSupport],
+        *,
+        tells_deadline: bool = True,
+    ) -> Any:
+        """Call a tool in a legacy revision, as a task where the server lists the support as one of ``as_tasks``. Return
+        its result, or the task. A refusal of what was listed before is no reason to call twice, unless the server lists
+        the tool differently now: then the refused call has not run (2025-11-25 tasks, Tool-Level Negotiation)."""
+        supports = self.supports
+        if supports is None or "task" in params:  # who asks for a task, in a request of its own, gets the plain answer
+            return await self._outbound.request(_CALL, params, revision, on_progress)
+        listings = supports.listings
+        as_task = await supports.of(params["name"]) in as_tasks
+        call_as_task = partial(self._call_as_task, params, revision, on_progress, task, tells_deadline=tells_deadline)
+        try:
+            if as_task:
+                return await call_as_task()
+            return await self._outbound.request(_CALL, params, revision, on_progress)
+        except PeerError as error:
+            if error.code != METHOD_NOT_FOUND or supports.listings > listings:
+                raise
+            supports.forget()
+            if (await supports.of(params["name"]) in as_tasks) is as_task:
+                raise
+        return await (self._outbound.request(_CALL, params, revision, on_progress) if as_task else call_as_task())
 
     async def _call_as_task(
         self,
