@@ -51,7 +51,7 @@ async def test_demo_signs_in_steps_up_refreshes_and_loses_its_tokens(cache: dict
         "the authorization server tells of: registration, authorization, authorization_code",
         "the authorization server tells of: refresh_token",
         "write_note, sent again with the new token: 2 notes",
-        "|alice may notes:read\n",
+        "sign-in: alice may notes:read\n",
         "step-up: the same call went on, now with notes:read notes:write",
         "refresh: the next call brought a new token, and the user was not asked",
         "presses 'Deny' (by the demo)",

@@ -23,7 +23,7 @@ from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
 from ...transports.http.unserved import UnservedBody
 from ..callers import CallersByAddress, Hop
-from ..scopes import lacking, warn_of_unchecked_scopes
+from ..scopes import lacking, scope_check, warn_of_unchecked_scopes
 from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
 from .cors import Cors
 from .entrance import EndpointSettings, Entrance
@@ -141,10 +141,12 @@ class Endpoint:
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
-        principal = None if caller is None else caller.principal.id
+        principal = check = None
+        if caller is not None and self._gate is not None:
+            principal, check = caller.principal.id, scope_check(self._gate, caller)
         hop: Hop = response.client
         party = hop.here if principal is None and not hop.is_proxy else hop.caller(principal, head.headers)
-        request = HttpRequest(head, body, response, extra, caller, principal, party, self._gate)
+        request = HttpRequest(head, body, response, extra, caller, principal, party, check)
         try:
             if head.method == "POST":
                 self._post(request)
