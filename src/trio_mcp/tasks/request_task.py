@@ -91,9 +91,9 @@ class RequestTask:
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
         peer = scope.exchange.peer
-        self.caller: object = peer.principal or ("" if record is not None or is_external else scope.exchange.at_once)
-        """The party that the bounds of running tasks hold for: the principal or, without one, an object that stands for
-        the connection, and does not keep the connection alive."""
+        self.caller: object = peer.principal or ("" if record is not None or is_external else scope.ticket.caller)
+        """The party that the bounds of running tasks hold for: the principal or, without one, the `Caller`, which does
+        not keep a connection alive."""
         self.has_started = record is not None
         self.epoch = 0
         """Number of the claim under which this process runs the task."""

@@ -18,9 +18,9 @@ KNOWS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION
 KNOWS_NOTHING = {"io.modelcontextprotocol/clientCapabilities": META["io.modelcontextprotocol/clientCapabilities"]}
 
 
-def working() -> tuple[Server, trio.Event]:
+def working(**bounds: Any) -> tuple[Server, trio.Event]:
     """Return a server with a tool that works until the event is set."""
-    server, done = Server("working", tasks=TaskSettings(grace=0)), trio.Event()
+    server, done = Server("working", tasks=TaskSettings(grace=0, **bounds)), trio.Event()
 
     @server.tool(task="required")
     async def work() -> str:
@@ -58,6 +58,21 @@ async def test_a_task_outlives_the_connection_of_its_call() -> None:
         await wait_all_tasks_blocked()
         state = (await ask(endpoint, "tasks/get", {"taskId": task})).json["result"]
     assert state["result"]["content"][0]["text"] == "done"
+
+
+async def test_strangers_do_not_use_up_the_tasks_of_each_other() -> None:
+    server, done = working(max_running_of_caller=1)
+    headers, body = asked("tools/call", {"name": "work", "arguments": {}})
+    async with served(server) as endpoint:
+        codes = list[int | None]()
+        for address in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
+            stream = await trio.open_tcp_stream("127.0.0.1", endpoint.port, local_address=address)
+            answer = await Connection(stream).ask("POST", {**headers}, body)
+            codes.append(answer.code if "error" in answer.json else None)
+            await trio.aclose_forcefully(stream)
+        assert codes == [None, -31000, None]
+        done.set()
+        await wait_all_tasks_blocked()
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
