@@ -75,6 +75,13 @@ class Principal:
     key_thumbprint: str | None = None
     """The key that the token is bound to (RFC 9449, ``cnf.jkt``); `None` for a token that whoever has it may use."""
 
+    @classmethod
+    def known_by(cls, identity: PrincipalId) -> Principal:
+        """Return the principal with this ``id``, of which nothing else is known."""
+        if identity.is_client:
+            return cls(issuer=identity.issuer, client_id=identity.subject)
+        return cls(issuer=identity.issuer, subject=identity.subject)
+
     id: PrincipalId = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(_identity_of, takes_self=True)
     )
@@ -89,7 +96,8 @@ class Auth:
 
     token: str = attrs.field(repr=False)
     """The token as it came. Nobody but its issuer and this server may see it (2026-07-28 authorization, Access Token
-    Privilege Restriction)."""
+    Privilege Restriction). Empty in a run of a task after a restart: only the `Principal.id` of the caller is kept, and
+    no scopes or claims are known."""
     principal: Principal
     extra: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False)
     """Facts that the server's own ``on_authenticated`` has added."""

@@ -9,7 +9,7 @@ from ..protocol.conversion.converters import structure
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.peer import Peer
-from ..runtime.principal import PrincipalId
+from ..runtime.principal import Auth, Principal, PrincipalId
 from ..runtime.remaining_time import REMAINING_MS
 from ..state.requests import Continuation, InboundRequest
 from .request_task import RequestTask
@@ -32,7 +32,8 @@ def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record
     """
     request = request_of(record, now)
     principal = PrincipalId.from_json(record.scope) if record.scope else None
-    exchange = TaskExchange(host.state, host.silence, Peer(principal=principal), host.ending)
+    auth = None if principal is None else Auth("", Principal.known_by(principal))
+    exchange = TaskExchange(host.state, host.silence, Peer(principal=principal, auth=auth), host.ending)
     scope = runner.take_up(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.belong_to(task)

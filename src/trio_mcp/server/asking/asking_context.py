@@ -21,7 +21,7 @@ from ..context.request_context import RequestContext
 from ..options import SamplingOptions
 from ..signatures.forms import form_schema
 from .client_tasks import capability_for_task
-from .questions import said
+from .questions import AS_TASK, said
 
 __all__ = ["AskingContext"]
 
@@ -73,6 +73,8 @@ class AskingContext(RequestContext):
 
     def _ask_raw(self, method: str, params: JSONObject | None, task_ttl: float | None = None) -> Awaitable[Any]:
         self._check()
+        if method in ASKABLE and params is not None and "task" in params:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {AS_TASK}")
         if task_ttl is not None:
             return self._send(method, params, task_ttl)
         if not self.revision.server_requests and method not in ASKABLE:
@@ -116,6 +118,8 @@ class AskingContext(RequestContext):
         task_ttl: float | None = None,
         **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
+        if "task" in options:
+            raise TypeError(AS_TASK)
         has_tools = options.get("tools") is not None or options.get("tool_choice") is not None
         self._check(*for_sampling(tools=has_tools, context=options.get("include_context")))
         if isinstance(messages, str):
@@ -138,11 +142,17 @@ class AskingContext(RequestContext):
         return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
 
     async def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+        self,
+        message: str,
+        url: str,
+        elicitation_id: str,
+        *,
+        meta: JSONObject | None = None,
+        task_ttl: float | None = None,
     ) -> ElicitAnswer:
         self._check(*for_elicitation("url"))
         params = ElicitURLParams(message, url, elicitation_id, meta=meta)
-        answer = await self._ask("elicitation/create", params, ElicitResult)
+        answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:

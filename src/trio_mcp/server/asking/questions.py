@@ -3,9 +3,10 @@ place."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.conversion.converters import structure_params, unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.meta import check_meta_keys
@@ -21,9 +22,13 @@ from ...protocol.types.elicitation import (
 from ...protocol.types.input_required import InputRequest, capability_for, for_elicitation, for_sampling
 from ...protocol.types.sampling import CreateMessageParams
 
-__all__ = ["Asked", "needed_for", "question", "said"]
+__all__ = ["AS_TASK", "Asked", "needed_for", "question", "said"]
 
 Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
+
+
+AS_TASK: Final = "a question is no task by a parameter `task`: have the client run it as one by task_ttl=60.0, say"
+"""What to write instead of a wish for a task among the parameters of a question, whose answer would be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
@@ -47,6 +52,9 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
     for invalid keys of ``_meta``, `NotExpressible` for a question that the revision cannot express, and
     `NotSerializable`. The parameters of an `InputRequest` are checked alike, and stay unchanged.
     """
+    has_wish = "task" in (asked.params or {}) if isinstance(asked, InputRequest) else asked.task is not None
+    if has_wish:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {AS_TASK}")
     if isinstance(asked, InputRequest):
         encode_value(asked.params)
         params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)

@@ -86,7 +86,8 @@ class RequestContext:
 
     @property
     def auth(self) -> Auth | None:
-        """The caller; `None` when no authentication is configured."""
+        """The caller; `None` when no authentication is configured. In a run of a task after a restart, the identity of
+        the caller alone: the token is empty, and scopes and claims are gone."""
         return None
 
     @property
@@ -310,9 +311,16 @@ class RequestContext:
         raise self.no_channel()
 
     async def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+        self,
+        message: str,
+        url: str,
+        elicitation_id: str,
+        *,
+        meta: JSONObject | None = None,
+        task_ttl: float | None = None,
     ) -> ElicitAnswer:
-        """Send the client's user to an absolute http or https ``url``. Raises as `elicit`, with ``elicitation.url``.
+        """Send the client's user to an absolute http or https ``url``. ``task_ttl``: see `send_request`. Raises as
+        `elicit`, with ``elicitation.url``.
 
         A URL or an id with control characters, an id without text, and a message with control characters other than
         line breaks and tabs are `CodedError` (-32602).

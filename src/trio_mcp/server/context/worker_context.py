@@ -292,10 +292,16 @@ class WorkerContext:
         return _ask(self._context.elicit, message, form, meta=meta, task_ttl=task_ttl)
 
     def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+        self,
+        message: str,
+        url: str,
+        elicitation_id: str,
+        *,
+        meta: JSONObject | None = None,
+        task_ttl: float | None = None,
     ) -> ElicitAnswer:
         """Call `RequestContext.elicit_url`, and block until that call returns."""
-        return _ask(self._context.elicit_url, message, url, elicitation_id, meta=meta)
+        return _ask(self._context.elicit_url, message, url, elicitation_id, meta=meta, task_ttl=task_ttl)
 
     def list_roots(self) -> list[Root]:
         """Call `RequestContext.list_roots`, and block until that call returns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ...protocol.errors import CapabilityMissing
@@ -16,10 +16,30 @@ from ...tasks.core.time_to_live import asked_ttl, milliseconds
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
 from ...tasks.task_state import TaskState
+from ..context.task_context import TaskContext
 
-__all__ = ["TaskSupport", "left_to_others", "run_task", "task_of_call"]
+__all__ = ["TaskSupport", "check_declaration", "left_to_others", "missed_task", "run_task", "task_of_call"]
 
 TaskSupport: TypeAlias = Literal["optional", "required"]
+
+
+def check_declaration(name: str, task: object, on_restart: object) -> None:
+    """Raise `ValueError` for words that clients cannot read, or that nobody would heed at a restart."""
+    if not (task is None or task is False or task in get_args(TaskSupport)):
+        raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
+    if on_restart not in get_args(OnRestart):
+        raise ValueError(f'tool {name!r}: on_restart is "fail", "again" or "resume", not {on_restart!r}')
+
+
+def missed_task(error: AttributeError, scope: RequestScope) -> str | None:
+    """Return what to tell the author of a handler that has used ``ctx.task`` in a call that is no task; `None` for any
+    other ``error``."""
+    if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
+        return None
+    return (
+        "ctx.task is None in this call, which is no task: ask `if ctx.task is not None` before "
+        f'ctx.task.{error.name}, or declare the tool with task="required"'
+    )
 
 
 def task_of_call(

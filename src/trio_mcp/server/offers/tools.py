@@ -29,7 +29,7 @@ from ..signatures.signature import BadArguments
 from .registry import Registry
 from .results import ToResult, error_result, result_maker
 from .scopes import checked_scopes
-from .task_support import TaskSupport, left_to_others, run_task, task_of_call
+from .task_support import TaskSupport, check_declaration, left_to_others, missed_task, run_task, task_of_call
 from .user_function import UserFunction
 
 __all__ = ["RegisteredTool", "Tools"]
@@ -104,6 +104,7 @@ class Tools:
                 f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
                 "the name for people is title=..."
             )
+        check_declaration(name, task, on_restart)
         whole = input_schema is not None and signature.names == ("arguments",)
         tool = Tool(
             name,
@@ -184,6 +185,10 @@ class Tools:
                 value = await settle(value, scope, run)
         except ToolError as error:
             return error_result(str(error))
+        except AttributeError as error:
+            if (words := missed_task(error, scope)) is not None:
+                error.add_note(words)
+            raise
         if isinstance(value, TaskState):
             return left_to_others(value, scope, entry.tool.name)
         return value if isinstance(value, InputRequiredResult) else self._result(entry, value)
