@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import trio
 
@@ -38,6 +38,24 @@ _LONGEST_TOLD: Final = 4000
 """Largest number of characters told of an exposed exception."""
 
 
+class _Way(Protocol):
+    """The exchange of a request."""
+
+    peer: Peer
+
+
+class Run(Protocol):
+    """The run of a handler, as far as the log tells of it: a `RequestScope`."""
+
+    begun: float
+    """Time at which the handler has begun."""
+
+    @property
+    def exchange(self) -> _Way:
+        """The exchange that the request belongs to now."""
+        ...
+
+
 class Replies:
     """Writes the replies of one side. ``server_info``: description of the server that results carry in ``_meta``, for
     each revision that wants one. ``expose_errors``: the peer is told the text of unexpected exceptions."""
@@ -46,11 +64,9 @@ class Replies:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
-    def result(
-        self, request: InboundRequest, result: Any, peer: Peer | None = None, begun: float | None = None
-    ) -> bytes:
+    def result(self, request: InboundRequest, result: Any, run: Run | None = None) -> bytes:
         """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (DESIGN ruling
-        15). ``peer`` and ``begun``: see `failure`."""
+        15). ``run``: see `failure`."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -58,7 +74,7 @@ class Replies:
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
         except Exception as error:  # an author put something else where a class of the specification belongs
-            return self.failure(request, error, peer, begun)
+            return self.failure(request, error, run)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
         """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
@@ -86,11 +102,11 @@ class Replies:
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(
-        self, request: InboundRequest, failure: BaseException, peer: Peer | None = None, begun: float | None = None
+        self, request: InboundRequest, failure: BaseException, run: Run | None = None, peer: Peer | None = None
     ) -> bytes:
         """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
-        exception stays inside, and is logged with what was called, by which ``peer``, and for how long, where it has
-        ``begun`` at that time of trio's clock. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
+        exception stays inside, and is logged with what was called, by whom, and for how long, where the handler has a
+        ``run``, else by which ``peer``. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
             # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
@@ -106,7 +122,7 @@ class Replies:
             return self._unsendable(request, single, "the result cannot be sent as JSON")
         if isinstance(single, ToolError) and request.method.tells_failures:
             return self._failed(request, str(single))
-        _log(request, failure, peer, begun)
+        _log(request, failure, run, peer)
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
@@ -129,15 +145,16 @@ class Replies:
         return self.result(request, CallToolResult([TextContent(told)], is_error=True))
 
 
-def _log(request: InboundRequest, failure: BaseException, peer: Peer | None, begun: float | None) -> None:
+def _log(request: InboundRequest, failure: BaseException, run: Run | None, peer: Peer | None) -> None:
     """Log a ``failure`` with its traceback. What the words say, programs find as attributes of the record."""
     from ..protocol.param_headers import NAMED_BY  # servers over stdio need it for nothing else
 
     request.unpack()
     called = request.params.get(NAMED_BY.get(request.method.name, ""))
     target = called[:_LONGEST_NAME] if isinstance(called, str) else None
+    peer = peer if run is None else run.exchange.peer
     caller = None if peer is None or peer.name is None else peer.name[:_LONGEST_NAME]
-    duration = None if begun is None else trio.current_time() - begun
+    duration = None if run is None else trio.current_time() - run.begun
     words = "" if target is None else f" in {target!r}"
     words += "" if caller is None else f" for {caller!r}"
     words += "" if duration is None else f" after {duration:.3f} s"

@@ -156,6 +156,7 @@ class RequestScope:
         "_task",
         "abort",
         "answered_instead",
+        "begun",
         "cancelled_inside",
         "exchange",
         "has_begun",
@@ -236,6 +237,7 @@ class RequestScope:
         ruling 4)."""
         if self.life.phase is Phase.MUTED:
             return False
+        self.begun = trio.current_time()
         self.life.take(Step.START)
         self.has_begun = True
         self._task = trio.lowlevel.current_task()

@@ -112,7 +112,7 @@ class RequestRunner:
         try:
             decision = self._handler.answer_now(request, exchange)
         except Exception as error:  # whatever it is, the reader reads on
-            self._finish_now(request, self.replies.failure(request, error, exchange.peer), exchange)
+            self._finish_now(request, self.replies.failure(request, error, peer=exchange.peer), exchange)
             return
         if isinstance(decision, Now):
             self._finish_now(request, self.replies.result(request, decision.result), exchange)
@@ -164,7 +164,6 @@ class RequestRunner:
         caller = scope.ticket.caller
         if not caller.alone:  # this task may have been started for the request of another party
             set_share(caller.log_share or new_share(caller))
-        begun = trio.current_time()
         line: bytes | None = None
         result: Any = None
         failure: BaseException | None = None
@@ -194,14 +193,14 @@ class RequestRunner:
                 scope.expire()
             if scope.rounds is not None:
                 await scope.next_round()  # a result returned while it is parked is kept for the retry
-            line = _reply_line(scope, result, failure, begun)
+            line = _reply_line(scope, result, failure)
             scope.close()
             if scope.exchange.keeps_outcomes:
                 await scope.exchange.keep(scope.request, line)
             elif line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
                 await scope.room_for_reply(REQUEST_MARKS)
         except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
-            line = scope.runner.replies.failure(scope.request, error, scope.exchange.peer, begun)
+            line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
             scope.let_go()
@@ -346,9 +345,8 @@ class RequestRunner:
         del self._handler
 
 
-def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None, begun: float) -> bytes | None:
-    """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1). ``begun``:
-    the time at which the handler has begun."""
+def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
+    """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
     request, replies = scope.request, scope.runner.replies
     if scope.abort.from_outside is not None:
         if failure is not None:
@@ -361,11 +359,11 @@ def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None,
             # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
-        return replies.failure(request, failure, scope.exchange.peer, begun)
+        return replies.failure(request, failure, scope)
     if scope.cancelled_inside:
         own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
         return replies.error(request, own)
-    return replies.result(request, result, scope.exchange.peer, begun)
+    return replies.result(request, result, scope)
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
