@@ -19,7 +19,7 @@ CAPABILITIES: tuple[dict[str, Any], ...] = (
     {"elicitation": {"form": {}}},
     {"sampling": {}, "elicitation": {}},
 )
-ROOM = {"max_in_flight": 2 * EACH, "max_parked": EACH, "max_connections": 4 * EACH}
+ROOM = {"max_in_flight": 2 * EACH, "max_parked": EACH, "max_connections": 8 * EACH}  # half of those for one address
 LEGACY_CAPABILITIES: dict[str, Any] = {"roots": {}, "sampling": {}}
 
 
