@@ -55,6 +55,13 @@ async def test_file_that_listens_when_it_is_imported_is_told_at_once_what_to_wri
     assert 'calls serve_http while it is loaded; put what serves under: if __name__ == "__main__":' in ended.stderr
 
 
+async def test_file_that_never_comes_to_its_end_is_told_of_with_what_to_write(tmp_path: Path):
+    file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
+    ended = await run([*INSPECT, file, "--timeout", "1"])
+    assert ended.status == 5
+    assert 'put that under: if __name__ == "__main__":\n' in ended.stderr
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     return written(tmp_path / "shop.py", SHOP)

@@ -47,12 +47,18 @@ def inspect(
     Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
+    from ..endings import say
     from ..errands.inspecting import inspect_server
-    from ..targets import NoTarget, target_typed
+    from ..statuses import OUT_OF_TIME
+    from ..targets import NoTarget, is_file, target_typed
     from ..terminal.printable import CopiedToStderr
 
+    typed = words_after_dashes(target)
     try:
-        where = target_typed(words_after_dashes(target), config, CopiedToStderr() if stderr else None, sign_in)
+        where = target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
-    return inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)
+    status = inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)
+    if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
+        say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
+    return status
