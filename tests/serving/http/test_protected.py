@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 import trio
-from tests.serving.http.protection import METADATA, RESOURCE, Tokens, bearer, call, issued, protected
+from tests.auth.resource_server.verifiers.minting import ec_key, jwk, minted
+from tests.long_names import ODD, given_to_codecs
+from tests.serving.http.protection import ISSUER, METADATA, RESOURCE, Tokens, bearer, call, issued, protected
 from tests.serving.http.raw import BASE, modern, request_bytes
 from tests.serving.http.scenes import in_memory, over_sockets, text_of
 
-from trio_mcp import Principal, RequestContext, Server, WorkerContext
+from trio_mcp import JWTVerifier, Principal, Protected, RequestContext, Server, WorkerContext
 
 PAGE = "https://app.example.com"
 AT_THE_PATH = "/.well-known/oauth-protected-resource/mcp"
@@ -51,6 +54,18 @@ async def test_a_handler_sees_the_caller_of_its_own_request(tokens: Tokens, tool
     async with over_sockets(server, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
             assert token in text_of((await call(endpoint, token, tool)).json)
+
+
+async def test_a_forged_token_costs_no_more_than_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"keys": [jwk(ec_key(1), kid="1")]}
+    auth = Protected(resource=RESOURCE, authorization_servers=[ISSUER], verifier=JWTVerifier(keys=keys))
+    times = {"iss": ISSUER, "iat": time.time(), "exp": time.time() + 60}
+    forged = minted(ec_key(2), aud=f"https://{ODD * 200}/", **times)
+    lengths = given_to_codecs(monkeypatch)
+    async with over_sockets(server, auth=auth) as endpoint:
+        assert (await call(endpoint, forged, "whoami")).status == 401
+        assert lengths == []
+        assert (await call(endpoint, minted(ec_key(1), aud=RESOURCE, **times), "whoami")).status == 200
 
 
 async def test_a_good_token_is_verified_once(tokens: Tokens) -> None:
