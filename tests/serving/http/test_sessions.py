@@ -144,7 +144,7 @@ async def test_a_session_with_something_open_is_not_idle(scene: Scene, autojump_
 
 
 @pytest.mark.parametrize("left_in", ["its call", "its stream", "silence"])
-async def test_a_client_that_vanishes_keeps_its_session_no_longer_than_its_time_whatever_waits_for_it(
+async def test_htt_23_a_client_that_vanishes_keeps_its_session_no_longer_than_its_time_whatever_waits_for_it(
     scene: Scene, autojump_clock: MockClock, left_in: str
 ) -> None:
     async with in_memory(scene.server, session_timeout=30, max_sessions=1, stream_interval=5) as endpoint:
@@ -177,7 +177,7 @@ async def test_a_client_that_vanishes_keeps_its_session_no_longer_than_its_time_
         assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_a_session_that_nobody_comes_back_to_ends_with_the_cause_disconnect(
+async def test_htt_23_a_session_that_nobody_comes_back_to_ends_with_the_cause_disconnect(
     scene: Scene, autojump_clock: MockClock
 ) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
@@ -196,7 +196,9 @@ async def test_a_session_that_nobody_comes_back_to_ends_with_the_cause_disconnec
 
 
 @pytest.mark.parametrize("cleans_up", [False, True])
-async def test_there_is_room_for_a_session_once_the_end_of_another_is_answered(scene: Scene, cleans_up: bool) -> None:
+async def test_htt_23_there_is_room_for_a_session_once_the_end_of_another_is_answered(
+    scene: Scene, cleans_up: bool
+) -> None:
     may_end = trio.Event()
 
     @scene.server.tool
@@ -228,7 +230,7 @@ async def test_there_is_room_for_a_session_once_the_end_of_another_is_answered(s
             may_end.set()
 
 
-async def test_there_is_room_for_a_session_once_another_one_is_refused(scene: Scene) -> None:
+async def test_htt_23_there_is_room_for_a_session_once_another_one_is_refused(scene: Scene) -> None:
     bad = {**INITIALIZE, "params": {"protocolVersion": LEGACY}}
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         connection = await endpoint.connect()
