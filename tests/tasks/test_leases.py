@@ -271,6 +271,7 @@ async def test_any_number_of_tasks_that_ask_is_kept_by_one_call_each_third_of_a_
         async with trio.open_nursery() as nursery:
             for _ in range(50):
                 nursery.start_soon(start, caller, many // 50)
+        assert store.calls.count("read") <= many, "what was written here is not read again"
         await trio.sleep(20)
         store.calls.clear()
         store.renewed.clear()
