@@ -8,6 +8,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +314,34 @@ async def test_full_disk_changes_nothing(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "three"]
 
 
+async def test_renewal_goes_before_the_other_writes_of_the_process(path: Path):
+    entered, release, order = threading.Event(), threading.Event(), list[str]()
+
+    def hold(_: sqlite3.Connection) -> None:
+        entered.set()
+        release.wait(PATIENCE)
+
+    async def add(name: str) -> None:
+        await create(store, record(name))
+        order.append(name)
+
+    async def renew() -> None:
+        assert set(await store.renew({"held": "me"}, lease=HOUR)) == set()
+        order.append("renewal")
+
+    async with SqliteTaskStore(path) as store, trio.open_nursery() as nursery:
+        await create(store, record("held", holder="me"))
+        nursery.start_soon(store._database.write, hold)
+        await trio.to_thread.run_sync(entered.wait, PATIENCE)
+        for name in ("one", "two", "three"):
+            nursery.start_soon(add, name)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(renew)
+        await wait_all_tasks_blocked()
+        release.set()
+    assert order[0] == "renewal"
+
+
 # Records that cannot be read
 
 
@@ -369,6 +399,33 @@ async def test_record_cannot_be_given_to_another_scope(path: Path):
             await store.read("bob", "anns")
         with pytest.raises(UnreadableRecord, match="another scope"):
             await store.page("bob", None, 9)
+
+
+# The clock
+
+
+async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path):
+    ahead = 0
+
+    def clock() -> int:
+        return int(time.time() * 1000) + ahead
+
+    async with SqliteTaskStore(path) as store, SqliteTaskStore(path) as other:
+        store._now = other._now = clock
+        await create(store, record("held", holder="me"))
+        free = await create(store, record("free", holder="me"))
+        assert await claim(other, "you") == {}
+        ahead = 2 * HOUR
+        assert await change(store, free, holder="me", give_up=True) is not None
+        assert set(await claim(other, "you 2", lease=60_000)) == {"free"}, "what was given up is free"
+        assert await claim(other, "you 3", lease=60_000) == {}
+        assert set(await store.renew({"held": "me"}, lease=HOUR)) == set()
+        other._set_forward_until = 0.0  # a lease later
+        assert await claim(other, "you 4") == {}
+        ahead = 4 * HOUR
+        assert await claim(other, "you 5", lease=1) == {}
+        await trio.sleep(0.01)
+        assert set(await claim(other, "you 6")) == {"held", "free"}
 
 
 # Secrets

@@ -90,6 +90,8 @@ _EXPIRE: Final = """
 DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ? LIMIT ?) RETURNING id
 """
 
+_STEP: Final = 1.0
+"""Seconds by which no clock goes ahead between two claims unless somebody sets the clock."""
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 
@@ -107,9 +109,10 @@ class SqliteTaskStore:
     of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
     processes.
 
-    The clock is the one of the machine. A file that is deleted or replaced while in use is `StoreDown`, once; then the
-    new one is used. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records
-    of other secrets or versions, which another process may read. Each method is done in one of two threads.
+    The clock is the one of the machine; where somebody sets the clock forward, no task is taken over for one lease. A
+    file that is deleted or replaced while in use is `StoreDown`, once; then the new one is used. A record that cannot
+    be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets or versions, which
+    another process may read. Each method is done in one of two threads.
     """
 
     def __init__(
@@ -129,6 +132,9 @@ class SqliteTaskStore:
         self._is_sealed = bool(secrets)
         self._watchers = Watchers()
         self._now = _time_of_day
+        self._ahead: float | None = None
+        """Seconds that the clock was ahead of the steady one at the last claim."""
+        self._set_forward_until = 0.0
         self._writer = randomness.token_bytes(8)
         """Our name in the list of changes: our own watchers are told at once."""
 
@@ -258,10 +264,11 @@ class SqliteTaskStore:
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
             now, forms = self._now(), self._codec.forms
+            over_before = self._free_before(now, lease)
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, now, max(most, 0)),  # -1 would be all
+                (keys, *forms, over_before, max(most, 0)),  # -1 would be all
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
@@ -276,6 +283,16 @@ class SqliteTaskStore:
         claimed = await self._database.write(take)
         self._watchers.tell(record.id for record in claimed)
         return claimed
+
+    def _free_before(self, now: int, lease: int) -> int:
+        """Return the time before which a lease has to end for its task to be free. The clock of the machine may have
+        been set forward, and all leases would seem to be over: then those who live have one lease to renew theirs."""
+        steady = time.monotonic()
+        ahead, before = now / 1000 - steady, self._ahead
+        self._ahead = ahead
+        if before is not None and ahead - before > _STEP:
+            self._set_forward_until = steady + lease / 1000
+        return 1 if steady < self._set_forward_until else now  # a task that was given up has a lease until 0
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:

@@ -24,6 +24,10 @@ __all__ = ["CoreMethods"]
 _PAGE: Final = 100
 
 
+def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
+    return True
+
+
 class CoreMethods:
     """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
     waits for a result, ``questions`` asks there. Lists show the tasks that the caller ``may_see``."""
@@ -32,7 +36,7 @@ class CoreMethods:
         self,
         records: TaskRecords,
         questions: CoreQuestions,
-        may_see: Callable[[RequestScope, TaskRecord], bool] = lambda *_: True,
+        may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all,
     ) -> None:
         self._records = records
         self._questions = questions
