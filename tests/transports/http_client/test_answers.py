@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
@@ -14,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient
 from trio_mcp.transports.http_client.errors import BadResponse, BodyTooLong, RequestNotSent
-from trio_mcp.transports.http_client.reply import Reply
+from trio_mcp.transports.http_client.reply import Reply, read_head
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;extension=1\r\nlo\r\n0\r\nTrailer: x\r\n\r\n"
@@ -260,3 +261,34 @@ async def test_a_reply_is_of_no_use_after_its_block() -> None:
             assert await reply.receive_some() == b"hel"
         with pytest.raises(ConnectionLost, match="closed on this side"):
             await kept[0].receive_some()
+
+
+class _Brought:
+    """A connection that has brought all of an answer at once."""
+
+    name = "here"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def receive(self, _: int) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+
+async def test_an_answer_in_many_small_chunks_lets_other_tasks_run() -> None:
+    connection: Any = _Brought(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    reply = Reply(connection, *await read_head(connection, b"GET", 1 << 20))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        assert await reply.receive_some() == b"x" * 2000
+        nursery.cancel_scope.cancel()
+    assert turns > 5

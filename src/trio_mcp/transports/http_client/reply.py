@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 import h11
+import trio
 
 from .connection import Connection
 from .errors import BadResponse, BodyTooLong
@@ -18,6 +19,8 @@ _READ: Final = 65536
 _MOST_INTERIM: Final = 20
 """Interim responses (RFC 9110 section 15.2) before an answer. Nothing here asks for any."""
 _LONGEST_REASON: Final = 200
+_AT_ONCE: Final = 200
+"""Chunks that are read before other tasks get their turn."""
 _HELD: Final = re.compile(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALERT: Final = b"\x15\x03"
 """The beginning of a TLS server's answer to a client that does not speak TLS (RFC 8446 section 5.1)."""
@@ -47,6 +50,8 @@ class Reply:
             event = _next_event(self._parser, self._connection)
             if isinstance(event, h11.Data):
                 parts.append(event.data)
+                if len(parts) % _AT_ONCE == 0:  # h11 takes as long for a chunk of one byte as for one of thousands
+                    await trio.lowlevel.cancel_shielded_checkpoint()
             elif event is not h11.NEED_DATA:
                 self._is_over = True
             elif parts:
