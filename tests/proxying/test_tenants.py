@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -18,6 +20,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
+from trio_mcp.proxying.tenants import Tenant
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -317,6 +320,7 @@ async def test_the_end_of_a_visit_is_told_to_the_principal_alone_who_was_asked(
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, {"tools": {}})
         await server.refuse(await server.expect_call("pay"), -32042, data={"elicitations": [visit]})
+        await wait_all_tasks_blocked()  # no visit takes less
         for elicitation_id in ("e-0", "e-1"):
             await server.notify("notifications/elicitation/complete", {"elicitationId": elicitation_id})
         await wait_all_tasks_blocked()
@@ -328,6 +332,25 @@ async def test_the_end_of_a_visit_is_told_to_the_principal_alone_who_was_asked(
             await alice.expect_error(await alice.call_tool("pay"), -32042)
             assert (await alice.receive())["params"] == {"elicitationId": "e-1"}
             await bob.expect_silence(1)
+
+
+async def test_a_caller_who_comes_and_goes_leaves_nothing_to_the_garbage_collector(jump_clock: MockClock) -> None:
+    behind, before_it = Behind(), set(map(id, callers()))
+    async with before(behind) as endpoint:
+        assert text(await call(endpoint, "alice-1")) == "echo"
+        (caller,) = [weakref.ref(each) for each in callers() if id(each) not in before_it]
+        gc.disable()
+        try:
+            jump_clock.jump(SECONDS)
+            await behind.until("closed")
+            await wait_all_tasks_blocked()
+            assert caller() is None
+        finally:
+            gc.enable()
+
+
+def callers() -> list[Tenant]:
+    return [each for each in gc.get_objects() if isinstance(each, Tenant)]
 
 
 async def test_a_client_may_be_told_that_everything_behind_may_have_changed(autojump_clock: MockClock) -> None:

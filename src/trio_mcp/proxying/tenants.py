@@ -78,6 +78,10 @@ class Tenant:
         """Note that the way to the server has ended."""
         self._look()
 
+    def let_go(self) -> None:
+        """Drop the way, which refers to the caller: else only the garbage collector could free the two."""
+        self._reach = None
+
     def _look(self) -> None:
         if self.is_over and not self._users and self._gone is not None:
             self._gone(self)
@@ -138,6 +142,7 @@ class Tenants:
         self._left.discard(tenant)
         if tenant.upstream is not None:
             tenant.upstream.forget(tenant.downstream)
+        tenant.let_go()
 
     def take_all(self) -> Iterable[Tenant]:
         """Return all callers, since the connection is over."""
