@@ -213,15 +213,14 @@ HOSTILE = """
     from trio_mcp import Server
     server = Server("hostile")
     loops = {"$ref": "#/$defs/n"}
-    schema = {
-        "type": "object",
-        "properties": {f"a{number}": loops for number in range(100)},
-        "$defs": {"n": {"anyOf": [loops] * 20}},
-    }
+    schema = {"type": "object"}
 
     async def loop(a1: int, a2: int) -> str:
         return "left"
     server.tool(loop, input_schema=schema)
+    # Ours would refuse the schema where it is given.
+    schema["properties"] = {f"a{number}": loops for number in range(100)}
+    schema["$defs"] = {"n": {"anyOf": [loops] * 20}}
 """
 
 
