@@ -11,12 +11,32 @@ from tests.tasks.callers import settings
 from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
-from trio_mcp import Client, PeerError, RequestContext, Server, open_memory
+from trio_mcp import Client, PeerError, RequestContext, Server
+from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer
+from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.server.served import connection_to
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+ADA = PrincipalId(None, "ada")
+PEERS = pytest.mark.parametrize("peer", [THE_ONLY_ONE, Peer(principal=ADA)], ids=["of a connection", "of a principal"])
 
 
 @asynccontextmanager
-async def listing(**options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
+async def connected(server: Server, peer: Peer = THE_ONLY_ONE) -> AsyncGenerator[Client]:
+    """A client of 2025-11-25, which ``server`` knows as ``peer``."""
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs, peer).run)
+        async with open_client(ours, era="legacy") as client:
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def listing(peer: Peer = THE_ONLY_ONE, **options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
     """A client of 2025-11-25, of a server with a tool that is a task for 1000 seconds."""
     store = TouchyStore()
     server = Server("listing", tasks=settings(store, **options))
@@ -25,7 +45,7 @@ async def listing(**options: Any) -> AsyncGenerator[tuple[Client, TouchyStore]]:
     async def work(ctx: RequestContext) -> None:
         await trio.sleep(1000)
 
-    async with open_memory(server, era="legacy") as client:
+    async with connected(server, peer) as client:
         yield client, store
 
 
@@ -52,8 +72,36 @@ async def test_tasks_of_one_millisecond_are_in_the_order_of_their_creation(autoj
         assert [task.id async for task in client.list_tasks()] == ids
 
 
-async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock) -> None:
-    async with listing() as (client, store):
+async def test_a_client_without_a_principal_is_shown_what_its_own_connection_has_made(
+    autojump_clock: MockClock,
+) -> None:
+    store = MemoryTaskStore()
+
+    def sharing() -> Server:
+        server = Server("sharing", tasks=settings(store))
+
+        @server.tool(task="required")
+        async def work(ctx: RequestContext) -> None:
+            await trio.sleep(1000)
+
+        return server
+
+    async with connected(sharing()) as client, connected(sharing()) as another:
+        mine, theirs = await started(client, 103), await started(another, 2)
+        assert [task.id async for task in client.list_tasks()] == mine
+        assert [task.id async for task in another.list_tasks()] == theirs
+        first, cursor = await page(client)
+        assert first == mine[:100]
+        await store.void(mine[99], keep=0)
+        await store.void(mine[101], keep=0)
+        assert await page(client, cursor) == ([mine[100], mine[102]], None)
+    async with connected(sharing()) as client:
+        assert await page(client) == ([], None)
+
+
+@PEERS
+async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock, peer: Peer) -> None:
+    async with listing(peer) as (client, store):
         ids = await started(client, 105)
         first, cursor = await page(client)
         assert first == ids[:100]
@@ -63,8 +111,9 @@ async def test_cursor_leads_on_though_its_task_is_gone(autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("cursor", ["", "x", ".", "1", "-1.x", "1_0.x", "\N{SUPERSCRIPT TWO}.x", "9" * 30 + ".x"])
-async def test_text_that_is_no_cursor_is_refused(autojump_clock: MockClock, cursor: str) -> None:
-    async with listing() as (client, _):
+@PEERS
+async def test_text_that_is_no_cursor_is_refused(autojump_clock: MockClock, cursor: str, peer: Peer) -> None:
+    async with listing(peer) as (client, _):
         with pytest.raises(PeerError, match="unknown cursor") as refused:
             await page(client, cursor)
         assert refused.value.code == -32602
@@ -84,7 +133,7 @@ async def test_task_whose_time_is_over_is_not_listed(autojump_clock: MockClock) 
 async def test_task_that_nobody_runs_is_listed_as_failed_once_its_time_to_live_is_over(
     autojump_clock: MockClock,
 ) -> None:
-    async with listing(ttl=100.0) as (client, store):
+    async with listing(Peer(principal=ADA), ttl=100.0) as (client, store):
         (task_id,) = await started(client, 1)
         way = store.store
         store.die()
@@ -94,7 +143,7 @@ async def test_task_that_nobody_runs_is_listed_as_failed_once_its_time_to_live_i
         @server.tool(task="required")
         async def other() -> None: ...
 
-        async with open_memory(server, era="legacy") as another:
+        async with connected(server, Peer(principal=ADA)) as another:
             tasks = [task async for task in another.list_tasks()]
         assert [(task.id, task.status, task.message) for task in tasks] == [
             (task_id, "failed", "the time to live of the task was over")

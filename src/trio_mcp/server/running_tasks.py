@@ -49,7 +49,7 @@ class RunningTasks:
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.run_in(self.host)
         # Not a method of this object: that would be a cycle, for the garbage collector to find.
-        self._core = CoreMethods(self.records, self.host.questions, self._scopes.are_had)
+        self._core = CoreMethods(self.records, self.host.questions, self.host.own, self._scopes.are_had)
         self._extension = ExtensionMethods(self.records)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -17,6 +17,7 @@ from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
 from ..stores.task_record import TaskRecord
 from ..stores.task_store import StoreFull, Uncertain
+from .core.own_tasks import OwnTasks
 from .core.questions import CoreQuestions
 from .end_writer import EndWriter
 from .leases import LOST, Leases, new_holder
@@ -71,6 +72,8 @@ class TaskHost:
         """The last new record, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
         """The asking of questions in the form of 2025-11-25."""
+        self.own = OwnTasks(records.settings)
+        """The tasks that each connection without a principal has made."""
         self._live = LiveTasks(records.settings)
         self._ends = EndWriter(records, self.ending)
         self._messages = MessageWriter(records, host.limits.progress_interval)
@@ -207,6 +210,7 @@ class TaskHost:
         except Exception:  # the log was told
             raise store_unreachable() from None
         task.hold(record, begun + self.settings.lease)
+        self.own.note(task.scope, record.id)
         return record
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:

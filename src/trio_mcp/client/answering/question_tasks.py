@@ -36,7 +36,7 @@ class QuestionTasks:
         runner = RequestRunner(host, handler, graces, Replies({}), _no_server, None, peer=EVERYBODY)
         records = TaskRecords(settings)
         self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
-        self._methods = CoreMethods(records, self._host.questions)
+        self._methods = CoreMethods(records, self._host.questions, self._host.own)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look after the tasks until cancelled: see `TaskHost.run`."""

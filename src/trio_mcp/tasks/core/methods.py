@@ -17,6 +17,7 @@ from ..extension_methods import scope_of, unknown_task
 from ..outcomes import raised, telling_of_the_store
 from ..projections import core_task, result_in
 from ..records import TaskRecords
+from .own_tasks import OwnTasks
 from .questions import ClientWay, CoreQuestions
 
 __all__ = ["CoreMethods"]
@@ -36,9 +37,11 @@ class CoreMethods:
         self,
         records: TaskRecords,
         questions: CoreQuestions,
+        own: OwnTasks,
         may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all,
     ) -> None:
         self._records = records
+        self._own = own
         self._questions = questions
         self._may_see = may_see
 
@@ -77,9 +80,24 @@ class CoreMethods:
 
     async def _list(self, scope: RequestScope) -> ListTasksResult:
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
+        if self._own.are_all_of(scope):
+            return await self._list_own(scope, cursor)
         page = await self._records.page(scope_of(scope), cursor, _PAGE)
         tasks = [core_task(record) for record in page.records if self._may_see(scope, record)]
         return ListTasksResult(tasks, page.next_cursor)
+
+    async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
+        """List the tasks that the connection itself has made: the other tasks in the store may be anybody's."""
+        tasks = list[Task]()
+        for task_id, behind in self._own.after(scope, cursor):
+            record = await self._records.read(scope_of(scope), task_id)
+            if record is None:
+                self._own.forget(scope, task_id)
+                continue
+            tasks.append(core_task(record))
+            if len(tasks) == _PAGE:
+                return ListTasksResult(tasks, behind)
+        return ListTasksResult(tasks)
 
     async def _cancel(self, scope: RequestScope) -> Task:
         found = await self._records.cancel(scope_of(scope), _task_id(scope), None)
