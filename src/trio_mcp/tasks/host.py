@@ -79,8 +79,9 @@ class TaskHost:
         self._messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self._alarms = host.alarms
-        self._hinted: dict[str, None] = {}
-        """Ids of tasks that run here, and whose records may have changed."""
+        self._hinted: dict[str, bool] = {}
+        """Ids of tasks that run here, and whose records may have changed; true: to be read in any case, since somebody
+        who can be asked may have come or gone."""
         self._looker = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._has_tasks = trio.Event()
@@ -103,6 +104,7 @@ class TaskHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.records.on_change = self._noticed
+                self.records.on_hint = self._hint
                 self.records.on_unkept_cancel = self._cancel_here
                 self.records.held_marks = self._marks
                 nursery.start_soon(self._look_after)
@@ -300,7 +302,12 @@ class TaskHost:
         if record is not None:
             self._compare(task, record)
         else:
-            self._hinted[task_id] = None
+            self._hinted[task_id] = True
+            self._looker.wake()
+
+    def _hint(self, task_id: str) -> None:
+        if self._live.get(task_id) is not None:
+            self._hinted.setdefault(task_id, False)
             self._looker.wake()
 
     async def _look_at_hinted(self) -> None:
@@ -312,9 +319,11 @@ class TaskHost:
             hinted, self._hinted = self._hinted, {}
             with suppress(Exception):  # the log was told, and the next look comes before long
                 marks = await self.records.store.marks(tuple(hinted))
-                for task_id in hinted:
+                for task_id, is_asked_for in hinted.items():
                     task = self._live.get(task_id)
-                    if task is not None and not task.is_ended and marks.get(task_id) != task.mark:
+                    if task is None or task.is_ended:
+                        continue
+                    if is_asked_for or marks.get(task_id) != task.mark:
                         await self._look_at(task)
 
     async def _look_at(self, task: RequestTask) -> None:

@@ -64,6 +64,8 @@ class TaskRecords:
         """Ends of the times to live of tasks that are observed."""
         self.on_change: Callable[[str, TaskRecord | None], None] | None = None
         """Function that is told the ids of tasks that may have changed, with the record where this process knows it."""
+        self.on_hint: Callable[[str], None] | None = None
+        """Function that is told the ids for which the store gives hints, also after each write of this process."""
         self.held_marks: Callable[[], Mapping[str, bytes]] = dict
         """Function that returns the ids and marks of records that are watched besides."""
         self.on_unkept_cancel: Callable[[str, str | None], None] | None = None
@@ -240,7 +242,7 @@ class TaskRecords:
 
     def let_go(self) -> None:
         """Drop the functions that tell others: tasks end here."""
-        self.on_change = self.on_unkept_cancel = None
+        self.on_change = self.on_hint = self.on_unkept_cancel = None
         self.held_marks = dict
 
     # Waiting for changes
@@ -248,10 +250,13 @@ class TaskRecords:
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
         """Wake the readers that wait for a change of a task, which may have come; to ``record``, where it is known.
         Synchronous."""
-        for tell in tuple(self._observers.get(task_id, ())):
-            tell(task_id)
+        self._tell(task_id)
         if self.on_change is not None:
             self.on_change(task_id, record)
+
+    def _tell(self, task_id: str) -> None:
+        for tell in tuple(self._observers.get(task_id, ())):
+            tell(task_id)
 
     def observe(self, task_id: str, tell: Callable[[str], None]) -> None:
         """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""
@@ -310,7 +315,9 @@ class TaskRecords:
                         if isinstance(hint, Gap):
                             self._gap.set()
                         else:
-                            self.changed(hint)
+                            self._tell(hint)
+                            if self.on_hint is not None:
+                                self.on_hint(hint)
             except Exception:
                 if not has_failed:
                     logger.exception("the store of tasks cannot be watched; trying again every %g s", _RETRY)
