@@ -7,6 +7,8 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.shared_bytes import SharedBytes
 from trio_mcp.transports.coalescing import CoalescingStream
 from trio_mcp.transports.frames import close_frame, text_frames
 
@@ -212,3 +214,32 @@ async def test_what_follows_a_refusal_is_no_frame() -> None:
     await far.send_all(answer)
     assert await stream.receive_some() == answer
     assert stream.violation is None
+
+
+async def test_messages_that_nobody_takes_count_until_they_are_taken() -> None:
+    caller, shared = Caller(), SharedBytes(400_000)
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 100_000, unread=shared.held_for(caller))
+    await far.send_all(HEAD)
+    await stream.receive_some()
+    frame = text_frames(b"x" * 90_000 + b"\n", masked=False)
+    for _ in range(2):
+        await far.send_all(frame)
+        await all_that_came(stream, len(frame))
+    assert shared.size == 180_000
+    stream.take(90_000)
+    stream.take(90_000)
+    assert shared.size == 0
+    for _ in range(2):
+        await far.send_all(frame)
+        await all_that_came(stream, len(frame))
+    await far.send_all(frame)
+    with trio.fail_after(PATIENCE):
+        while await stream.receive_some():
+            pass
+    assert stream.violation == (1013, "too many bytes of messages wait for their rest; try again later")
+
+
+async def all_that_came(stream: CoalescingStream, count: int) -> None:
+    while count:
+        count -= len(await stream.receive_some())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from .fair_share import Caller
 
-__all__ = ["HeldBytes", "SharedBytes"]
+__all__ = ["UNCOUNTED", "HeldBytes", "SharedBytes"]
+
+UNCOUNTED: Final = 16 * 1024
+"""Bytes of a connection that are not worth counting."""
 
 
 class SharedBytes:
@@ -54,6 +58,22 @@ class HeldBytes:
     def release(self) -> None:
         """Give all bytes back. Idempotent."""
         self.add(-self.size)
+
+    def hold(self, size: int) -> bool:
+        """Note that ``size`` bytes are kept now, counted in steps of `UNCOUNTED`. Return whether the caller may go on:
+        false for more than the share of the caller."""
+        more = (size if size > UNCOUNTED else 0) - self.size
+        if 0 <= more <= UNCOUNTED:
+            return True
+        self.add(more)
+        return more < 0 or not self.is_too_much
+
+    def move_to(self, caller: Caller) -> None:
+        """Count the bytes for ``caller`` from now on."""
+        size = self.size
+        self.release()
+        self._caller = caller
+        self.add(size)
 
     @property
     def is_too_much(self) -> bool:

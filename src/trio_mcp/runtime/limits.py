@@ -114,9 +114,10 @@ class Limits:
     """Bytes of events that all sessions of a server together keep for clients that come back, results of any size
     included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
     max_unread_bytes: int = _bound(128 * 1024 * 1024)
-    """Bytes of HTTP requests that wait for their rest, or for their turn, on all connections of a server together, and
-    at least twice ``max_message_bytes``; shared by caller. A body that would exceed its caller's share is answered with
-    HTTP status 503; a client that sends as much behind a running request loses its connection."""
+    """Bytes of messages and HTTP requests that wait for their rest, or for their turn, on all connections of a server
+    together, and at least twice ``max_message_bytes``; shared by caller. A body beyond the caller's share is answered
+    with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the connection, and
+    one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is anything of stdio."""
     max_head_bytes: int = _bound(16 * 1024)
     """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
     progress_interval: float = _seconds(0.1)

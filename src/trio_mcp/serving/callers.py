@@ -12,8 +12,10 @@ import attrs
 import trio
 
 from ..concurrency.fair_share import Caller, Callers
+from ..concurrency.shared_bytes import SharedBytes
+from ..runtime.limits import Limits
 
-__all__ = ["CallersByAddress", "Hop", "TrustedProxies"]
+__all__ = ["CallersByAddress", "Hop", "TrustedProxies", "unread_bytes"]
 
 _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
@@ -150,6 +152,12 @@ class CallersByAddress:
         address = None if text is None else _address(text)
         here = Caller() if address is None else self._callers.at(_party(address))
         return Hop(address, here, self._callers, self._proxies)
+
+
+def unread_bytes(limits: Limits) -> SharedBytes:
+    """Return the count of the bytes that a server holds of messages that have not come whole, or wait for their turn:
+    see `Limits.max_unread_bytes`."""
+    return SharedBytes(max(limits.max_unread_bytes, 2 * limits.max_message_bytes))
 
 
 def _address_of(stream: trio.abc.Stream) -> str | None:

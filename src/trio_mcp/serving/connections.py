@@ -11,12 +11,14 @@ import trio
 
 from ..concurrency.fair_share import Caller
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.shared_bytes import HeldBytes, SharedBytes
+from ..diagnostics.log import share_of_a_peer
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
 from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
-from .callers import CallersByAddress, Hop, TrustedProxies
+from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes
 from .scopes import warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
@@ -46,8 +48,11 @@ class Arrival:
 class Greeting(Protocol):
     """The way in which a transport admits an accepted stream, or turns the stream away."""
 
-    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
-        """Settle who the client is; return `None` for a client turned away. Tasks of the channel go to ``nursery``."""
+    async def greet(
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+    ) -> Arrival | None:
+        """Settle who the client is; return `None` for a client turned away. Tasks of the channel go to ``nursery``.
+        ``unread`` counts what the channel keeps of messages that have not come whole."""
         ...
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
@@ -98,11 +103,16 @@ class ConnectionRoom:
 
 
 class Connections:
-    """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone.
-    ``proxies`` may connect for others. See `Front`."""
+    """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone; so are
+    the bytes of messages without their rest, in ``unread``. ``proxies`` may connect for others. See `Front`.
+    """
 
     def __init__(
-        self, running: Running, proxies: TrustedProxies | None = None, room: ConnectionRoom | None = None
+        self,
+        running: Running,
+        proxies: TrustedProxies | None = None,
+        room: ConnectionRoom | None = None,
+        unread: SharedBytes | None = None,
     ) -> None:
         self._running = running
         self._limits = running.limits
@@ -113,6 +123,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._room = room or ConnectionRoom(running.limits.max_connections)
         self._room.count(self._greeted, self._open)
+        self._unread = unread or unread_bytes(running.limits)
         self._ending: str | None = None
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -139,18 +150,27 @@ class Connections:
 
     async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting) -> None:
         """Serve a connection from ``hop`` whose client ``greeting`` admits, to its end: see `Front.serve`."""
+        unread = self._unread.held_for(hop.here)
+        try:
+            await self._serve(stream, hop, greeting, unread)
+        finally:
+            unread.release()
+
+    async def _serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting, unread: HeldBytes) -> None:
         async with open_service_nursery("the connection has ended") as nursery:
             arrival: Arrival | None = None
             has_place: Caller | None = None
             with trio.move_on_after(self._limits.handshake_timeout) as scope:
                 self._greeted[scope] = hop.here
                 try:
-                    arrival = await greeting.greet(stream, self._limits, nursery)
+                    with share_of_a_peer(hop.here):
+                        arrival = await greeting.greet(stream, self._limits, nursery, unread)
                 finally:
                     has_place = self._greeted.pop(scope, None)
             if arrival is None or has_place is None:
                 return
             caller = hop.caller(arrival.peer.principal, arrival.peer.headers)
+            unread.move_to(caller)
             if hop.is_proxy and not hop.use(caller, self._room.free() - 1):
                 if arrival.refuse is not None:
                     arrival.refuse()

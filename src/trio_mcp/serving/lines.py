@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from ..concurrency.nurseries import ServiceNursery
+from ..concurrency.shared_bytes import HeldBytes
 from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
@@ -72,8 +73,10 @@ async def serve_unix(
 
 @attrs.frozen
 class _LineGreeting:
-    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
-        channel = SocketLineChannel(stream, limits.max_message_bytes)
+    async def greet(
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+    ) -> Arrival:
+        channel = SocketLineChannel(stream, limits.max_message_bytes, unread)
         await channel.until_first()  # a client that sends nothing, or half a message, takes a connection from others
         return Arrival(channel, NOBODY_KNOWN)
 

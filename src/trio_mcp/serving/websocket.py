@@ -13,6 +13,7 @@ import trio
 
 from ..auth.resource_server.refusal import Refusal
 from ..concurrency.nurseries import ServiceNursery
+from ..concurrency.shared_bytes import HeldBytes
 from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
@@ -112,7 +113,9 @@ class WebSocketGreeting:
     gate: Gate | None = None
     received: bytes = b""
 
-    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
+    async def greet(
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+    ) -> Arrival | None:
         """Answer the upgrade: see `Greeting.greet`."""
         try:
             request = await read_upgrade(stream, self.received)
@@ -128,6 +131,7 @@ class WebSocketGreeting:
             ping_timeout=limits.ping_timeout,
             close_code=1001,
             received=request.received,
+            unread=unread,
         )
         await nursery.start(channel.serve)
         session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)

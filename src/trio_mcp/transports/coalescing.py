@@ -8,17 +8,21 @@ a peer that does not read can never keep us from hearing its cancel, and no canc
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import suppress
 from typing import Final
 
 import trio
 
+from ..concurrency.shared_bytes import UNCOUNTED, HeldBytes
 from .broken import let_go_of_cause, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
 from .nowait import nowait_writer
 
 __all__ = ["HEAD_END", "CoalescingStream"]
+
+logger = logging.getLogger("trio_mcp")
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
 """The end of an HTTP head, by the rule of h11: every reader of the stream must agree on where the frames begin."""
@@ -26,19 +30,30 @@ _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
 _MOST_COLLECTED: Final = 1024 * 1024
+_NO_ROOM: Final = (1013, "too many bytes of messages wait for their rest; try again later")
 
 
 class CoalescingStream(trio.abc.Stream):
-    """A stream over ``transport``, of which ``received`` was read already.
+    """A stream over ``transport``, of which ``received`` was read already. ``unread`` counts the bytes of messages that
+    `take` was not told of.
 
     trio-websocket never closes the transport: `aclose` only notes that trio-websocket is done. `end` closes the
     transport.
     """
 
-    def __init__(self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"") -> None:
+    def __init__(
+        self,
+        transport: trio.abc.Stream,
+        max_message_bytes: int,
+        received: bytes = b"",
+        unread: HeldBytes | None = None,
+    ) -> None:
         self._transport = transport
         self._write_nowait = nowait_writer(transport)
         self._gauge = FrameGauge(max_message_bytes)
+        self._unread = unread
+        self._taken = 0
+        """Bytes of messages that wait here no longer, nor in trio-websocket."""
         self._received = received
         self._head: bytearray | None = bytearray()
         """The part of the peer's HTTP head that has come; `None` after the head."""
@@ -91,6 +106,8 @@ class CoalescingStream(trio.abc.Stream):
             was_head = self._head is not None
             data = await self._receive()
             self._measure(data)
+            if self._unread is not None and self._gauge.announced - self._taken > UNCOUNTED:
+                self._count(self._unread)
             if self.violation is not None:
                 data = b""
             if not data:
@@ -102,6 +119,18 @@ class CoalescingStream(trio.abc.Stream):
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 self.came_together = self._gauge.frames > begun + 1
                 return kept
+
+    def _count(self, unread: HeldBytes) -> None:
+        """Count what waits here or in trio-websocket. Beyond the caller's share the connection ends."""
+        if not unread.hold(self._gauge.came - self._taken) and self._gauge.violation is None:
+            self._gauge.violation = _NO_ROOM
+            logger.warning("a connection ends: %s", _NO_ROOM[1])
+
+    def take(self, count: int) -> None:
+        """Note that a message of ``count`` bytes was received."""
+        self._taken += count
+        if self._unread is not None and self._unread.size:
+            self._count(self._unread)
 
     async def _receive(self) -> bytes | bytearray:
         if self._received:

@@ -84,8 +84,11 @@ class FrameGauge:
         self._max = max_message_bytes
         self._header = b""
         self._payload_left = 0
-        self._size = 0
         self._fragments = 0
+        self._before = 0
+        """Bytes of the messages before the one that comes now."""
+        self.announced = 0
+        """Bytes of all messages so far, with all of the frames that have begun."""
         self.frames = 0
         """Frames that have begun so far."""
         self.violation: tuple[int, str] | None = None
@@ -94,6 +97,11 @@ class FrameGauge:
     def inside_frame(self) -> bool:
         """True while the last frame is incomplete."""
         return self._payload_left > 0 or bool(self._header)
+
+    @property
+    def came(self) -> int:
+        """Bytes of all messages that have come so far."""
+        return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Look at the next bytes of the stream. After a violation the gauge looks at nothing more."""
@@ -124,14 +132,15 @@ class FrameGauge:
         if opcode == 2:
             self.violation = 1003, "messages are text, not binary"
         elif opcode < 2:
-            self._size += length
+            self.announced += length
             self._fragments += 1
-            if self._size > self._max:
+            size = self.announced - self._before
+            if size > self._max:
                 self.violation = 1009, f"a message has at most {self._max} bytes"
-            elif self._fragments > _FREE_FRAGMENTS + self._size // _LEAST_FRAGMENT:
+            elif self._fragments > _FREE_FRAGMENTS + size // _LEAST_FRAGMENT:
                 self.violation = 1009, "a message in too many small fragments"
             if header[0] & 0x80:
-                self._size = self._fragments = 0
+                self._before, self._fragments = self.announced, 0
         elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
             # RFC 6455 section 5.5. trio-websocket, which sees whole frames, would wait for all of it.
             self.violation = 1002, f"a control frame has at most {_LONGEST_CONTROL} bytes"

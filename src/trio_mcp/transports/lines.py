@@ -3,21 +3,26 @@ reliable stream)."""
 
 from __future__ import annotations
 
+import logging
 import socket
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import trio
 
+from ..concurrency.shared_bytes import HeldBytes
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
 from .nowait import AT_ONCE, nowait_writer
 
 __all__ = ["ByteStream", "LineChannel"]
 
+logger = logging.getLogger("trio_mcp")
+
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
 _HEAD = 65536
 _TAIL = 65536
+_NO_ROOM: Final = "too many bytes of messages wait for their rest; try again later"
 
 
 class ByteStream(Protocol):
@@ -38,13 +43,15 @@ class LineChannel(MessageChannel):
     """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
 
     A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object at the end of
-    the line, where the id may stand; any other line at once.
+    the line, where the id may stand; any other line at once. A server counts the beginning of a line in ``unread``,
+    and the connection ends for more than the share of the caller.
     """
 
-    def __init__(self, stream: ByteStream, max_message_bytes: int) -> None:
+    def __init__(self, stream: ByteStream, max_message_bytes: int, unread: HeldBytes | None = None) -> None:
         self.network = _network_of(stream)
         self._stream = stream
         self._max = max_message_bytes
+        self._unread = unread
         self._lines: list[bytes | bytearray] = []
         """Whole lines that `receive` has not returned yet, the next line last."""
         self._unfinished = bytearray()
@@ -105,6 +112,16 @@ class LineChannel(MessageChannel):
             self._head = head
         if self._head is not None:
             del self._unfinished[:-_TAIL]
+            self._count_unfinished()
+
+    def _count_unfinished(self) -> None:
+        """Count the beginning of a line. Raises `ConnectionLost` for more than the caller's share."""
+        if self._unread is None:
+            return
+        size = len(self._unfinished) + len(self._head or b"")
+        if not self._unread.hold(size):
+            logger.warning("a connection ends: %s", _NO_ROOM)
+            raise ConnectionLost(_NO_ROOM)
 
     def _too_long(self, head: bytes | bytearray, tail: bytes | bytearray) -> UnreadableFrame:
         return UnreadableFrame(f"a message has at most {self._max} bytes", head, tail)
@@ -122,6 +139,7 @@ class LineChannel(MessageChannel):
         last = whole.pop()
         if not whole:
             self._unfinished += last
+            self._count_unfinished()
             return
         if self._unfinished:
             whole[0] = self._unfinished + whole[0]
@@ -131,11 +149,13 @@ class LineChannel(MessageChannel):
         self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
-        if self._head is not None:
+            # A line that is too long, and ends here, has left its last bytes there.
             head, self._head = self._head, None
-            end = whole.pop()
-            if head:
-                raise self._too_long(head, end[-_TAIL:])
+            self._count_unfinished()
+            if head is not None:
+                end = whole.pop()
+                if head:
+                    raise self._too_long(head, end[-_TAIL:])
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the lines: see `MessageChannel.send`."""

@@ -19,6 +19,7 @@ from typing import Final, cast
 import trio
 
 from ..concurrency.contexts import contextmanager
+from ..concurrency.shared_bytes import HeldBytes
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
@@ -52,8 +53,8 @@ class SocketLineChannel(LineChannel):
     messages.
     """
 
-    def __init__(self, stream: trio.abc.Stream, max_message_bytes: int) -> None:
-        super().__init__(stream, max_message_bytes)
+    def __init__(self, stream: trio.abc.Stream, max_message_bytes: int, unread: HeldBytes | None = None) -> None:
+        super().__init__(stream, max_message_bytes, unread)
         self._socket = stream
         self._closed = False
         self._greeted = False

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
+from ..concurrency.shared_bytes import HeldBytes
 from ..runtime.channel import ConnectionLost, MessageChannel
 from .close_codes import CLOSE_WAIT, closed_by_peer, closed_by_us
 from .coalescing import CoalescingStream
@@ -23,12 +24,13 @@ __all__ = ["WebSocketChannel"]
 
 logger = logging.getLogger("trio_mcp")
 
-_BOM: Final = "\ufeff"
+_BOM: Final = b"\xef\xbb\xbf"
 _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketChannel(MessageChannel):
-    """Messages as text frames over ``transport``, of which ``received`` was read already.
+    """Messages as text frames over ``transport``, of which ``received`` was read already. A server counts in ``unread``
+    the bytes of messages that `receive` has not returned.
 
     The maker of a channel starts `serve` or `connect` in the background. Either method owns the channel's tasks
     (trio-websocket's reader, the one writer, and the pings), and ends when the channel was closed. `aclose` closes with
@@ -46,8 +48,9 @@ class WebSocketChannel(MessageChannel):
         ping_timeout: float,
         close_code: int,
         received: bytes = b"",
+        unread: HeldBytes | None = None,
     ) -> None:
-        self._stream = CoalescingStream(transport, max_message_bytes, received)
+        self._stream = CoalescingStream(transport, max_message_bytes, received, unread)
         self._max = max_message_bytes
         self._pings = Pings(ping_interval, ping_timeout)
         self._close_code = close_code
@@ -127,9 +130,9 @@ class WebSocketChannel(MessageChannel):
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
             raise self.close_with(1003, "messages are text, not binary")
-        if message.startswith(_BOM):
-            message = message[1:]
-        return message.encode()
+        data = message.encode()
+        self._stream.take(len(data))
+        return data.removeprefix(_BOM)
 
     def _loss(self, closed: ConnectionClosed) -> ConnectionLost:
         if self._lost is not None:

@@ -67,7 +67,7 @@ async def test_htt_22_bodies_that_are_half_sent_take_no_more_than_the_share_of_t
         for connection in sent:
             await connection.aclose()
         await wait_all_tasks_blocked()
-        assert endpoint.front._endpoint._unread.size == 0
+        assert endpoint.front._endpoint.unread.size == 0
 
 
 async def test_htt_22_what_is_read_ahead_of_its_turn_counts_and_ends_its_connection(autojump_clock: MockClock) -> None:
@@ -88,4 +88,4 @@ async def test_htt_22_what_is_read_ahead_of_its_turn_counts_and_ends_its_connect
         for connection in connections:
             await connection.aclose()
         await wait_all_tasks_blocked()
-        assert endpoint.front._endpoint._unread.size == 0
+        assert endpoint.front._endpoint.unread.size == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ...concurrency.shared_bytes import HeldBytes, SharedBytes
+from ...concurrency.shared_bytes import HeldBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
@@ -22,7 +22,7 @@ from ...state.per_request_fields import unsupported_version
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
 from ...transports.http.unserved import UnservedBody
-from ..callers import CallersByAddress, Hop
+from ..callers import CallersByAddress, Hop, unread_bytes
 from ..scopes import lacking, scope_check, warn_of_unchecked_scopes
 from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
 from .cors import Cors
@@ -71,8 +71,8 @@ class Endpoint:
         """The checks by the head: see `HttpApplication.look`."""
         self._modern = ModernSide(running, nursery)
         self._sessions = SessionTable(running, nursery, settings.retry_interval)
-        self._unread = SharedBytes(max(self._limits.max_unread_bytes, 2 * self._limits.max_message_bytes))
-        """What has come of requests that wait for their rest."""
+        self.unread = unread_bytes(self._limits)
+        """What has come of requests, and of messages over WebSocket, that wait for their rest."""
         self._is_ending = False
 
     # The end
@@ -113,7 +113,7 @@ class Endpoint:
         """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
         assert isinstance(client, Hop), "whoever serves a connection knows its other end"
         principal = None if caller is None else cast("Auth", caller).principal.id
-        return self._unread.held_for(client.caller(principal, None if head is None else head.headers))
+        return self.unread.held_for(client.caller(principal, None if head is None else head.headers))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
         """Return the address and the principal of a request, for an access log: see `Who`."""

@@ -48,7 +48,7 @@ class HttpFront:
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
         room.count(self._connections)
-        self._websockets = Connections(running, settings.proxies, room) if websocket else None
+        self._websockets = Connections(running, settings.proxies, room, self._endpoint.unread) if websocket else None
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """The task that waits until no connection is left."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import trio
 
-from ...concurrency.shared_bytes import HeldBytes
+from ...concurrency.shared_bytes import UNCOUNTED, HeldBytes
 from ...concurrency.sleeper import Sleeper
 from ..broken import let_go_of_cause, until_broken
 from .answers import CONTINUE, answer_bytes, stream_head
@@ -28,8 +28,6 @@ from .unserved import UnservedBody
 __all__ = ["HttpConnection", "HttpResponse"]
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
-_UNCOUNTED: Final = 16 * 1024
-"""Bytes of a client that wait for their rest without being counted."""
 _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""
 
@@ -275,7 +273,7 @@ class HttpConnection:
                         return
                 # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
                 # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
-                is_counted = len(reader.unread) > _UNCOUNTED or self._phase is _BODY or self._held is not None
+                is_counted = len(reader.unread) > UNCOUNTED or self._phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
                 while self._resuming and len(reader.unread) >= bounds.max_unserved_bytes:
@@ -293,7 +291,7 @@ class HttpConnection:
         size = self._reader.size
         if self._phase is _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
-        if size <= _UNCOUNTED or self._phase is _ASKED:
+        if size <= UNCOUNTED or self._phase is _ASKED:
             self._release()
             return True
         if self._held is None:
