@@ -20,8 +20,9 @@ from tests.connecting.http.scripted import (
     text,
 )
 from tests.patience import PATIENCE
+from trio.testing import MockClock
 
-from trio_mcp import HTTPError, ProtocolViolation, open_http
+from trio_mcp import HTTPError, PeerError, ProtocolViolation, open_http
 from trio_mcp.connecting.http import posted_request
 from trio_mcp.jsonrpc.extent import MOST_FAR
 
@@ -423,6 +424,109 @@ async def test_calls_that_are_in_flight_in_a_forgotten_session_fail_and_are_not_
     assert "reply" not in server.names, "the question was of the session that is over"
 
 
+WORK = {
+    "taskId": "t",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    "ttl": None,
+    "pollInterval": 100,
+}
+TASKS = {"requests": {"tools": {"call": {}}}}
+
+
+class ForgetfulWorker(Forgetful):
+    """A forgetful server with one task, which goes on in the first session, and has ended in the second one."""
+
+    def __init__(self, status: str = "working") -> None:
+        super().__init__(self.work, tools={}, tasks=TASKS)
+        self.status = status
+
+    async def work(self, got: Got, answer: Answer) -> None:
+        match got.name:
+            case "tools/list":
+                tool = {"name": "any", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+                await answer.json(result(got, tools=[tool]))
+            case "tools/call":
+                await answer.json(result(got, task={**WORK, "status": "working"}))
+            case "tasks/get":
+                await answer.json(result(got, **WORK, status="completed" if self.session > 1 else self.status))
+            case "tasks/result" if self.session > 1:
+                await answer.json(text(got))
+            case "tasks/result":
+                await answer.open()
+                await answer.gone()
+            case _:
+                await answer.whole(202)
+
+
+@pytest.mark.parametrize(("in_flight", "status"), [("tasks/get", "working"), ("tasks/result", "input_required")])
+async def test_a_task_that_is_waited_for_is_asked_for_in_the_new_session(
+    mock_clock: MockClock, in_flight: str, status: str
+) -> None:
+    mock_clock.rate = 20
+    handler = ForgetfulWorker(status)
+    results = list[str]()
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+
+        async def wait() -> None:
+            results.append((await client.call_tool("any")).text)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await server.until(in_flight)
+            handler.forget()
+    assert results == ["done"]
+    assert (handler.session, server.names.count("tools/call"), server.names.count("tasks/cancel")) == (2, 1, 0)
+    assert server.named("tasks/result")[-1].headers["mcp-session-id"] == "s-2"
+
+
+async def test_a_task_that_the_new_session_does_not_know_fails_the_wait(mock_clock: MockClock) -> None:
+    mock_clock.rate = 20
+
+    class Unknowing(ForgetfulWorker):
+        async def work(self, got: Got, answer: Answer) -> None:
+            if self.session > 1 and got.name.startswith("tasks/"):
+                await answer.json(error(got, -32602, "there is no such task"))
+            else:
+                await super().work(got, answer)
+
+    handler = Unknowing()
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        task = await client.start_task("any")
+        handler.forget()
+        with pytest.raises(PeerError, match="no such task") as caught:
+            await task.result()
+        assert caught.value.code == -32602
+
+
+async def test_a_server_that_forgets_each_session_fails_the_wait_for_a_task_in_the_end(mock_clock: MockClock) -> None:
+    mock_clock.rate = 100
+
+    class Lost(ForgetfulWorker):
+        async def work(self, got: Got, answer: Answer) -> None:
+            await (answer.json(FORGOTTEN, 404) if got.name == "tasks/get" else super().work(got, answer))
+
+    async with serving(Lost()) as server, open_http(server.url, era="legacy") as client:
+        task = await client.start_task("any")
+        with pytest.raises(HTTPError) as caught:
+            await task.result()
+        assert (caught.value.status, caught.value.session_lost) == (404, True)
+        assert server.names.count("tasks/get") == 6
+
+
+async def test_a_404_of_a_server_without_sessions_fails_the_wait_for_a_task_at_once() -> None:
+    async def work(got: Got, answer: Answer) -> None:
+        await (answer.whole(404) if got.name == "tasks/get" else ForgetfulWorker().work(got, answer))
+
+    handler = legacy(work, session=None, tools={}, tasks=TASKS)
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        task = await client.start_task("any")
+        with pytest.raises(HTTPError) as caught:
+            await task.result()
+        assert not caught.value.session_lost
+        assert server.names.count("tasks/get") == 1
+
+
 async def test_the_new_session_is_told_the_log_level_and_the_subscriptions_and_what_may_have_changed_is_told() -> None:
     told = list[str]()
 
@@ -495,8 +599,6 @@ async def test_a_server_that_forgets_every_session_at_once_is_not_asked_for_one_
 async def test_a_404_for_a_missing_method_is_no_missing_session() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32601), 404)
-
-    from trio_mcp import PeerError
 
     async with serving(legacy(then)) as server, open_http(server.url, era="legacy") as client:
         with pytest.raises(PeerError):

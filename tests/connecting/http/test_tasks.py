@@ -11,17 +11,22 @@ import pytest
 import trio
 from tests.connecting.http.scripted import Answer, Got, discovered, result, serving
 from tests.connecting.http.test_both_ends import served
+from tests.serving.http.protection import issued, protected
 from trio.testing import MockClock
 
 from trio_mcp import (
+    Bearer,
     CancelCause,
     Client,
+    ElicitFormParams,
+    ElicitResult,
     HTTPError,
     RequestContext,
     Server,
     TaskSettings,
     open_http,
 )
+from trio_mcp.transports.http_client.origin import split_url
 
 TASK = {
     "taskId": "t",
@@ -105,6 +110,60 @@ async def test_a_host_that_was_started_again_resumes_its_task(era: Any) -> None:
             assert (await task.get()).status == "working"
             worker.may_end.set()
             assert (await task.result()).text == "worked"
+
+
+async def test_a_task_whose_session_the_server_ends_is_waited_for_and_answered_in_the_next_one(
+    mock_clock: MockClock,
+) -> None:
+    mock_clock.rate = 20
+    server, asked, goes_on = Server("asking", tasks=TaskSettings(poll_interval=0.1)), trio.Event(), trio.Event()
+    sessions = list[str | None]()
+
+    @server.tool(task="required")
+    async def ask(ctx: RequestContext) -> str:
+        sessions.append(ctx.session_id)
+        assert ctx.task is not None
+        await ctx.task.start()
+        answer = await ctx.elicit("How many?", {"type": "object", "properties": {"count": {"type": "integer"}}})
+        assert answer.content is not None
+        return f"there are {answer.content['count']}"
+
+    async def fill_in(_: ElicitFormParams) -> ElicitResult:
+        if not asked.is_set():
+            asked.set()
+            await trio.sleep_forever()  # until the session of the question is over
+        await goes_on.wait()
+        return ElicitResult("accept", {"count": 7})
+
+    results = list[str]()
+    async with (
+        served(server, auth=protected(issued())) as url,
+        open_http(url, era="legacy", auth=Bearer("alice-1"), elicitation=fill_in) as client,
+    ):
+
+        async def wait() -> None:
+            results.append((await client.call_tool("ask")).text)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await asked.wait()
+            [first] = sessions
+            assert first is not None
+            await delete(url, first, "alice-1")
+            goes_on.set()
+    assert results == ["there are 7"]
+    assert len(sessions) == 1
+
+
+async def delete(url: str, session: str, token: str) -> None:
+    """End a session behind the back of its client."""
+    address = split_url(url)[0]
+    stream = await trio.open_tcp_stream(address.host, address.port)
+    async with stream:
+        head = f"DELETE /mcp HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nMcp-Session-Id: {session}\r\n"
+        await stream.send_all(f"{head}Authorization: Bearer {token}\r\nConnection: close\r\n\r\n".encode())
+        status = (await stream.receive_some())[:12]
+    assert status == b"HTTP/1.1 204"
 
 
 class Scripted:

@@ -230,7 +230,7 @@ class HttpChannel(MessageChannel):
             nursery.cancel_scope.cancel(reason=_FORGOTTEN)
         for posted in self._requests.values():
             if posted.session is session:
-                posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN))
+                posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN, session_lost=True))
 
     async def aclose(self) -> None:
         """Close all exchanges, and end the session: see `MessageChannel.aclose`. Takes half a second at most."""

@@ -91,9 +91,9 @@ async def open_http(
     without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
     ids, after the time that the server has asked for, a tenth of a second at least; a server whose streams bring no
     message is asked more and more seldom. When the server has forgotten the session (404), the calls in
-    flight in the session fail, one new session is opened, the server is told the log level and the subscriptions
-    again, and the callbacks that everything may have changed. The session is ended with the block, for which the server
-    has half a second.
+    flight in the session fail (`HTTPError.session_lost`), one new session is opened, the server is told the log level
+    and the subscriptions again, and the callbacks that everything may have changed. Who waits for a task goes on
+    waiting in the new session. The session is ended with the block, for which the server has half a second.
 
     Tools whose ``x-mcp-header`` annotations are invalid are left out of a modern server's lists, since they cannot be
     called over HTTP; the log says so.

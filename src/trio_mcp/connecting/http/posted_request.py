@@ -182,9 +182,16 @@ class PostedRequest:
     async def _refused(self, reply: Reply) -> MCPError:
         error = await refusal(reply, self._id)
         is_of_method = isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND
-        if reply.status == HTTPStatus.NOT_FOUND and self.session is not None and not is_of_method:
-            self._endpoint.lose(self.session)
+        if not is_of_method:
+            self._note_lost_session(error, reply)
         return error
+
+    def _note_lost_session(self, error: MCPError, reply: Reply) -> None:
+        """Note, in ``error`` as well, that the server has forgotten the session, where its refusal says that."""
+        if reply.status == HTTPStatus.NOT_FOUND and self.session is not None:
+            self._endpoint.lose(self.session)
+            if isinstance(error, HTTPError):
+                error.session_lost = self.session.over.is_set()
 
     def _begin_session(self, reply: Reply, line: bytes) -> None:
         session = session_of(line, reply.headers.get("mcp-session-id"))
@@ -228,8 +235,7 @@ class PostedRequest:
                     if not is_good(reply):
                         error = await refusal(reply, None)
                         if not is_passing(reply.status):
-                            if reply.status == HTTPStatus.NOT_FOUND and self.session is not None:
-                                self._endpoint.lose(self.session)
+                            self._note_lost_session(error, reply)
                             raise error
                         comebacks.refused(reply.headers)
                         broken = str(error)

@@ -173,6 +173,8 @@ class Looks:
 def _may_pass(error: MCPError) -> bool:
     """Return whether ``error`` says nothing of the same request at another time."""
     if isinstance(error, HTTPError):
+        if error.session_lost:  # the next look goes into a new session, and a task outlives that of its call
+            return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
     return isinstance(error, PeerError) and error.code == TOO_BUSY
