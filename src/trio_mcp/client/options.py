@@ -63,6 +63,7 @@ class ClientOptions(TypedDict, total=False):
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
     forwards: ClientCapabilities | None
+    answers_later: ClientCapabilities | None
     on_log: Callable[[LogParams], Any]
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
@@ -103,14 +104,24 @@ def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
         raise ValueError(f"{attribute.name} must be greater than 0, not {seconds!r}")
 
 
+def _is_of_questions(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
+    if later is None:
+        return
+    if later != ClientCapabilities(roots=later.roots, sampling=later.sampling, elicitation=later.elicitation):
+        raise ValueError("answers_later is for questions: sampling, elicitation and roots")
+    if settings.forwards is not None:
+        raise ValueError("a client that forwards all questions leaves none for later: forwards or answers_later")
+
+
 @attrs.frozen(kw_only=True)
 class ClientSettings:
     """The settings of a client: its name, its answers to questions, and its callbacks.
 
     Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks in the
-    client's own tasks, so plain callbacks must be quick. Questions without a handler are not declared, and are refused.
-    Any other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
-    the exception leaves the call for which the server asked.
+    client's own tasks, so plain callbacks must be quick. Questions without a handler are not declared, and are refused,
+    but for those that ``answers_later`` or ``forwards`` names. Any other exception of a handler than `CodedError` is
+    logged and hidden from a legacy server; in modern revisions the exception leaves the call for which the server
+    asked.
     """
 
     info: Implementation = attrs.field(factory=_ourselves)
@@ -137,6 +148,13 @@ class ClientSettings:
     forwards: ClientCapabilities | None = None
     """Capabilities that are declared in place of the capabilities of the handlers above, because a `proxy` hands the
     server's questions on to its own clients. The questions are refused while there is no proxy."""
+    answers_later: ClientCapabilities | None = attrs.field(default=None, validator=_is_of_questions)
+    """Kinds of questions (``sampling``, ``elicitation``, ``roots``) that are declared without a handler, besides the
+    kinds that have one, since a task that is started here (`Client.start_task`) is resumed later, by another client
+    that has handlers (`Client.resume_task`). A question of a task is left unanswered here, and counts among
+    `Limits.max_in_flight` until the server takes it back or the client is closed. Any other question cannot wait so
+    long, and is refused: a legacy server gets an error (-32601); in modern revisions the call that asked ends with the
+    `CodedError`."""
     on_log: Callable[[LogParams], Any] | None = None
     """Called for each log message, one after another, in wire order. A call returns when the callback is done with the
     messages that came while the call was in flight. Two exceptions: a call made while the callback runs does not wait

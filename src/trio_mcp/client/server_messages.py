@@ -55,7 +55,8 @@ class ServerMessages:
         request, tasks = scope.request, self.tasks
         if tasks is not None and request.method.name.startswith("tasks/"):
             return await tasks.tell(scope)
-        answer = self._answers.prepare(request.method.name, request.params, request.revision)
+        of_task = RELATED_TASK in request.meta
+        answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
         if tasks is not None and (task := tasks.wanted(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)

@@ -18,6 +18,8 @@ from trio_mcp import (
     Bearer,
     CancelCause,
     Client,
+    ClientCapabilities,
+    Elicitation,
     ElicitFormParams,
     ElicitResult,
     HTTPError,
@@ -110,6 +112,30 @@ async def test_a_host_that_was_started_again_resumes_its_task(era: Any) -> None:
             assert (await task.get()).status == "working"
             worker.may_end.set()
             assert (await task.result()).text == "worked"
+
+
+async def test_a_host_that_starts_a_task_without_handlers_leaves_its_questions_to_one_that_has_them(era: Any) -> None:
+    server, asking = Server("asking", tasks=TaskSettings(grace=0, poll_interval=0.1)), trio.Event()
+
+    @server.tool(task="required")
+    async def ask(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        asking.set()
+        answer = await ctx.elicit("How many?", {"type": "object", "properties": {"count": {"type": "integer"}}})
+        assert answer.content is not None
+        return f"there are {answer.content['count']}"
+
+    async with served(server) as url:
+        later = ClientCapabilities(elicitation=Elicitation())
+        async with open_http(url, era=era, answers_later=later) as client:
+            task = await client.start_task("ask")
+            assert task.id is not None
+            await asking.wait()
+            while (await task.get()).status != "input_required":
+                pass
+        async with open_http(url, era=era, elicitation=lambda _: {"count": 7}) as client:
+            assert (await client.resume_task(task.id).result()).text == "there are 7"
 
 
 async def test_a_task_whose_session_the_server_ends_is_waited_for_and_answered_in_the_next_one(

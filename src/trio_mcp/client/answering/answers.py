@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
+import attrs
+import trio
+
 from ...concurrency.graces import Graces
 from ...concurrency.places import WorkerShare
 from ...concurrency.workers import run_in_worker
@@ -19,6 +22,7 @@ from ...protocol.revisions import Revision
 from ...protocol.types.capabilities import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ...protocol.types.extension_tasks import TASKS_EXTENSION
+from ...protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
 from ...protocol.types.roots import ListRootsResult
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from ..call_timeouts import CallTimeouts
@@ -26,12 +30,16 @@ from ..options import ClientSettings
 from ..relay import Relay
 from .turns import Turns
 
-__all__ = ["Answer", "Answers"]
+__all__ = ["Answer", "Answers", "NobodyAnswersHere"]
 
 T = TypeVar("T")
 
 Answer: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the handler for one question, and gives the result in a class of the specification."""
+
+
+class NobodyAnswersHere(CodedError):
+    """The server may ask this in a task alone, whose questions are answered later (`ClientSettings.answers_later`)."""
 
 
 class Answers:
@@ -62,10 +70,16 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare: exactly the capabilities with handlers, or the forwarded capabilities."""
+        """The capabilities to declare: exactly the capabilities with handlers and those that are answered later, or the
+        forwarded capabilities."""
         settings = self._settings
         if settings.forwards is not None:
             return settings.forwards
+        here = self._of_handlers()
+        return here if settings.answers_later is None else _together(here, settings.answers_later)
+
+    def _of_handlers(self) -> ClientCapabilities:
+        settings = self._settings
         sampling = elicitation = None
         if settings.sampling is not None:
             sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
@@ -86,11 +100,19 @@ class Answers:
             roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions
         )
 
-    def prepare(self, method: str, params: Any, revision: Revision, key: str | None = None) -> Answer:
+    def prepare(
+        self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
+    ) -> Answer:
         """Return the function that answers this question, before any handler runs. ``key``: the name of the question
-        among those of its call, for a relay. Raises `CodedError` for an
-        undeclared method (-32601; an undeclared part of a kind -32602) and for malformed parameters (-32602)."""
+        among those of its call, for a relay. ``of_task``: a task asks, so that somebody else may answer later.
+        Raises `CodedError` for an undeclared method (-32601; an undeclared part of a kind -32602) and for malformed
+        parameters (-32602), and `NobodyAnswersHere`."""
         settings = self._settings
+        if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
+            if not of_task:
+                words = f"{method} is answered later and elsewhere, so only a task can ask"
+                raise NobodyAnswersHere(METHOD_NOT_FOUND, words, {"method": method})
+            return trio.sleep_forever  # until nobody asks any more: an error would be an answer
         match method:
             case name if settings.forwards is not None:
                 return self._forwarded(name, params, key)
@@ -103,6 +125,15 @@ class Answers:
                 return self._roots
             case name:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
+        """Return whether this question is one of those that are answered ``later``, and that no handler here takes."""
+        if method not in ASKABLE:
+            return False
+        plain = cast("JSONObject", params) if isinstance(params, dict) else None
+        question = InputRequest(cast("Askable", method), plain)
+        here, needed = self._of_handlers(), capability_for(question)
+        return all(map(later.supports, needed)) and not all(map(here.supports, needed))
 
     def _forwarded(self, method: str, params: Any, key: str | None) -> Answer:
         if self.relay is None:
@@ -170,6 +201,21 @@ class Answers:
             return await handler(*args)
         result = await run_in_worker(partial(handler, *args), self._workers, lambda: self._graces)
         return await result if inspect.isawaitable(result) else result
+
+
+def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
+    """Return ``here`` with the questions of ``later`` besides."""
+
+    def either(path: str) -> JSONObject | None:
+        return {} if here.supports(path) or later.supports(path) else None
+
+    sampling = here.sampling or later.sampling
+    if sampling is not None:
+        sampling = Sampling(either("sampling.context"), either("sampling.tools"))
+    elicitation = here.elicitation or later.elicitation
+    if elicitation is not None:
+        elicitation = Elicitation(either("elicitation.form"), either("elicitation.url"))
+    return attrs.evolve(here, roots=here.roots or later.roots, sampling=sampling, elicitation=elicitation)
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:

@@ -134,7 +134,8 @@ class _Questions:
         if self._rounds >= settings.max_rounds:
             raise ProtocolViolation(f"tasks/get: the server asked more than {self._rounds} times for input")
         self._rounds += 1
-        ready = prepared(self._by.answers, "tasks/get", new, self._by.revision, settings.max_input_requests)
+        most = settings.max_input_requests
+        ready = prepared(self._by.answers, "tasks/get", new, self._by.revision, most, of_task=True)
         for key, give in ready.items():
             self._task.taken.add(hash(key))
             scope = self._open[key] = trio.CancelScope()

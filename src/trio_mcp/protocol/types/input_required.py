@@ -9,6 +9,7 @@ from ..fields import JSONObject
 
 __all__ = [
     "ASKABLE",
+    "Askable",
     "InputRequest",
     "InputRequiredResult",
     "asks_for_input",
