@@ -119,7 +119,7 @@ class ClientSettings:
 
     Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks in the
     client's own tasks, so plain callbacks must be quick. Questions without a handler are not declared, and are refused,
-    but for those that ``answers_later`` or ``forwards`` names. Any other exception of a handler than `CodedError` is
+    but for the kinds in ``answers_later`` or ``forwards``. Any other exception of a handler than `CodedError` is
     logged and hidden from a legacy server; in modern revisions the exception leaves the call for which the server
     asked.
     """

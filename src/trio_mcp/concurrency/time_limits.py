@@ -21,7 +21,7 @@ class TimeLimit:
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, around)
-        """Time that its deadline, and those around it, never exceed."""
+        """Time that the deadline, and the deadlines around it, never exceed."""
         self._pauses = 0
         self.renewed = renewed
         """True when progress of the calls inside starts the limit anew."""

@@ -186,7 +186,7 @@ def unlock(descriptor: int) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make the folder and those above it, for this user alone, where there are none."""
+    """Make the folder and its parents, for this user alone, where there are none."""
     if not path.parent.exists():
         _make(path.parent)
     with suppress(FileExistsError):

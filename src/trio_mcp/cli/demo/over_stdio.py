@@ -23,7 +23,7 @@ PATIENCE: Final = 0.5
 
 
 class Disappointed(Exception):
-    """The demo did not show what it is meant to show."""
+    """The demo did not show its point."""
 
 
 def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:

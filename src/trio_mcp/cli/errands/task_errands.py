@@ -1,4 +1,4 @@
-"""Errands about tasks: start one, look at it, wait for its result, cancel it, list all."""
+"""Errands about tasks: start, look at, wait for or cancel one task, list all."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class NobodyAnswersHere(CodedError):
-    """The server may ask this in a task alone, whose questions are answered later (`ClientSettings.answers_later`)."""
+    """The server may ask this question in a task alone, to be answered later (`ClientSettings.answers_later`)."""
 
 
 class Answers:
@@ -70,8 +70,8 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare: exactly the capabilities with handlers and those that are answered later, or the
-        forwarded capabilities."""
+        """The capabilities to declare: exactly the capabilities with handlers and the ones that are answered later, or
+        the forwarded capabilities."""
         settings = self._settings
         if settings.forwards is not None:
             return settings.forwards
@@ -127,7 +127,7 @@ class Answers:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether this question is one of those that are answered ``later``, and that no handler here takes."""
+        """Return whether this question is to be answered ``later``, since no handler here takes the question."""
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None

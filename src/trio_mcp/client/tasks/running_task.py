@@ -32,7 +32,7 @@ class RunningTask:
     @property
     def id(self) -> str | None:
         """The id of the task. Keep the id to come back to the task by `Client.resume_task`, also from another process;
-        and keep it secret, since it may be all that is needed to read the result. `None`: there is no task."""
+        and keep the id secret, since it may be all that is needed to read the result. `None`: there is no task."""
         return None if self._task is None else self._task.id
 
     async def get(self) -> TaskState:

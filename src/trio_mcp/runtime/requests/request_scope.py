@@ -192,9 +192,9 @@ class RequestScope:
         self.cancelled_inside = False
         """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
         self.answered_instead: Any = None
-        """Result to answer, whatever the handler returns; `None` for what it returns."""
+        """Result to answer in place of the result of the handler; `None` where the latter counts."""
         self.life = RequestLife()
-        """The phase in its life."""
+        """The phase of the request."""
         self.has_begun = False
         """True once the handler has its task."""
         self._task: trio.lowlevel.Task | None = None
