@@ -127,7 +127,27 @@ async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
     assert "trio-mcp: the task was cancelled" in ended.stderr
 
 
-async def test_the_tasks_of_the_caller_are_listed(tmp_path: Path):
+async def test_the_tasks_of_the_caller_are_listed(nursery):
+    async def serve(stream: trio.SocketStream) -> None:
+        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        await server.accept("2025-11-25", {"tasks": {"list": {}}})
+        state = {"taskId": "t1", "status": "completed", "createdAt": "2026-01-01T00:00:00Z", "ttl": None}
+        state["lastUpdatedAt"] = "2026-01-02T00:00:00Z"
+        await server.answer(await server.expect_request("tasks/list"), {"tasks": [state]})
+        with pytest.raises(MissingMessage):
+            await server.expect({...: ...})
+
+    listeners = await nursery.start(trio.serve_tcp, serve, 0)
+    address = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    listed = await run([*TASKS, "list", address])
+    assert (listed.stdout, listed.stderr) == ("t1  completed  2026-01-02T00:00:00Z\n", "")
+    told = json.loads((await run([*TASKS, "list", "--json", address])).stdout)
+    assert [each["id"] for each in told] == ["t1"]
+
+
+async def test_a_server_that_knows_no_caller_lists_the_tasks_of_one_connection_and_knows_the_others_by_id(
+    tmp_path: Path,
+):
     file = written(
         tmp_path / "slow.py",
         """
@@ -141,10 +161,12 @@ async def test_the_tasks_of_the_caller_are_listed(tmp_path: Path):
     )
     command = ["--", *TRIO_MCP, "run", file, "--tasks", str(tmp_path / "tasks.db")]
     task = (await run([*CALL, "roast", "--task", *command])).stdout.strip()
-    listed = (await run([*TASKS, "list", *command])).stdout
-    assert listed.split("  ")[:2] == [task, "completed"]
-    told = json.loads((await run([*TASKS, "list", "--json", *command])).stdout)
-    assert [each["id"] for each in told] == [task]
+    listed = await run([*TASKS, "list", *command])
+    assert (listed.status, listed.stdout) == (0, "")
+    assert listed.stderr.endswith(
+        f"no tasks are listed; without a token, these are the tasks of this one connection: {INSTEAD}\n"
+    )
+    assert (await run([*TASKS, "get", task, *command])).stdout.startswith("status")
 
 
 async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(address: str):

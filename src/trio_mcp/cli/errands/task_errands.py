@@ -157,7 +157,9 @@ class ListingTasks(_AboutTasks["list[TaskState]"]):
         return [state async for state in client.list_tasks()]
 
     def show(self, result: list[TaskState], revision: Revision) -> int:
-        """Print the tasks, one a line: id, status, time of the last change, and message."""
+        """Print the tasks, one a line: id, status, time of the last change, and message. Say why there may be none."""
+        if not result:
+            say(f"no tasks are listed; without a token, these are the tasks of this one connection: {_INSTEAD}")
         if self.as_json:
             _print_json([_plain(state) for state in result])
             return ENDED_WELL
