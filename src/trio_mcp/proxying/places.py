@@ -45,10 +45,10 @@ class Places:
         if not self._held[holder]:
             del self._held[holder]
 
-    def rests(self, idle: Idle) -> None:
+    def mark_idle(self, idle: Idle) -> None:
         """Note that nobody uses a connection now, so that it may be closed for others."""
         self._idle[idle] = None
 
-    def is_used(self, idle: Idle) -> None:
+    def mark_used(self, idle: Idle) -> None:
         """Note that a connection is used again, or closed. Idempotent."""
         self._idle.pop(idle, None)

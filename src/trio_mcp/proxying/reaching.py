@@ -150,7 +150,7 @@ class OwnUpstream:
 
     def used(self) -> None:
         """Keep the connection open until `rest`."""
-        self._places.is_used(self)
+        self._places.mark_used(self)
         self._scope.deadline = math.inf
 
     def rest(self) -> None:
@@ -159,7 +159,7 @@ class OwnUpstream:
         until = now if self.upstream is None else max(now, self.upstream.working.until())
         self._scope.deadline = until + self._patience
         if until == now and not self.is_over:
-            self._places.rests(self)
+            self._places.mark_idle(self)
 
     async def make_room(self) -> None:
         """Close the connection: see `Idle.make_room`."""
@@ -180,7 +180,7 @@ class OwnUpstream:
         except CodedError as error:
             self._refusal, why = error, f"{_UNREACHABLE}: {error}"
         finally:
-            self._places.is_used(self)
+            self._places.mark_used(self)
             self._closed.set()
             self._settled.set()
         logger.log(logging.DEBUG if why == _IDLE else logging.ERROR, "%s", why)

@@ -11,11 +11,11 @@ import trio
 from ..transports.host_checks import is_loopback
 from .accepting import SocketListeners
 
-__all__ = ["HTTP_ADVICE", "LINES_ADVICE", "identifies_clients", "warn_if_exposed"]
+__all__ = ["LINES_ADVICE", "open_listeners", "warn_if_exposed"]
 
 logger = logging.getLogger("trio_mcp")
 
-HTTP_ADVICE: Final = (
+_HTTP_ADVICE: Final = (
     "give auth=Protected(resource=..., authorization_servers=[...], verifier=...), "
     'or host="127.0.0.1" behind a reverse proxy that knows the callers'
 )
@@ -24,9 +24,25 @@ LINES_ADVICE: Final = (
 )
 
 
-def identifies_clients(context: ssl.SSLContext | None) -> bool:
-    """Return whether each client has to show a certificate."""
-    return context is not None and context.verify_mode is ssl.CERT_REQUIRED
+async def open_listeners(
+    given: SocketListeners | None,
+    host: str | None,
+    port: int,
+    ssl_context: ssl.SSLContext | None,
+    *,
+    asks_for_tokens: bool,
+) -> SocketListeners:
+    """Open the listeners of a server over HTTP or WebSocket, unless they are ``given``. Warn where other machines reach
+    one of them, and neither a token nor a certificate says who calls."""
+    if given is not None:
+        opened = given
+    elif ssl_context is None:
+        opened = await trio.open_tcp_listeners(port, host=host)
+    else:
+        opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+    if not asks_for_tokens and (ssl_context is None or ssl_context.verify_mode is not ssl.CERT_REQUIRED):
+        warn_if_exposed(opened, _HTTP_ADVICE)
+    return opened
 
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:

@@ -25,7 +25,7 @@ from .accepting import SocketListeners
 from .callers import TrustedProxies
 from .connections import Arrival, serve_connections
 from .expiry import end_of_token
-from .exposure import HTTP_ADVICE, identifies_clients, warn_if_exposed
+from .exposure import open_listeners
 from .options import ServingOptions
 from .scopes import scope_check
 
@@ -88,15 +88,7 @@ async def serve_websocket(
     checks = host_checks_for(None if listeners is not None else host, origins, hosts)
 
     async def listen() -> SocketListeners:
-        if listeners is not None:
-            opened = listeners
-        elif ssl_context is None:
-            opened = await trio.open_tcp_listeners(port, host=host)
-        else:
-            opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
-        if auth is None and not identifies_clients(ssl_context):
-            warn_if_exposed(opened, HTTP_ADVICE)
-        return opened
+        return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
     gate = None if auth is None else auth.gate()
     greeting = WebSocketGreeting(path, checks, gate)

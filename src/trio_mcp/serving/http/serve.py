@@ -12,7 +12,7 @@ from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ..accepting import SocketListeners, serve_streams
 from ..callers import TrustedProxies
-from ..exposure import HTTP_ADVICE, identifies_clients, warn_if_exposed
+from ..exposure import open_listeners
 from ..options import ServingOptions
 from .entrance import EndpointSettings
 from .front import HttpFront
@@ -77,15 +77,7 @@ async def serve_http(
     settings = EndpointSettings(path, checks, None if auth is None else auth.gate(), proxies, retry_interval)
 
     async def listen() -> SocketListeners:
-        if listeners is not None:
-            opened = listeners
-        elif ssl_context is None:
-            opened = await trio.open_tcp_listeners(port, host=host)
-        else:
-            opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
-        if auth is None and not identifies_clients(ssl_context):
-            warn_if_exposed(opened, HTTP_ADVICE)
-        return opened
+        return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
     def front(running: Running, nursery: trio.Nursery) -> HttpFront:
         return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
