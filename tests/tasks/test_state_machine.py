@@ -114,10 +114,11 @@ class World:
         async def run(ctx: RequestContext, body: Callable[[], Any]) -> str:
             task: Any = ctx.task
             await task.start()
-            self.runs[task.id].append(task._task.epoch)
+            owner = task._task.epoch  # a later one, once its process has claimed again what runs here
+            self.runs[task.id].append(owner)
             self.under_way.append(task.id)
             try:
-                return f"{await body()}, as owner {task._task.epoch}"
+                return f"{await body()}, as owner {owner}"
             finally:
                 self.under_way.remove(task.id)
 
