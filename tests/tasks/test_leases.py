@@ -360,6 +360,24 @@ async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: 
     assert work.causes == []
 
 
+async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew(autojump_clock: MockClock) -> None:
+    """What the other one did is not for a run that began before."""
+    store, work, others = MemoryTaskStore(), Work(), Work()
+    way, other_way = LateStore(store), LateStore(store)
+    async with calling(work.server(way)) as caller:
+        task_id = await caller.start("work")
+        async with calling(others.server(other_way)):
+            other_way.sleeps = False
+            await trio.sleep(2 * LEASE)
+            assert (work.children, others.children) == (1, 1)
+            other_way.die()
+        await trio.sleep(LEASE + 1)
+        way.sleeps = False
+        await caller.final(task_id)
+        assert [cause for cause, _ in work.causes] == [CancelCause.LEASE]
+        assert await caller.text(task_id) == "run 3"
+
+
 async def test_lease_that_is_given_up_without_a_restart_is_no_attempt(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, max_attempts=1)) as caller:

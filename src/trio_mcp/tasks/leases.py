@@ -188,11 +188,13 @@ class Leases:
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         change, holder = self._records.change, record.holder
         ours = self._live.get(record.id)
-        if ours is not None:  # its lease was over, or it was given up and cleans up, and nobody else was quicker
-            ours.hold(record, until)
+        if ours is not None and record.epoch == ours.epoch + 1:
+            ours.hold(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
             return False
+        if ours is not None:  # what another run has done meanwhile is not known to this one
+            ours.end(CancelCause.LEASE, LOST)
         is_late = trio.current_time() >= until - self._lease / _MARGIN
-        if is_late or self._ending.is_set() or record.name not in self._offers():
+        if ours is not None or is_late or self._ending.is_set() or record.name not in self._offers():
             await change(record.id, holder, lambda kept, _: released(kept))
             return False
         if record.on_restart != "fail":
