@@ -31,7 +31,9 @@ async def test_lone_process_that_was_stopped_goes_on_with_its_tasks(tmp_path: Pa
                 while (task := await record_in(store, task.id)).outcome is None:  # noqa: ASYNC110 - of another process
                     await trio.sleep(0.05)
         assert b"again" in task.outcome.json
-        assert (task.attempt, task.epoch) == (1, 0)
+        # It may have been quick to claim its own task again, before it renewed the lease; the run goes on either way.
+        assert task.attempt == 1
+        assert (tmp_path / "told").read_text().count(" runs") == 1
     finally:
         process.kill()
         await process.aclose()

@@ -115,7 +115,9 @@ async def run_task(
             await task.start()  # the requestor has asked for a task, and waits for its name
         elif not task.has_started:
             task.start_after(task.grace)
-        result = await call()
+        running = call()
+        del call  # thousands of tasks may wait
+        result = await running
     except CapabilityMissing:
         raise
     except Exception:
