@@ -360,6 +360,45 @@ async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: 
     assert work.causes == []
 
 
+@pytest.mark.parametrize("already", [0, 99.7])
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
+    autojump_clock: MockClock, is_lost: bool, already: float
+) -> None:
+    """The record is read, or the outcome written, before the store has answered the claim, whose answer may be lost."""
+
+    class SlowToAnswer(DeafStore):
+        claims = 0
+
+        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+            claimed = await super().claim(holder, lease=lease, most=most, names=names)
+            if claimed:
+                self.claims += 1
+                await trio.sleep(2)
+                if is_lost:
+                    raise StoreDown("no answer")
+            return claimed
+
+    memory, work = MemoryTaskStore(), Work()
+    store = SlowToAnswer(memory)
+    async with calling(work.server(store, look_interval=0.5)) as caller:
+        task_id = await caller.start("work")
+        await trio.sleep(already)
+        (record,) = await memory.page("", None, 9)
+        memory._records[task_id] = attrs.evolve(record, leased_until=1)
+        memory._leases.clear()
+
+        async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
+            del store.renew  # type: ignore[method-assign]
+            return ()
+
+        store.renew = lose  # type: ignore[method-assign, assignment]
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+        assert store.claims == 1
+    assert work.causes == []
+
+
 async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew(autojump_clock: MockClock) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()

@@ -92,6 +92,6 @@ class EndWriter:
         await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
-        record = await self._records.insist(task.id, lambda: task.holder, transition)
+        record = await self._records.insist(task.id, lambda: task.holder, transition, task.adopt)
         if record is not None:
             task.seen(record)

@@ -20,12 +20,13 @@ from ..stores.task_store import StoreFull, Uncertain
 from .core.own_tasks import OwnTasks
 from .core.questions import CoreQuestions
 from .end_writer import EndWriter
-from .leases import LOST, Leases, new_holder
+from .leases import LOST, Leases
 from .live_tasks import LiveTasks
 from .message_writer import MessageWriter
 from .new_record import new_record
 from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure, store_unreachable
 from .projections import core_created, extension_created
+from .request_task import new_holder
 from .restarts import restarted
 from .transitions import ended
 
@@ -275,13 +276,14 @@ class TaskHost:
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
-        record = await self.records.insist(task.id, lambda: task.holder, transition)
+        record = await self.records.insist(task.id, lambda: task.holder, transition, task.adopt)
         self._compare(task, record)
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
         """Cancel a task that has ended, or runs elsewhere, as its record says; give its handler the answers."""
         if record is not None:
+            task.adopt(record)
             task.seen(record)
             task.mark = record.mark
             if record.is_external:

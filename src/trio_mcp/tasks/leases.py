@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ import trio
 
 from ..concurrency.sleeper import Sleeper
 from ..runtime.cancellation import CancelCause
+from .request_task import new_holder
 from .restarts import request_of
 from .transitions import released, taken_over
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .records import TaskRecords
     from .request_task import RequestTask
 
-__all__ = ["LOST", "Leases", "new_holder"]
+__all__ = ["LOST", "Leases"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -34,15 +34,9 @@ _PARTS: Final = 3
 """Renewals in the length of a lease."""
 _MARGIN: Final = 10
 """The last part of a lease, in which nothing runs under the lease any more: one of so many."""
-_HOLDER_BYTES: Final = 9
 
 LOST: Final = "another process runs the task now"
 NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
-
-
-def new_holder(process: str) -> str:
-    """Return a token for tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
-    return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
 class Leases:
@@ -188,7 +182,7 @@ class Leases:
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         change, holder = self._records.change, record.holder
         ours = self._live.get(record.id)
-        if ours is not None and record.epoch == ours.epoch + 1:
+        if ours is not None and record.epoch <= ours.epoch + 1:
             ours.hold(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one

@@ -184,8 +184,16 @@ class TaskRecords:
         self.changed(task_id, following)
         return following
 
-    async def insist(self, task_id: str, holder: Callable[[], str | None], transition: Transition) -> TaskRecord | None:
-        """Do as `change`, and try again as long as the store fails. ``holder``: function that returns the holder."""
+    async def insist(
+        self,
+        task_id: str,
+        holder: Callable[[], str | None],
+        transition: Transition,
+        adopt: Callable[[TaskRecord], bool],
+    ) -> TaskRecord | None:
+        """Do as `change`, and try again as long as the store fails. ``holder``: function that returns the holder.
+        ``adopt``: function that goes on under another holder of the same process, which the record has, and returns
+        whether it does."""
         has_failed = False
         while True:
             ours = holder()
@@ -199,8 +207,16 @@ class TaskRecords:
                 has_failed = True
                 await trio.sleep(_AGAIN)
             else:
-                if record is not None or ours == holder():
+                if record is not None:
                     return record
+                if ours == holder() and not await self._is_adopted(task_id, adopt):
+                    return None
+
+    async def _is_adopted(self, task_id: str, adopt: Callable[[TaskRecord], bool]) -> bool:
+        with suppress(OSError):  # the log was told
+            kept = await self.store.read(None, task_id)
+            return kept is not None and adopt(kept.record)
+        return True  # nobody can say: the change, which waits for the store, will
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers

@@ -31,9 +31,19 @@ if TYPE_CHECKING:
     from .records import Transition
     from .surroundings import TaskSurroundings
 
-__all__ = ["RequestTask"]
+__all__ = ["RequestTask", "new_holder"]
 
 _ID_BYTES = 18
+_HOLDER_BYTES = 9
+
+
+def new_holder(process: str) -> str:
+    """Return a token for tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
+    return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
+
+
+def _process_of(holder: str) -> str:
+    return holder.partition(":")[0]
 
 
 class RequestTask:
@@ -319,6 +329,16 @@ class RequestTask:
     def hold(self, record: TaskRecord, until: float) -> None:
         """Run the task from now on as its ``record`` says, which nobody else may do before ``until``."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
+
+    def adopt(self, record: TaskRecord) -> bool:
+        """Go on under a claim of this process that its ``record`` has, where no other process has run the task in
+        between, and the answer to the claim is on its way, or was lost. Return whether that is so."""
+        if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
+            return False
+        if _process_of(record.holder) != _process_of(self.holder):
+            return False
+        self.hold(record, self.held_until)  # a renewal will lengthen the lease
+        return True
 
     def is_of(self, record: TaskRecord) -> bool:
         """Return whether ``record`` says that this process runs the task, or has run it to its end."""
