@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .concurrency.time_limits import fail_after_silence, fail_after_work
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from .protocol.conversion.converters import NotExpressible
+from .protocol.conversion.shapes import NotExpressible
 from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from .protocol.log_levels import LogLevel, log_level_rank, should_log
 from .protocol.revisions import REVISIONS, Revision
@@ -97,10 +97,9 @@ if TYPE_CHECKING:
     from .client.changes import Change
     from .client.client import Client
     from .client.keep_alive import KeepAlive
-    from .client.listening.change_streams import Changes
-    from .client.options import ClientOptions, ClientSettings
-    from .client.tasks.running_task import RunningTask
-    from .client.unreadable import UnreadableMessage
+    from .client.options import ClientOptions, ClientSettings, UnreadableMessage
+    from .client.remote_tasks import RunningTask
+    from .client.subscriptions import Changes
     from .connecting.bad_target import BadTarget
     from .connecting.command import Command
     from .connecting.http.opening import open_http
@@ -139,7 +138,7 @@ _LATER: Final = {
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
-    "Changes": ".client.listening.change_streams",
+    "Changes": ".client.subscriptions",
     "Client": ".client.client",
     "ClientAuth": ".auth.credentials",
     "ClientCredentials": ".auth.oauth_client.machine_clients",
@@ -176,7 +175,7 @@ _LATER: Final = {
     "Proxy": ".proxying.proxy",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
-    "RunningTask": ".client.tasks.running_task",
+    "RunningTask": ".client.remote_tasks",
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
     "SqliteTaskStore": ".stores.sqlite.store",
@@ -190,7 +189,7 @@ _LATER: Final = {
     "TaskStore": ".stores.task_store",
     "TrustedProxies": ".serving.callers",
     "Uncertain": ".stores.task_store",
-    "UnreadableMessage": ".client.unreadable",
+    "UnreadableMessage": ".client.options",
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
     "WorkloadIdentity": ".auth.oauth_client.machine_clients",

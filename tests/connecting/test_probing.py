@@ -10,8 +10,7 @@ from tests.interaction.client.raw import RawServer, methods_in, text_of
 from tests.patience import PATIENCE
 
 from trio_mcp import Command, ConnectionLost, MemberDescription, open_group, open_stdio
-from trio_mcp.client.opening import LostInProbe
-from trio_mcp.connecting.legacy_servers import LegacyServers
+from trio_mcp.client.opening import LegacyServers, LostInProbe
 
 DIES_OF_THE_PROBE = """
 note("pid", pid=os.getpid())

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
-from trio_mcp.protocol.conversion.converters import NotExpressible, structure, structure_params, unstructure
+from trio_mcp.protocol.conversion.converters import structure, structure_params, unstructure
+from trio_mcp.protocol.conversion.shapes import NotExpressible
 from trio_mcp.protocol.revisions import LATEST_LEGACY, REVISIONS, Revision
 from trio_mcp.protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
 from trio_mcp.protocol.types.completion import CompleteParams, PromptReference, ResourceTemplateReference

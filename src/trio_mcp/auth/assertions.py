@@ -11,8 +11,6 @@ from urllib.parse import quote_plus
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
-__all__ = ["ASSERTION_TYPE", "basic_credentials", "client_assertion"]
-
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 """The ``client_assertion_type`` of RFC 7523 section 2.2."""
 _SECONDS: Final = 60

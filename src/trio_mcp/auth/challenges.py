@@ -9,8 +9,6 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Challenge", "challenge_text", "parse_challenges"]
-
 _LONGEST: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32

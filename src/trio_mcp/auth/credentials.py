@@ -8,8 +8,6 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-__all__ = ["ClientAuth", "Credentials", "RefusedRequest", "UserIsAsked"]
-
 UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Keeps the time limits of all calls standing still while inside: the user makes up their mind."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.words import clean
 
-__all__ = ["AuthorizationError", "SignInNeeded"]
-
 
 class AuthorizationError(MCPError):
     """A request was refused for want of a token, and no token could be had. Other calls are not concerned.

@@ -8,8 +8,6 @@ from collections.abc import Generator
 from ..concurrency.contexts import contextmanager
 from .errors import AuthorizationError
 
-__all__ = ["telling"]
-
 logger = logging.getLogger("trio_mcp")
 
 

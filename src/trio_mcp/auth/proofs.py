@@ -13,8 +13,6 @@ from ..transports.http_client.origin import split_url
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey
 
-__all__ = ["ProofKey"]
-
 _ALGORITHM: Final = "ES256"
 _CURVE: Final = "P-256"
 _KIND: Final = {"kty": "EC", "crv": _CURVE}

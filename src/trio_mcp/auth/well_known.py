@@ -6,8 +6,6 @@ from typing import Final
 
 from ..transports.http_client.origin import split_url
 
-__all__ = ["RESOURCE_METADATA", "server_metadata_urls"]
-
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 """RFC 9728 section 3."""
 _OAUTH: Final = "/.well-known/oauth-authorization-server"

@@ -15,8 +15,6 @@ from ..runtime.http_error import HTTPError
 from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .terminal.printable import printable
 
-__all__ = ["WITH_SERVER", "say", "say_error"]
-
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """Exceptions of the use of a server, for `say_error`."""
 

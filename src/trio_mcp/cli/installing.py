@@ -20,8 +20,6 @@ from .statuses import ENDED_WELL, NOT_WRITTEN
 from .terminal.interrupts import run_until_interrupted
 from .terminal.printable import name_shown
 
-__all__ = ["Installation", "install_server"]
-
 _CHECK_TIMEOUT: Final = 30.0
 
 

@@ -6,8 +6,6 @@ import logging
 
 from .terminal.printable import printable
 
-__all__ = ["log_to_stderr"]
-
 
 class _Printable(logging.Formatter):
     """A formatter that replaces control characters, since log lines contain text of peers."""

@@ -9,8 +9,6 @@ from typing import NoReturn
 
 from .statuses import INTERRUPTED, USAGE
 
-__all__ = ["main"]
-
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..auth.oauth_client.oauth import OAuth
     from ..auth.storage.stored import Storage
 
-__all__ = ["NoToken", "SignIn", "storage_in"]
-
 
 class NoToken(ValueError):
     """There is no token where the user says there is. The message is one line for the user, without the token."""

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ENDED_WELL",
-    "INTERRUPTED",
-    "NOT_AUTHORIZED",
-    "NOT_WRITTEN",
-    "NO_CONNECTION",
-    "OUT_OF_TIME",
-    "SERVER_ERROR",
-    "SIGNALLED",
-    "TOOL_FAILED",
-    "USAGE",
-]
-
 ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
 """The tool ran and reported a failure (``isError``)."""

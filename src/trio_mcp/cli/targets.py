@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..auth.oauth_client.bearer import Bearer
     from ..auth.oauth_client.oauth import OAuth
 
-__all__ = ["NoTarget", "command_of_file", "is_file", "target_typed"]
-
 
 class NoTarget(ValueError):
     """The text names no server. The message is one line for the user."""

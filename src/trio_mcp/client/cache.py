@@ -19,8 +19,6 @@ from ..protocol.caching import scope_in, ttl_ms_in
 from ..protocol.fields import JSONObject
 from .changes import Change
 
-__all__ = ["CachePartition", "Fetch", "RequestKey", "ResponseCache"]
-
 _PUBLIC: Final = "public"
 _OUTDATED_BY: Final = {
     "tools": ("tools/list", "server/discover"),

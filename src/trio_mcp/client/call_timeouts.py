@@ -12,8 +12,6 @@ import trio
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import TimeLimit, call_limits, fail_after_work
 
-__all__ = ["CallTimeouts"]
-
 _UNLIMITED: Final = nullcontext()
 
 

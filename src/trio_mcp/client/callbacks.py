@@ -1,22 +1,26 @@
-"""Callbacks: the functions that a client calls for notifications of its server."""
+"""Callbacks: the functions that a client calls for notifications of its server.
+
+OpenURLs are the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only). A
+Relay is the code between a server and the clients that a client here speaks for.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from ..jsonrpc.errors import PeerError
 from ..protocol.conversion.converters import structure
-from ..protocol.types.notifications import LogParams
+from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
+from ..protocol.fields import JSONObject
+from ..protocol.types.notifications import ElicitationCompleteParams, LogParams
 from ..runtime.callback_queue import report_failure
 from ..state.events import NotificationReceived
-from .answering.open_urls import OpenURLs
+from ..state.requests import InboundRequest
 from .changes import Change, change_in
 from .options import ClientSettings
-from .relay import Relay
-
-__all__ = ["Callbacks"]
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"
@@ -127,3 +131,75 @@ class Callbacks:
             value = change.kind if change.uri is None else change.uri
         assert callback is not None, "it was there when this was wanted, and stays"
         return callback(value)
+
+
+_MOST_URLS: Final = 1000
+_LONGEST_ID: Final = 1000
+
+
+class OpenURLs:
+    """The ids of URL elicitations, kept until the elicitations are complete: the last 1,000, of up to 1,000 characters
+    each.
+
+    2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
+    already-completed ids.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def asked(self, params: JSONObject) -> None:
+        """Note the parameters of a question, unchecked, if the question is a URL elicitation."""
+        if params.get("mode") == "url":
+            self._note(params.get("elicitationId"))
+
+    def required(self, error: PeerError) -> None:
+        """Note the elicitations, if any, that an error of the server requires."""
+        if error.code != URL_ELICITATION_REQUIRED:
+            return
+        try:
+            required = structure(error.data, URLElicitationRequiredData)
+        except ValueError:
+            return  # the error itself is raised all the same
+        for each in required.elicitations:
+            self._note(each.elicitation_id)
+
+    def _note(self, elicitation_id: Any) -> None:
+        if isinstance(elicitation_id, str) and 0 < len(elicitation_id) <= _LONGEST_ID:
+            self._ids.pop(elicitation_id, None)
+            self._ids[elicitation_id] = None
+            if len(self._ids) > _MOST_URLS:
+                del self._ids[next(iter(self._ids))]
+
+    def completed(self, params: JSONObject) -> bool:
+        """Take the parameters of a notification, unchecked; return whether the notification completes an open
+        elicitation."""
+        try:
+            elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
+        except ValueError:
+            return False
+        return self._ids.pop(elicitation_id, self) is None
+
+
+class Relay(Protocol):
+    """Gets the notifications of the server, and the questions that the client declared to forward
+    (`ClientSettings.forwards`)."""
+
+    def told(self, event: NotificationReceived) -> None:
+        """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
+        any later reply. Must be quick, and must not raise."""
+        ...
+
+    def came(self, request: InboundRequest) -> None:
+        """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
+        raise."""
+        ...
+
+    def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
+        """Return the result of a question, plain data, in the form of this client's revision.
+
+        A question of a modern server, which asks in a call, runs in a task of that call; one of a legacy server, in the
+        task of the question. ``key`` is the name that a modern server gave the question; `None` for a legacy server.
+        Raises `CodedError` for an error reply.
+        """
+        ...

@@ -11,8 +11,6 @@ from ..protocol.types.notifications import ResourceUpdatedParams
 from ..protocol.types.subscriptions import SubscriptionFilter
 from ..state.events import NotificationReceived
 
-__all__ = ["Change", "ChangeKind", "change_in", "kinds_in"]
-
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
 

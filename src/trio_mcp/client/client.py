@@ -1,4 +1,6 @@
-"""Client: a server, as seen by its callers."""
+"""Client: a server, as seen by its callers; SessionWishes: what a client told a legacy server for a whole
+session.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, TypeVar
 
+import attrs
 import trio
 
 from ..concurrency.fair_share import Caller
@@ -43,20 +46,15 @@ from ..runtime.on_progress import OnProgress
 from ..runtime.requests.host import RequestHost
 from ..state.connection_state import ConnectionState
 from ..tasks.task_state import TaskState
-from .answering.answers import Answers
+from .answers import Answers
 from .call_timeouts import CallTimeouts
-from .callbacks import Callbacks
-from .calling.requests import Requests
-from .listening.change_streams import Changes, ChangeStreams
-from .options import ClientSettings
-from .pages import Pages
-from .relay import Relay
+from .callbacks import Callbacks, Relay
+from .options import ClientSettings, UnreadableMessages
+from .remote_tasks import RunningTask
+from .requests import Requests
+from .results import Pages
 from .server_messages import ServerMessages
-from .session_wishes import SessionWishes
-from .tasks.running_task import RunningTask
-from .unreadable import UnreadableMessages
-
-__all__ = ["Client"]
+from .subscriptions import Changes, ChangeStreams
 
 T = TypeVar("T")
 
@@ -403,3 +401,14 @@ class Client:
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions
+
+
+@attrs.define(eq=False)
+class SessionWishes:
+    """The wishes of a client that a legacy server has agreed to. A server that has forgotten the session is told them
+    anew."""
+
+    log_level: LogLevel | None = None
+    """Least severe level of the logs that the client wants; `None` where the client never said."""
+    uris: dict[str, None] = attrs.field(factory=dict[str, None])
+    """Resources that the client is subscribed to, in the order of subscribing."""

@@ -14,8 +14,6 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
 from ..runtime.http_error import HTTPError
 
-__all__ = ["KeepAlive", "answers", "in_progress"]
-
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not value > 0:

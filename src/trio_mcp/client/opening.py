@@ -1,8 +1,14 @@
-"""Opening a client: finding out the era of the server, and settling the revision."""
+"""Opening of a client: finding out the era of the server, and settling the revision.
+
+`open_over` opens a client over any channel. `renew_session` opens a new session with a legacy server that has
+forgotten the last one, and `tell_of_changes` makes good what the client may not have heard meanwhile.
+`LegacyServers` remembers the servers that turned out to be legacy ones, so that these are not asked again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias, Unpack, cast
 
@@ -17,32 +23,15 @@ from ..protocol.conversion.converters import unstructure
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SERVER_INFO
-from ..protocol.revisions import (
-    LATEST_LEGACY,
-    LATEST_MODERN,
-    LEGACY_REVISIONS,
-    MODERN_REVISIONS,
-    REVISIONS,
-    Revision,
-)
+from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS, Revision
+from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
 from ..runtime.channel import ConnectionLost, MessageChannel
+from ..state.events import NotificationReceived
 from .call_timeouts import CallTimeouts
 from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
-
-__all__ = [
-    "LostInProbe",
-    "Negotiate",
-    "connecting",
-    "discover",
-    "initialize",
-    "legacy_offer",
-    "negotiate_modern",
-    "open_client",
-    "open_over",
-]
 
 Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 """Settles the revision of a client that is being opened."""
@@ -285,3 +274,74 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
         )
     client.adopt(revision, result.server_info, result.capabilities, result.instructions)
     client.duplex.notify("notifications/initialized")
+
+
+logger = logging.getLogger("trio_mcp")
+
+
+async def renew_session(client: Client) -> None:
+    """Send ``initialize`` again, and then what the client has told the server in the session before: the log level, and
+    the resources to watch. The callbacks are called for the lists and resources whose changes the client may have
+    missed meanwhile.
+
+    Raises the error of the request when there is no new session. A server that refuses a wish is logged.
+    """
+    await initialize(client)
+    wishes = client.session_wishes
+    try:
+        if wishes.log_level is not None:
+            await client.set_log_level(wishes.log_level)
+        for uri in tuple(wishes.uris):
+            await client.subscribe(uri)
+    except PeerError as error:
+        logger.warning("the server has forgotten its session, and refuses in the new one: %s", error)
+    tell_of_changes(client)
+
+
+def tell_of_changes(client: Client) -> None:
+    """Tell the callbacks that everything may have changed that the server tells of."""
+    methods = client.revision.methods
+    for kind in _watched_lists(client.server_capabilities):
+        _tell_of(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
+    for uri in tuple(client.session_wishes.uris):
+        _tell_of(
+            client, NotificationReceived(methods["notifications/resources/updated"], {"uri": uri}, client.revision)
+        )
+
+
+def _watched_lists(declared: ServerCapabilities) -> Iterator[str]:
+    for kind, capability in (
+        ("tools", declared.tools),
+        ("prompts", declared.prompts),
+        ("resources", declared.resources),
+    ):
+        if capability is not None and capability.list_changed:
+            yield kind
+
+
+def _tell_of(client: Client, event: NotificationReceived) -> None:
+    if client.callbacks.take(event):
+        client.duplex.notified(event, 0)
+
+
+_MOST_KNOWN: Final = 256
+
+
+class LegacyServers:
+    """The latest 256 servers that were legacy ones the last time, for the life of the process (2026-07-28 versioning:
+    clients SHOULD cache the result)."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, None] = {}
+
+    def holds(self, server: Hashable) -> bool:
+        """Return whether ``server`` was a legacy one."""
+        return server in self._known
+
+    def note(self, server: Hashable, *, is_legacy: bool) -> None:
+        """Note the era of ``server``."""
+        self._known.pop(server, None)
+        if is_legacy:
+            self._known[server] = None
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]

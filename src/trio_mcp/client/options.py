@@ -1,13 +1,16 @@
-"""ClientSettings: the settings that a client is opened with."""
+"""ClientSettings: the settings that a client is opened with; and UnreadableMessage, which a callback among the
+settings gets for output of a server that is no message.
+"""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
@@ -24,17 +27,6 @@ from ..runtime.requests.tracing import Tracing
 from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive
-from .unreadable import UnreadableMessage
-
-__all__ = [
-    "ChangedList",
-    "ClientOptions",
-    "ClientSettings",
-    "ElicitationHandler",
-    "RootsHandler",
-    "SamplingHandler",
-    "UrlElicitationHandler",
-]
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
@@ -233,3 +225,35 @@ class ClientSettings:
     caller opened around calls replaces the limit. So a caller may grant more time, too."""
     keep_alive: KeepAlive | None = None
     """Pings for a server that is idle; `None`: no pings."""
+
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_BYTES: Final = 2000
+
+
+@attrs.frozen
+class UnreadableMessage:
+    """A line of a server, or a message of its WebSocket, that is no message of JSON-RPC."""
+
+    reason: str
+    """The reason, for people."""
+    text: str
+    """The first 2,000 bytes; bytes that are not UTF-8 are replaced. Untrusted."""
+
+
+class UnreadableMessages:
+    """Counts unreadable messages, and tells ``callback`` of each."""
+
+    def __init__(self, callback: Callable[[UnreadableMessage], None] | None) -> None:
+        self.count = 0
+        self._callback = callback
+
+    def received(self, reason: str, line: bytes | bytearray) -> None:
+        """Count a message that begins with ``line``, and tell the callback. Raises nothing."""
+        self.count += 1
+        if self._callback is not None:
+            try:
+                self._callback(UnreadableMessage(reason, line[:_MOST_BYTES].decode("utf-8", "replace")))
+            except Exception:
+                logger.exception("on_unreadable failed")

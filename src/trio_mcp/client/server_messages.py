@@ -1,29 +1,40 @@
-"""ServerMessages: the requests and notifications that a server sends of its own accord."""
+"""ServerMessages: the requests and notifications that a server sends of its own accord; QuestionTasks: the
+questions that a server of 2025-11-25 has its client answer as tasks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import attrs
+import trio
 
+from ..concurrency.graces import Graces
+from ..protocol.errors import NoWayBack
 from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.exchange import Exchange
+from ..runtime.peer import EVERYBODY
+from ..runtime.replies import Replies
 from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .answering.answers import Answers
-from .answering.question_tasks import QuestionTasks
+from ..tasks.core.methods import CoreMethods
+from ..tasks.core.time_to_live import asked_ttl
+from ..tasks.host import TaskHost
+from ..tasks.records import TaskRecords
+from ..tasks.request_task import RequestTask
+from .answers import Answer, Answers
 from .callbacks import Callbacks
 
 if TYPE_CHECKING:
     from ..protocol.fields import JSONObject
+    from ..runtime.requests.handler import RequestHandler
     from ..runtime.requests.host import RequestHost
     from ..tasks.settings import TaskSettings
-
-__all__ = ["ServerMessages"]
 
 
 class ServerMessages:
@@ -80,3 +91,45 @@ def _related(result: Any, request: InboundRequest) -> Any:
 
 def _with(related: Any, meta: JSONObject | None) -> JSONObject:
     return {RELATED_TASK: related, **(meta or {})}
+
+
+class QuestionTasks:
+    """The tasks that a client runs for its server, in ``host``: questions answered by ``handler``."""
+
+    def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
+        graces = Graces(host.limits.cleanup_grace)
+        runner = RequestRunner(host, handler, graces, Replies({}), _no_server, None, peer=EVERYBODY)
+        records = TaskRecords(settings)
+        self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
+        self._methods = CoreMethods(records, self._host.questions, self._host.own)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look after the tasks until cancelled: see `TaskHost.run`."""
+        await self._host.run(task_status=task_status)
+
+    def shut_down(self) -> None:
+        """Cancel all tasks, since the client is being closed. Synchronous."""
+        self._host.shut_down(hurry=True)
+
+    def tell(self, scope: RequestScope) -> Awaitable[Any]:
+        """Answer a method of tasks. Raises `CodedError`."""
+        return self._methods.answer(scope)
+
+    def wanted(self, scope: RequestScope) -> RequestTask | None:
+        """Return the task that the question of this request, whose parameters were checked, is to be; `None` where no
+        task was asked for. Raises `CodedError`."""
+        request, host = scope.request, self._host
+        is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
+        if not is_declared or request.params.get("task") is None:
+            return None  # 2025-11-25 tasks, Task Support 1: MUST be ignored where not declared
+        return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
+
+    async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
+        """Tell the server of the ``task``, and return the answer then, which the task keeps."""
+        scope.task = task
+        await task.start()
+        return await answer()
+
+
+async def _no_server(*_: object, **__: object) -> NoReturn:
+    raise NoWayBack("the task belongs to no connection")

@@ -12,8 +12,6 @@ import trio
 
 from .sleeper import Sleeper
 
-__all__ = ["Alarm", "Alarms"]
-
 _SPARE: Final = 64
 
 

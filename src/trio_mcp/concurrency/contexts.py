@@ -16,8 +16,6 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-__all__ = ["asynccontextmanager", "contextmanager"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

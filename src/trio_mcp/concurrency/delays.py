@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["growing_delay"]
-
 _LARGEST_EXPONENT: Final = 64
 
 

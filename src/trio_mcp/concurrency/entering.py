@@ -8,8 +8,6 @@ from functools import wraps
 from types import CoroutineType, TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-__all__ = ["entered"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

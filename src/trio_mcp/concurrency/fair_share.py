@@ -6,8 +6,6 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import WeakValueDictionary
 
-__all__ = ["Caller", "Callers", "leaves_enough"]
-
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
     """Return whether a caller that holds ``held`` may take ``more`` of ``free``.

@@ -8,8 +8,6 @@ import trio
 
 from .contexts import contextmanager
 
-__all__ = ["Graces"]
-
 
 class Graces:
     """The graces of one connection, each of ``seconds``, or of less once `shorten` was called."""

@@ -11,8 +11,6 @@ import trio
 from .contexts import asynccontextmanager
 from .together import failures_in
 
-__all__ = ["ServiceNursery", "open_service_nursery"]
-
 
 class ServiceNursery:
     """Starts the tasks that serve a body: see `open_service_nursery`."""

@@ -9,8 +9,6 @@ import trio
 
 from .sleeper import Sleeper
 
-__all__ = ["OnDemand"]
-
 
 class OnDemand:
     """A task that is started for its first work, and sleeps when there is no more work.

@@ -14,8 +14,6 @@ import trio
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from .fair_share import Caller
 
-__all__ = ["Place", "PlaceState", "Work", "WorkerShare", "Workers"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TOLD: Final = 10

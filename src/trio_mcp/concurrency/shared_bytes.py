@@ -7,8 +7,6 @@ from weakref import WeakKeyDictionary
 
 from .fair_share import Caller
 
-__all__ = ["UNCOUNTED", "HeldBytes", "SharedBytes"]
-
 UNCOUNTED: Final = 16 * 1024
 """Bytes of a connection that are not worth counting."""
 

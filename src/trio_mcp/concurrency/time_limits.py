@@ -10,8 +10,6 @@ import trio
 
 from .contexts import contextmanager
 
-__all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", "last_deadline"]
-
 
 class TimeLimit:
     """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but the limit ends at ``latest`` all the same."""

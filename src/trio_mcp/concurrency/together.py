@@ -10,8 +10,6 @@ import trio
 
 from ..jsonrpc.errors import CodedError
 
-__all__ = ["failures_in", "only_member", "run_together"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["check_mounted_under_trio", "check_opened_under_trio", "check_served_under_trio"]
-
 
 def check_served_under_trio(name: str) -> None:
     """Raise `RuntimeError` with the correct code unless trio runs the ``serve_*`` function ``name``."""

@@ -6,8 +6,6 @@ import trio
 
 from .sleeper import Sleeper
 
-__all__ = ["Watch"]
-
 
 class Watch:
     """The changes of one thing, for one reader, who looks after ``seconds`` at the latest: hints may be lost."""

@@ -19,8 +19,6 @@ import trio
 from .graces import Graces
 from .places import Place, WorkerShare
 
-__all__ = ["await_in_worker", "frames_of", "run_in_worker"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")

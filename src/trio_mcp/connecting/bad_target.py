@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..jsonrpc.errors import MCPError
 
-__all__ = ["BadTarget", "check_address", "check_url"]
-
 _LARGEST_PORT = 65535
 _LONGEST_NAME = 254
 

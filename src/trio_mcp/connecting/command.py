@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..client.client import Client
-from ..client.opening import LostInProbe, open_over
+from ..client.opening import LegacyServers, LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
@@ -22,9 +22,6 @@ from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
 from .bad_target import BadTarget
 from .exits import notice_exit
-from .legacy_servers import LegacyServers
-
-__all__ = ["Command", "open_process"]
 
 logger = logging.getLogger("trio_mcp")
 

@@ -13,8 +13,6 @@ from ..concurrency.contexts import asynccontextmanager
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.origin import split_url
 
-__all__ = ["check_authorization", "is_challenge", "is_confidential", "open_credentials", "resource_at"]
-
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""
 

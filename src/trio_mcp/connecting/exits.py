@@ -11,8 +11,6 @@ from ..client.keep_alive import answers, in_progress
 from ..runtime.channel import ConnectionLost
 from ..transports.process import ProcessChannel
 
-__all__ = ["notice_exit"]
-
 _SILENCE: Final = 5.0
 """Seconds of silence after which the server is asked."""
 _ANSWER_WITHIN: Final = 5.0

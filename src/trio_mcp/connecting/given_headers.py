@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-__all__ = ["Headers", "given_headers"]
-
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _RESERVED: Final = frozenset(

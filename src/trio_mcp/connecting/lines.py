@@ -22,8 +22,6 @@ from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
-__all__ = ["open_tcp", "open_unix"]
-
 
 @entered("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:

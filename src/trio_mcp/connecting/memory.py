@@ -19,8 +19,6 @@ from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 
-__all__ = ["open_memory", "open_server"]
-
 
 @entered("client")
 @asynccontextmanager

@@ -13,8 +13,6 @@ from ..concurrency.entering import entered
 from ..transports.last_lines import TextSink
 from .command import Command
 
-__all__ = ["open_stdio"]
-
 
 @entered("client")
 def open_stdio(

@@ -23,9 +23,6 @@ from .lines import open_tcp, open_unix
 from .memory import open_memory
 from .websocket import open_websocket
 
-__all__ = ["Address", "InMemory", "Target", "target_of"]
-
-
 _SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "tcp", "unix"))
 
 

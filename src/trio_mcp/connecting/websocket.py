@@ -31,8 +31,6 @@ from .bad_target import BadTarget, check_address, check_url
 from .credentials import check_authorization, is_challenge, open_credentials
 from .given_headers import given_headers
 
-__all__ = ["open_websocket"]
-
 
 @entered("client")
 @asynccontextmanager

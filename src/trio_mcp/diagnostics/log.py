@@ -23,17 +23,6 @@ from .texts import bound
 from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over
 
-__all__ = [
-    "Output",
-    "WrittenInAThread",
-    "access_log",
-    "new_share",
-    "set_share",
-    "share_of_a_peer",
-    "writer",
-    "written_in_a_thread",
-]
-
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""
 _FLUSH: Final = 0.5

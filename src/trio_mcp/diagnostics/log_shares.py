@@ -12,8 +12,6 @@ from weakref import WeakValueDictionary
 
 from .texts import message_of
 
-__all__ = ["BURST", "OVERALL", "WINDOW", "Share", "Shares"]
-
 WINDOW: Final = 10.0
 """Seconds for which records of one kind are counted together."""
 BURST: Final = 10

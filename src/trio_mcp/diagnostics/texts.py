@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-__all__ = ["LONGEST", "bound", "message_of", "resolve"]
-
 LONGEST: Final = 10_000
 """Longest message, and longest traceback, in characters. Of longer ones the beginning and the end are kept."""
 

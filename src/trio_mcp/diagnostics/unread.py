@@ -11,8 +11,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-__all__ = ["let_go_of_unread_output", "takes_more"]
-
 
 def takes_more(descriptor: int) -> bool:
     """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report."""

@@ -17,8 +17,6 @@ from .log_shares import Shares
 from .texts import resolve
 from .unread import let_go_of_unread_output
 
-__all__ = ["Writer", "hand_over"]
-
 _MOST_WAITING: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LAST_WAIT: Final = 0.2

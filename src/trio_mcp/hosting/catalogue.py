@@ -16,8 +16,6 @@ from ..protocol.types.tools import Tool
 from .names import catalogue_name, catalogue_uri
 from .watching import Feed, Watch
 
-__all__ = ["LISTS", "Catalogue", "Entry", "ListName"]
-
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
 
 ListName: TypeAlias = Literal["tools", "prompts", "resources", "resource_templates"]

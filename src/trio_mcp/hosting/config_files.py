@@ -23,8 +23,6 @@ from .restarting import RestartPolicy
 if TYPE_CHECKING:
     from ..auth.oauth_client.oauth import OAuth
 
-__all__ = ["Config", "ConfigError", "read_config"]
-
 _SECTIONS: Final = ("mcpServers", "servers")
 _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth", "auth", "type", "disabled"})
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})

@@ -8,8 +8,6 @@ from ..client.options import ClientOptions
 from ..connecting.targets import Target, target_of
 from .restarting import RestartPolicy
 
-__all__ = ["MemberDescription"]
-
 
 @attrs.frozen
 class MemberDescription:

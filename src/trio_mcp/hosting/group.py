@@ -28,8 +28,6 @@ from .member_state import MemberState, MemberStatus
 from .names import may_name, parse_uri
 from .watching import Feed, Watch
 
-__all__ = ["Group", "open_group"]
-
 
 class Group:
     """The members of a group, by name, open until the ``open_group`` block is left.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..jsonrpc.errors import MCPError
 
-__all__ = ["MemberUnavailable", "NotInCatalogue"]
-
 
 class MemberUnavailable(MCPError):
     """The member of this name cannot be called: it has failed, was removed, or never existed. Nothing was sent.

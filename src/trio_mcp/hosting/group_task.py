@@ -7,13 +7,11 @@ from collections.abc import Awaitable, Callable
 import attrs
 
 from ..client.client import Client
-from ..client.tasks.running_task import RunningTask
+from ..client.remote_tasks import RunningTask
 from ..protocol.types.tools import CallToolResult
 from ..runtime.on_progress import OnProgress
 from ..tasks.task_state import TaskState
 from .names import catalogue_uri
-
-__all__ = ["GroupTask"]
 
 
 class GroupTask:

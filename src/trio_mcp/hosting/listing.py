@@ -17,8 +17,6 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from .catalogue import Catalogue, ListName
 
-__all__ = ["Listing"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST: Final = 10_000

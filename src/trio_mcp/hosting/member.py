@@ -30,8 +30,6 @@ from .group_errors import MemberUnavailable
 from .listing import Listing
 from .member_state import MemberState, MemberStatus
 
-__all__ = ["Member"]
-
 logger = logging.getLogger("trio_mcp")
 
 _GONE: Final = {

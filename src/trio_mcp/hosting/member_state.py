@@ -6,8 +6,6 @@ from enum import StrEnum
 
 import attrs
 
-__all__ = ["MemberState", "MemberStatus"]
-
 
 class MemberState(StrEnum):
     """The state of a member."""

@@ -7,8 +7,6 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote
 
-__all__ = ["catalogue_name", "catalogue_uri", "may_name", "parse_uri"]
-
 _SEPARATOR: Final = "__"
 _LONGEST: Final = 128
 _DIGEST: Final = 16

@@ -13,8 +13,6 @@ from ..connecting.targets import Address
 if TYPE_CHECKING:
     from ..auth.oauth_client.oauth import OAuth
 
-__all__ = ["auth_of", "unknown_in"]
-
 _FIELDS: Final = {
     "clientId": "client_id",
     "clientSecret": "client_secret",

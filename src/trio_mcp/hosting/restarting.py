@@ -10,8 +10,6 @@ import attrs
 
 from ..concurrency.delays import growing_delay
 
-__all__ = ["RestartPolicy"]
-
 
 def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not value >= 0:

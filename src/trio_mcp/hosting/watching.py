@@ -8,8 +8,6 @@ from weakref import WeakSet
 
 import trio
 
-__all__ = ["Feed", "Watch"]
-
 T = TypeVar("T")
 
 

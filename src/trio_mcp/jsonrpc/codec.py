@@ -31,20 +31,6 @@ from .messages import (
 from .remains import Remains, remains_of
 from .scalars import plain_scalar
 
-__all__ = [
-    "canonical_value",
-    "decode",
-    "decode_value",
-    "encode",
-    "encode_value",
-    "frame_error",
-    "frame_notification",
-    "frame_request",
-    "frame_result",
-    "pack_value",
-    "skipped",
-]
-
 _encoder = msgspec.json.Encoder(enc_hook=plain_scalar)
 _canonical = msgspec.json.Encoder(enc_hook=plain_scalar, order="sorted")
 _decoder = msgspec.json.Decoder()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 from types import TracebackType
 
-__all__ = ["CollectorPause"]
-
 
 class CollectorPause:
     """Keep the garbage collector from repeatedly searching the objects made inside, without finding anything.

@@ -6,22 +6,6 @@ from typing import Any, Final
 
 from .words import clean
 
-__all__ = [
-    "INTERNAL_ERROR",
-    "INVALID_PARAMS",
-    "INVALID_REQUEST",
-    "METHOD_NOT_FOUND",
-    "PARSE_ERROR",
-    "TOO_BUSY",
-    "CodedError",
-    "MCPError",
-    "NotSerializable",
-    "PeerError",
-    "ProtocolViolation",
-    "UnreadableAnswer",
-    "UnsendableResult",
-]
-
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

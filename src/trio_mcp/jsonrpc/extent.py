@@ -10,8 +10,6 @@ import re
 from itertools import islice
 from typing import Any, Final, cast
 
-__all__ = ["MOST_FAR", "MOST_LEVELS", "has_many_far", "is_checkable", "is_small", "is_too_deep", "weight_of"]
-
 MOST_LEVELS: Final = 256
 """Bound of nested arrays and objects, the outermost included, for reading and writing: the same on every Python. Real
 messages have a tenth of the bound, and the stack has room for four times as many levels."""

@@ -11,18 +11,6 @@ import attrs
 
 from .values import value
 
-__all__ = [
-    "Batch",
-    "ErrorResponse",
-    "Message",
-    "Notification",
-    "Request",
-    "RequestId",
-    "Response",
-    "Unreadable",
-    "is_request_id",
-]
-
 RequestId: TypeAlias = int | str
 """The id of a request: a string or an integer, in MCP never null (2026-07-28 basic, Requests). ``1`` and ``"1"``
 differ."""

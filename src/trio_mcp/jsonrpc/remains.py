@@ -16,8 +16,6 @@ import msgspec
 from .messages import RequestId, is_request_id
 from .values import value
 
-__all__ = ["NOTHING", "Remains", "remains_of"]
-
 _MOST_STEPS: Final = 100_000
 """Bound of members and runs of brackets to read: some 50 ms. Everything after the bound stays unknown."""
 _LONGEST_ID: Final = 8192

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from numbers import Integral, Real
 
-__all__ = ["plain_scalar"]
-
 
 def plain_scalar(value: object) -> int | float | str:
     """Return as plain number or text a ``value`` of a subclass of these, or of `numbers.Real`, as numpy's are.

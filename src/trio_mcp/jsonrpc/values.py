@@ -10,8 +10,6 @@ from typing import Any, TypeVar, cast, dataclass_transform
 
 import attrs
 
-__all__ = ["value"]
-
 T = TypeVar("T")
 
 

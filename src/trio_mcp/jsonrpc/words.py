@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["clean"]
-
 
 def clean(text: str) -> str:
     """Return ``text`` with a blank in the place of each other white space, line ends included, and a replacement

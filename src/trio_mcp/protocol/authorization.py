@@ -13,16 +13,6 @@ import attrs
 import msgspec
 from msgspec import Meta
 
-__all__ = [
-    "ClientInformation",
-    "ClientMetadata",
-    "InvalidDocument",
-    "OAuthErrorResponse",
-    "ResourceMetadata",
-    "ServerMetadata",
-    "TokenResponse",
-]
-
 T = TypeVar("T")
 
 _LONGEST: Final = 256 * 1024

@@ -8,8 +8,6 @@ from typing import Any
 from .fields import JSONObject
 from .types.lifecycle import CacheScope
 
-__all__ = ["scope_in", "ttl_ms_in", "with_good_hints"]
-
 
 def ttl_ms_in(result: JSONObject) -> int:
     """Return the milliseconds for which a result is fresh; 0 for a missing or senseless value.

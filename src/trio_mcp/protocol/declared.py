@@ -10,8 +10,6 @@ from .methods import METHODS
 from .revisions import Revision
 from .types.capabilities import ClientCapabilities
 
-__all__ = ["ASKED_BY", "declares", "has_capability"]
-
 ASKED_BY: Final[Mapping[str, str]] = {
     "sampling": "sampling/createMessage",
     "elicitation": "elicitation/create",

@@ -11,20 +11,6 @@ from .declared import has_capability
 from .revisions import Revision
 from .types.elicitation import ElicitURLParams
 
-__all__ = [
-    "HEADER_MISMATCH",
-    "MISSING_REQUIRED_CLIENT_CAPABILITY",
-    "NOT_INITIALIZED",
-    "UNSUPPORTED_PROTOCOL_VERSION",
-    "UPSTREAM_LOST",
-    "URL_ELICITATION_REQUIRED",
-    "BadAnswer",
-    "CapabilityMissing",
-    "MethodUnavailable",
-    "NoWayBack",
-    "URLElicitationRequiredData",
-]
-
 HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022

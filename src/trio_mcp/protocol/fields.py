@@ -6,8 +6,6 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
-__all__ = ["JSONObject", "history_of", "is_said", "since", "wire_name"]
-
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
 

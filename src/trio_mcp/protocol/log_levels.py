@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["DEFAULT_LOG_LEVEL", "LogLevel", "log_level_rank", "should_log"]
-
 
 class LogLevel(StrEnum):
     """Severity, least first (RFC 5424, section 6.2.1)."""

@@ -10,25 +10,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 
-__all__ = [
-    "BAGGAGE",
-    "CLIENT_CAPABILITIES",
-    "CLIENT_INFO",
-    "LOG_LEVEL",
-    "PROGRESS_TOKEN",
-    "PROTOCOL_VERSION",
-    "RELATED_TASK",
-    "SERVER_INFO",
-    "SUBSCRIPTION_ID",
-    "TRACEPARENT",
-    "TRACESTATE",
-    "ProgressToken",
-    "check_meta_keys",
-    "progress_token_of",
-    "related_task_of",
-    "with_related_task",
-]
-
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"

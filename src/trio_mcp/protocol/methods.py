@@ -21,8 +21,6 @@ from .types import (
     tools,
 )
 
-__all__ = ["METHODS", "ROWS", "Method"]
-
 Sender = Literal["client", "server", "both"]
 
 

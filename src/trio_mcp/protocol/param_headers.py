@@ -16,17 +16,6 @@ from ..jsonrpc.scalars import plain_scalar
 from ..jsonrpc.values import value
 from ..jsonrpc.words import clean
 
-__all__ = [
-    "NAMED_BY",
-    "ParamHeader",
-    "check",
-    "decoded",
-    "encoded_name",
-    "header_value",
-    "headers_for",
-    "param_headers",
-]
-
 NAMED_BY: Final = {
     "tools/call": "name",
     "prompts/get": "name",

@@ -11,19 +11,6 @@ import attrs
 
 from .methods import METHODS, ROWS, Method
 
-__all__ = [
-    "LATEST_LEGACY",
-    "LATEST_MODERN",
-    "LEGACY_REVISIONS",
-    "MODERN_REVISIONS",
-    "REVISIONS",
-    "Revision",
-    "lacks_notification",
-    "negotiate",
-    "notifications_of",
-    "requests_of",
-]
-
 
 @attrs.frozen(eq=False)
 class Revision:

@@ -10,8 +10,6 @@ import attrs
 
 from .meta import BAGGAGE, TRACEPARENT, TRACESTATE
 
-__all__ = ["TraceContext"]
-
 _LONGEST: Final = 8192
 """Longest text of each of the three, in characters: W3C Baggage, Limits, asks for so much to be propagated. A longer
 text is ignored."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.conversion.converters import NotExpressible
+from ..protocol.conversion.shapes import NotExpressible
 from ..protocol.declared import declares
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
@@ -23,8 +23,6 @@ from ..runtime.requests.request_scope import RequestScope, current_request
 from .downstream import Downstream, ForwardedCall
 from .task_owners import KnownTasks
 from .translating import translated
-
-__all__ = ["ask_downstream"]
 
 _NOBODY: Final = "Internal error: no client is there that could be asked"
 _WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"

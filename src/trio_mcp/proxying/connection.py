@@ -37,8 +37,6 @@ from .reading_order import ReadingOrder
 from .tenants import Reaching, Tenants
 from .upstream import Upstream
 
-__all__ = ["ProxyConnection"]
-
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 """Versions that a client may speak to the proxy, for any version of the server behind."""

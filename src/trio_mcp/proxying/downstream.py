@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from ..client.answering.open_urls import OpenURLs
+from ..client.callbacks import OpenURLs
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
@@ -29,8 +29,6 @@ from ..runtime.on_progress import OnProgress
 from ..runtime.principal import PrincipalId
 from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
-
-__all__ = ["Downstream", "ForwardedCall", "note_request"]
 
 logger = logging.getLogger("trio_mcp")
 

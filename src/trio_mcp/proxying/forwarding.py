@@ -8,16 +8,11 @@ from typing import Any, Final, cast
 from ..auth.errors import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.conversion.converters import NotExpressible, unstructure
+from ..protocol.conversion.converters import unstructure
+from ..protocol.conversion.shapes import NotExpressible
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST
 from ..protocol.fields import JSONObject
-from ..protocol.meta import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROGRESS_TOKEN,
-    PROTOCOL_VERSION,
-)
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, PROTOCOL_VERSION
 from ..protocol.types.extension_tasks import TASKS_EXTENSION, is_task
 from ..protocol.types.notifications import ProgressParams
 from ..runtime.channel import ConnectionLost
@@ -32,8 +27,6 @@ from .passed_tasks import check_task, note_task, only_own_tasks, without_related
 from .per_request import declaring_tasks, per_request_fields
 from .translating import translated, translated_result
 from .upstream import Upstream
-
-__all__ = ["UPSTREAM_ERRORS", "check_headers", "forward", "upstream_error"]
 
 logger = logging.getLogger("trio_mcp")
 

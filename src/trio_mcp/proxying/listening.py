@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from ..client.changes import Change
-from ..client.listening.change_streams import Changes
+from ..client.subscriptions import Changes
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value
@@ -35,8 +35,6 @@ from .passed_tasks import tasks_to_listen_for
 from .per_request import per_request_fields
 from .task_states import TaskStates
 from .upstream import Upstream
-
-__all__ = ["listen"]
 
 _TOO_SLOW: Final = "the client reads too slowly: states of tasks were lost"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"

@@ -20,8 +20,6 @@ from .downstream import Downstream
 from .task_owners import LONGEST_ID, Owner
 from .upstream import Upstream
 
-__all__ = ["check_task", "note_task", "offered", "only_own_tasks", "tasks_to_listen_for", "without_related_task"]
-
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
 

@@ -12,8 +12,6 @@ from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .upstream import Upstream
 
-__all__ = ["declaring_tasks", "per_request_fields"]
-
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the fields in which modern requests describe the connection (2026-07-28 basic, Per-request protocol

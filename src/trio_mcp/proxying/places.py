@@ -8,8 +8,6 @@ from typing import Protocol
 from ..concurrency.fair_share import leaves_enough
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 
-__all__ = ["Idle", "Places"]
-
 
 class Idle(Protocol):
     """A connection to the server behind that nobody uses now."""

@@ -26,8 +26,6 @@ from .task_owners import TaskOwners
 from .tenants import Reaching
 from .upstream import Upstream
 
-__all__ = ["Proxy", "RunningProxy", "proxy"]
-
 
 def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
     """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to

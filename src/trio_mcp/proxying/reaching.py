@@ -24,8 +24,6 @@ from .places import Places
 from .task_owners import TaskOwners
 from .upstream import Upstream
 
-__all__ = ["OpenUpstream", "OwnUpstream", "Reach", "SharedUpstream"]
-
 logger = logging.getLogger("trio_mcp")
 
 _UNREACHABLE: Final = "The server behind this proxy cannot be reached"

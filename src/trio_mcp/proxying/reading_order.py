@@ -10,8 +10,6 @@ import trio
 
 from ..state.requests import InboundRequest
 
-__all__ = ["ReadingOrder"]
-
 
 class _Turn:
     def __init__(self, number: int) -> None:

@@ -15,8 +15,6 @@ from ..runtime.principal import PrincipalId
 from ..state.events import NotificationReceived
 from .downstream import Downstream, ForwardedCall
 
-__all__ = ["LONGEST_ID", "KnownTasks", "Owner", "TaskOwners"]
-
 _MOST_TASKS: Final = 50_000
 _MOST_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"

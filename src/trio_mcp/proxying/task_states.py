@@ -10,8 +10,6 @@ from ..protocol.fields import JSONObject
 from ..server.listen_stream import ListenStream
 from ..state.events import NotificationReceived
 
-__all__ = ["TaskStates"]
-
 
 class TaskStates:
     """The latest state of each of the tasks ``task_ids``, until the client has room for the state."""

@@ -16,8 +16,6 @@ from .downstream import Downstream
 from .reaching import Reach
 from .upstream import Upstream
 
-__all__ = ["Reaching", "Tenant", "Tenants"]
-
 
 class Reaching(Protocol):
     """Makes the reach of a client, or of many clients together, to the server behind: see `OwnUpstream`."""

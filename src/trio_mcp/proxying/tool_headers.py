@@ -10,8 +10,6 @@ import trio
 
 from ..protocol.param_headers import ParamHeader, param_headers
 
-__all__ = ["ToolHeaders"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TOOLS: Final = 10_000

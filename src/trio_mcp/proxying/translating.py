@@ -9,8 +9,6 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import SERVER_INFO
 from ..protocol.revisions import Revision
 
-__all__ = ["translated", "translated_result"]
-
 
 def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
     """Return ``data``, a ``kind`` in the terms of revision ``said``, translated to the terms of revision ``wanted``.

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from ..client.callbacks import Relay
 from ..client.client import Client
-from ..client.listening.change_streams import Changes
-from ..client.relay import Relay
+from ..client.subscriptions import Changes
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
@@ -33,8 +33,6 @@ from .downstream import Downstream, ForwardedCall, note_request
 from .task_owners import KnownTasks, TaskOwners
 from .tool_headers import ToolHeaders
 from .working_tasks import WorkingTasks
-
-__all__ = ["OnChange", "Upstream"]
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"

@@ -10,8 +10,6 @@ import trio
 from ..protocol.fields import JSONObject
 from ..tasks.task_state import FINAL
 
-__all__ = ["WorkingTasks"]
-
 _MOST: Final = 1000
 
 

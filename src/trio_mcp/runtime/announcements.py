@@ -7,8 +7,6 @@ from typing import Any, Final
 from ..jsonrpc.codec import frame_notification
 from .outbox import Outbox, Segment
 
-__all__ = ["Announcements"]
-
 _KEPT: Final = 10_000
 
 

@@ -15,8 +15,6 @@ from ..concurrency.on_demand import OnDemand
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
 
-__all__ = ["NotificationQueue", "callback_queue", "report_failure"]
-
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256

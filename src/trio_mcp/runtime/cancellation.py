@@ -10,8 +10,6 @@ import trio
 
 from ..jsonrpc.errors import CodedError, ProtocolViolation
 
-__all__ = ["DEADLINE_PASSED", "CancelCause", "Cancellation", "reason_of"]
-
 DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 

@@ -8,8 +8,6 @@ from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import RequestId
 from ..jsonrpc.words import clean
 
-__all__ = ["ConnectionLost", "MessageChannel", "ReplyLost", "UnreadableFrame"]
-
 
 class ConnectionLost(MCPError):
     """The connection is gone: every call that waited on the connection fails with this error, exactly once.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .requests.handler import RequestHandler
     from .requests.runner import RequestRunner
 
-__all__ = ["Dispatch", "OnUnreadable"]
-
 logger = logging.getLogger("trio_mcp")
 
 _QUOTED: Final = 200

@@ -45,8 +45,6 @@ from .requests.host import RequestHost
 from .requests.runner import RequestRunner
 from .requests.tracing import Tracing
 
-__all__ = ["CallSettings", "DuplexChannel"]
-
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .cancellation import CancelCause
     from .peer import Peer
 
-__all__ = ["BatchExchange", "Exchange", "Held", "LastingWay", "PartExchange"]
-
 
 class LastingWay(Protocol):
     """A way to a client that outlives the client's requests: an `Exchange` that is a connection, for example."""

@@ -7,8 +7,6 @@ from http import HTTPStatus
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.words import clean
 
-__all__ = ["HTTPError"]
-
 
 class HTTPError(MCPError):
     """The exchange of a request over HTTP ended without a reply. Other calls are not concerned, and the client stays

@@ -8,8 +8,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["LEAST_FLUSH", "LastFlush"]
-
 LEAST_FLUSH: Final = 0.4
 """Seconds that the flush gets in any case. With the half second that a transport waits for the peer's own end, the sum
 is less than the second that leaving may take."""

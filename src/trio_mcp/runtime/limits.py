@@ -7,8 +7,6 @@ from typing import Any
 
 import attrs
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
-
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not value > 0:

@@ -7,8 +7,6 @@ import attrs
 from ..concurrency.fair_share import Callers
 from .limits import Limits
 
-__all__ = ["Load", "Statistics"]
-
 
 @attrs.frozen
 class Statistics:

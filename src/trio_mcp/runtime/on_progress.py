@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 import attrs
 
-__all__ = ["OnProgress", "Progress"]
-
 
 @attrs.frozen
 class Progress:

@@ -18,8 +18,6 @@ import trio
 
 from ..concurrency.sleeper import Sleeper
 
-__all__ = ["LINE_END", "REQUEST_MARKS", "Outbox", "Owner", "Segment"]
-
 LINE_END: Final = b"}}\n"
 """End of the line of a notification, behind the members of its parameters."""
 

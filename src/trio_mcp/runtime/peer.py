@@ -11,8 +11,6 @@ from ..concurrency.fair_share import Caller
 from ..jsonrpc.codec import decode_value, pack_value
 from .principal import Auth, PrincipalId
 
-__all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "CheckScopes", "Headers", "Peer"]
-
 CheckScopes: TypeAlias = Callable[[frozenset[str]], None]
 """Raises `CodedError` for a caller who lacks one of the scopes."""
 

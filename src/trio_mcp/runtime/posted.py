@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..state.requests import OutboundRequest
 
-__all__ = ["Posted", "Poster", "Posts"]
-
 
 class Poster(Protocol):
     """The party that has sent a request, and goes on with other things."""

@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 import attrs
 import msgspec
 
-__all__ = ["Auth", "Principal", "PrincipalId"]
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -15,8 +15,6 @@ import trio
 
 from ..protocol.methods import METHODS
 
-__all__ = ["REMAINING_MS", "due_of", "with_remaining"]
-
 REMAINING_MS: Final = "trio-mcp/remainingMs"
 """Whole milliseconds until the caller gives up, counted from the arrival of the request; 0 and more."""
 

@@ -13,7 +13,8 @@ from ..concurrency.together import failures_in, only_member
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
-from ..protocol.conversion.converters import NotExpressible, unstructure
+from ..protocol.conversion.converters import unstructure
+from ..protocol.conversion.shapes import NotExpressible
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.meta import SERVER_INFO, check_meta_keys
 from ..protocol.types.content import TextContent
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..state.requests import InboundRequest
     from .peer import Peer
-
-__all__ = ["Replies", "error_line"]
 
 logger = logging.getLogger("trio_mcp")
 

@@ -10,8 +10,6 @@ import attrs
 from ..protocol.methods import ROWS
 from ..protocol.types.lifecycle import CacheScope
 
-__all__ = ["NOT_CACHED", "CacheHints", "hints_by_method"]
-
 _LONGEST: Final = 2**53 - 1  # the largest integer that all readers of JSON agree on
 _CACHEABLE: Final = tuple(row.name for row in ROWS if row.cacheable)
 

@@ -9,8 +9,6 @@ import trio
 from ..jsonrpc.errors import NotSerializable
 from ..runtime.requests.request_scope import RequestScope, current_request
 
-__all__ = ["ClientLogHandler"]
-
 _LEVELS = (
     (logging.CRITICAL, "critical"),
     (logging.ERROR, "error"),

@@ -13,8 +13,6 @@ from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.roots import ListRootsResult, Root
 from ..runtime.duplex import DuplexChannel
 
-__all__ = ["ConnectedClient"]
-
 
 class ConnectedClient:
     """A legacy client that notified the server of changed roots, and the way to ask for its roots.

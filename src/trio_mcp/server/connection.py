@@ -17,12 +17,7 @@ from ..protocol.types.completion import CompleteParams
 from ..protocol.types.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
-from ..protocol.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    PageParams,
-    ReadResourceParams,
-)
+from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams, ReadResourceParams
 from ..protocol.types.tools import CallToolParams, ListToolsResult
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
@@ -38,8 +33,6 @@ from .connected_client import ConnectedClient
 from .required_scopes import required_scopes
 from .server import RunningServer
 from .subscriptions import Subscriptions
-
-__all__ = ["ServerConnection"]
 
 _DONE: Final = EmptyResult()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn
 
-__all__ = ["CONTEXT_NAMES", "SERVER_NAMES", "look_up", "unknown_option"]
-
 SERVER_NAMES: Final = {
     "run": "trio.run(serve_stdio, server), or trio-mcp run FILE",
     "run_async": "await serve_stdio(server), or await serve_http(server, port=8000)",

@@ -14,8 +14,6 @@ from ..protocol.types.extension_tasks import DetailedTask
 from ..protocol.types.subscriptions import ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..runtime.requests.request_scope import RequestScope
 
-__all__ = ["CONNECTION_ENDS", "ListenStream", "honoured_part"]
-
 CONNECTION_ENDS: Final = "the connection is ending"
 """Reason for the end of a stream that its connection ends."""
 

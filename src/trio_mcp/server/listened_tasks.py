@@ -14,8 +14,6 @@ from ..tasks.projections import extension_task
 from ..tasks.records import TaskRecords
 from .listen_stream import ListenStream
 
-__all__ = ["ListenedTasks"]
-
 _RETRY: Final = 1.0
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Observer", "Observers"]
-
 
 class Observer(Protocol):
     """A connection that is told of changes."""

@@ -12,8 +12,6 @@ from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
 from ..stores.task_record import OnRestart
 
-__all__ = ["PromptOptions", "ResourceOptions", "SamplingOptions", "ToolOptions"]
-
 
 class PromptOptions(TypedDict, total=False):
     """Keywords of a prompt, and in the same sense of a resource and of a tool."""

@@ -8,8 +8,6 @@ from typing import Any, Final, cast
 from ..protocol.fields import JSONObject
 from .server import Server
 
-__all__ = ["has_scopes", "required_scopes"]
-
 _NONE: Final = frozenset[str]()
 
 

@@ -30,8 +30,6 @@ from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
 from .offers.tools import Tools
 
-__all__ = ["RunningTasks"]
-
 
 class RunningTasks:
     """The tasks of the ``tools`` of a server, which run in ``host``."""

@@ -19,18 +19,6 @@ from .connection import ServerConnection
 from .required_scopes import has_scopes, required_scopes
 from .server import RunningServer, Server
 
-__all__ = [
-    "Connection",
-    "Running",
-    "Servable",
-    "check_servable",
-    "connection_to",
-    "end_tasks",
-    "needs_scopes",
-    "param_headers_of",
-    "scopes_of",
-]
-
 _NO_SCOPES: Final = frozenset[str]()
 
 

@@ -43,8 +43,6 @@ from .offers.tools import Tools
 from .options import PromptOptions, ResourceOptions, ToolOptions
 from .running_tasks import RunningTasks
 
-__all__ = ["RunningServer", "Server"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 RootsChanged = Callable[[ConnectedClient], Any]

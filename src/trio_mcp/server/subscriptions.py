@@ -26,8 +26,6 @@ from .offers.uri_templates import check_length
 from .running_tasks import RunningTasks
 from .server import Server
 
-__all__ = ["Subscriptions", "tell_of_everything", "too_many_subscriptions", "uri_to_subscribe"]
-
 _DONE: Final = EmptyResult()
 
 

@@ -20,8 +20,6 @@ from .callers import CallersByAddress, Hop
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
-__all__ = ["Front", "SocketListeners", "serve_streams"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TURNED_AWAY: Final = 64

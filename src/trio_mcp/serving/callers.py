@@ -15,8 +15,6 @@ from ..concurrency.fair_share import Caller, Callers
 from ..concurrency.shared_bytes import SharedBytes
 from ..runtime.limits import Limits
 
-__all__ = ["CallersByAddress", "Hop", "TrustedProxies", "unread_bytes"]
-
 _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from ..concurrency.contexts import contextmanager
 
-__all__ = ["collecting_rarely", "quieten_collector"]
-
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
 """Thresholds of CPython 3.11 and 3.12, and of 3.13."""
 _THRESHOLD: Final = 10_000

@@ -24,8 +24,6 @@ from .scopes import warn_of_unchecked_scopes
 if TYPE_CHECKING:
     from ..auth.resource_server.gate import Gate
 
-__all__ = ["Arrival", "ConnectionRoom", "Connections", "Greeting", "heaviest", "serve_connections"]
-
 T = TypeVar("T")
 
 

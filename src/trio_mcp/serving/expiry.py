@@ -9,8 +9,6 @@ import trio
 
 from ..runtime.principal import Auth
 
-__all__ = ["end_of_token"]
-
 
 def end_of_token(auth: Auth | None) -> float:
     """Return the time at which the token of ``auth`` ends; infinite where nobody knows, or nothing is protected."""

@@ -11,8 +11,6 @@ import trio
 from ..transports.host_checks import is_loopback
 from .accepting import SocketListeners
 
-__all__ = ["LINES_ADVICE", "open_listeners", "warn_if_exposed"]
-
 logger = logging.getLogger("trio_mcp")
 
 _HTTP_ADVICE: Final = (

@@ -20,8 +20,6 @@ from .connections import Arrival, serve_connections
 from .exposure import LINES_ADVICE, warn_if_exposed
 from .options import ServingOptions
 
-__all__ = ["serve_tcp", "serve_unix"]
-
 
 async def serve_tcp(
     server: Servable,

@@ -6,8 +6,6 @@ from typing import TypedDict
 
 from ..runtime.limits import Limits
 
-__all__ = ["ServingOptions"]
-
 
 class ServingOptions(TypedDict, total=False):
     """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""

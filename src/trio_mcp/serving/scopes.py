@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..auth.resource_server.gate import Gate
     from ..auth.resource_server.refusal import Refusal
 
-__all__ = ["LacksScopes", "lacking", "scope_check", "warn_of_unchecked_scopes"]
-
 logger = logging.getLogger("trio_mcp")
 
 

@@ -13,8 +13,6 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 
-__all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
-
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001

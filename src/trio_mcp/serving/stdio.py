@@ -16,8 +16,6 @@ from ..transports.stdio import own_stdio
 from .collector import quieten_collector
 from .signals import shutting_down_at_signals
 
-__all__ = ["serve_stdio"]
-
 logger = logging.getLogger("trio_mcp")
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
     from ..runtime.principal import Auth
 
-__all__ = ["WebSocketGreeting", "serve_websocket"]
-
 _POLICY: Final = 1008
 """The close code of a client that may not be here any longer (RFC 6455 section 7.4.1)."""
 _TRY_AGAIN_LATER: Final = 1013

@@ -36,13 +36,7 @@ from ..jsonrpc.words import clean
 from ..protocol.conversion.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED
 from ..protocol.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
-from ..protocol.meta import (
-    CLIENT_CAPABILITIES,
-    PROTOCOL_VERSION,
-    RELATED_TASK,
-    SUBSCRIPTION_ID,
-    progress_token_of,
-)
+from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
 from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
 from ..protocol.types.capabilities import ClientCapabilities
@@ -68,8 +62,6 @@ from .events import (
 from .per_request_fields import PerRequestFields
 from .requests import InboundRequest, OutboundRequest
 from .tables import RequestTables, Role
-
-__all__ = ["ConnectionState", "no_initialize", "params_and_meta", "refused"]
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()

@@ -12,26 +12,6 @@ from ..protocol.methods import Method
 from ..protocol.revisions import Revision
 from .requests import InboundRequest, OutboundRequest
 
-__all__ = [
-    "AnswerLost",
-    "BatchReceived",
-    "CancelReceived",
-    "ErrorReceived",
-    "Event",
-    "Ignored",
-    "NotificationReceived",
-    "PackedNotification",
-    "ProgressReceived",
-    "Refused",
-    "ReplyUnreadable",
-    "RequestFailed",
-    "RequestReceived",
-    "ResultReceived",
-    "StreamCancelled",
-    "StreamReceived",
-    "Unread",
-]
-
 
 @value
 class RequestReceived:

@@ -16,8 +16,6 @@ from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.lifecycle import Implementation
 
-__all__ = ["PerRequestFields", "unsupported_version"]
-
 
 def unsupported_version(version: str) -> CodedError:
     """Return the error for a request or notification of a version that no modern revision has (2026-07-28 versioning,

@@ -19,8 +19,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IllegalStep", "Phase", "RequestLife", "Step"]
-
 
 class Phase(IntEnum):
     """The phases in the life of a request."""

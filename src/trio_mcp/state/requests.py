@@ -17,8 +17,6 @@ from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.lifecycle import Implementation
 
-__all__ = ["Continuation", "InboundRequest", "OutboundRequest"]
-
 _WORTH_PACKING: Final = 512
 
 

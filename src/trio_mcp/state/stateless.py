@@ -12,8 +12,6 @@ from .connection_state import ConnectionState, no_initialize, params_and_meta, r
 from .events import BatchReceived, Event, Ignored, Refused, RequestReceived
 from .requests import InboundRequest
 
-__all__ = ["StatelessState"]
-
 
 class StatelessState(ConnectionState):
     """Rules on the messages of a server's clients that come one by one, each in an exchange of its own (2026-07-28

@@ -13,8 +13,6 @@ from ..protocol.errors import MethodUnavailable
 from ..protocol.revisions import Revision, requests_of
 from .requests import InboundRequest, OutboundRequest
 
-__all__ = ["RequestTables", "Role"]
-
 Role: TypeAlias = Literal["client", "server"]
 
 

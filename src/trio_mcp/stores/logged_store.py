@@ -13,8 +13,6 @@ from .record_codec import UnreadableRecord
 from .task_record import TaskRecord
 from .task_store import Hint, Kept, Position, StoreFull, TaskStore
 
-__all__ = ["LoggedStore"]
-
 logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")

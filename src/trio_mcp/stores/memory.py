@@ -16,8 +16,6 @@ from .task_record import TaskRecord
 from .task_store import Hint, Kept, Position, StoreFull
 from .watchers import Watchers
 
-__all__ = ["MemoryTaskStore"]
-
 _FEW: Final = 64
 
 

@@ -13,8 +13,6 @@ import msgspec
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_record import OnRestart, Outcome, TaskPhase, TaskRecord
 
-__all__ = ["RecordCodec", "StoredRecord", "UnreadableRecord", "decoded", "encoded"]
-
 _FORMAT: Final = b"\x01"
 """Version of `_Content`. A field at its end, with a default, needs no other version; each other change does, and the
 versions before stay readable."""

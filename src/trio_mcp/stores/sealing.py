@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["BadSeal", "SealingKey", "check_secrets", "derived_key"]
-
 _LEAST_SECRET: Final = 32
 _NONCE: Final = 12
 

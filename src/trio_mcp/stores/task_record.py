@@ -9,8 +9,6 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["OnRestart", "Outcome", "TaskPhase", "TaskRecord"]
-
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
 """Fate of a task after the death of its process: the task fails, runs again from the top, or runs again and is
 given its last checkpoint."""

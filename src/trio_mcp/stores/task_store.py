@@ -11,8 +11,6 @@ import attrs
 
 from .task_record import TaskRecord
 
-__all__ = ["GAP", "Gap", "Hint", "Kept", "Position", "StoreDown", "StoreFull", "TaskStore", "Uncertain", "new_mark"]
-
 _MARK_BYTES: Final = 8
 
 Position: TypeAlias = tuple[int, str]

@@ -12,8 +12,6 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.sleeper import Sleeper
 from .task_store import GAP, Hint
 
-__all__ = ["Hints", "Watchers"]
-
 _MOST_HINTS: Final = 1000
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 
-__all__ = ["EndWriter"]
-
 logger = logging.getLogger("trio_mcp")
 
 _LAST_WRITES: Final = 2.0

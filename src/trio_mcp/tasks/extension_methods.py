@@ -16,8 +16,6 @@ from .outcomes import telling_of_the_store
 from .projections import extension_task
 from .records import TaskRecords
 
-__all__ = ["ExtensionMethods", "scope_of", "unknown_task"]
-
 _DONE = EmptyResult()
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 
-__all__ = ["TaskHost"]
-
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
 """Seconds for a write that something waits for."""

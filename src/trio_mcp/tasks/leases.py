@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .records import TaskRecords
     from .request_task import RequestTask
 
-__all__ = ["LOST", "Leases"]
-
 logger = logging.getLogger("trio_mcp")
 
 _BATCH: Final = 100

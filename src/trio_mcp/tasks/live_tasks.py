@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
     from .settings import TaskSettings
 
-__all__ = ["LiveTasks"]
-
 
 class LiveTasks:
     """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .records import TaskRecords
     from .request_task import RequestTask
 
-__all__ = ["MessageWriter"]
-
 
 class MessageWriter:
     """Writes the latest words of each task, at most once in ``interval`` seconds, so that no handler waits."""

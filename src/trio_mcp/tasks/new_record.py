@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
     from .settings import TaskSettings
 
-__all__ = ["new_record"]
-
 
 def new_record(task: RequestTask, holder: str, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
     """Return the record of ``task``, which ``holder`` runs, unless the work is done elsewhere; the store fills in the

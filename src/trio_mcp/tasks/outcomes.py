@@ -12,20 +12,6 @@ from ..protocol.meta import SERVER_INFO
 from ..stores.record_codec import UnreadableRecord
 from ..stores.task_record import Outcome
 
-__all__ = [
-    "EXPIRED",
-    "NOT_RUN_AGAIN",
-    "SERVER_RESTARTED",
-    "SERVER_STOPPED",
-    "TASK_LOST",
-    "failure",
-    "outcome_of",
-    "raised",
-    "store_unreachable",
-    "telling_of_the_store",
-    "words_of",
-]
-
 TASK_LOST: Final = -31002
 """A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""
 

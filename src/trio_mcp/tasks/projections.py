@@ -15,8 +15,6 @@ from ..protocol.types.tasks import CreateTaskResult, Task, TaskStatus
 from ..protocol.types.tools import CallToolResult
 from ..stores.task_record import Outcome, TaskPhase, TaskRecord
 
-__all__ = ["core_created", "core_task", "extension_created", "extension_task", "result_in"]
-
 _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
     TaskPhase.WORKING: "working",
     TaskPhase.INPUT_REQUIRED: "input_required",

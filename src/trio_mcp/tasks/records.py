@@ -22,8 +22,6 @@ from .outcomes import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
 from .transitions import answered, cancelled, ended
 
-__all__ = ["RecordPage", "TaskRecords", "Transition"]
-
 logger = logging.getLogger("trio_mcp")
 
 Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]

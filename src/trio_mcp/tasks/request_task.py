@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .records import Transition
     from .surroundings import TaskSurroundings
 
-__all__ = ["RequestTask", "new_holder"]
-
 _ID_BYTES = 18
 _HOLDER_BYTES = 9
 

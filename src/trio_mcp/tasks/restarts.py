@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..stores.task_record import TaskRecord
     from .surroundings import TaskSurroundings
 
-__all__ = ["request_of", "restarted"]
-
 
 def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
     """Return the task of ``record``, which is to be given to ``runner``. Raises `LookupError` and `ValueError` for a

@@ -9,8 +9,6 @@ import attrs
 
 from ..stores.task_store import TaskStore
 
-__all__ = ["DEFAULT_TASKS", "TaskSettings"]
-
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not value > 0:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .records import Transition
     from .settings import TaskSettings
 
-__all__ = ["TaskSurroundings"]
-
 T = TypeVar("T", contravariant=True)
 
 

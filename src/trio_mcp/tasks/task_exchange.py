@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..state.connection_state import ConnectionState
     from ..state.requests import InboundRequest
 
-__all__ = ["Kept", "TaskExchange"]
-
 
 class Kept(Protocol):
     """A task whose outcome is kept: a `RequestTask`."""

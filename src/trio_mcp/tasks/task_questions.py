@@ -13,12 +13,10 @@ from .core.refusals import answer_of
 from .transitions import NO_LOG, Log, asked, withdrawn
 
 if TYPE_CHECKING:
+    from ..runtime.requests.question import Question
     from ..runtime.requests.request_scope import RequestScope
-    from ..runtime.requests.rounds import Question
     from ..stores.task_record import TaskRecord
     from .records import Transition
-
-__all__ = ["TaskQuestions"]
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")
 """Stands for the words of all questions that are kept: ten thousand tasks may wait."""

@@ -10,8 +10,6 @@ from ..jsonrpc.words import clean
 from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.tasks import Task, TaskStatus
 
-__all__ = ["FINAL", "TaskCancelled", "TaskState", "state_of"]
-
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))
 """The statuses of tasks that have ended."""
 _LONGEST: Final = 10**15

@@ -8,8 +8,6 @@ import msgspec
 
 from ..protocol.fields import JSONObject
 
-__all__ = ["Pattern", "differences", "shown"]
-
 Pattern: TypeAlias = Any
 """JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further members.
 Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is not

@@ -15,19 +15,6 @@ import attrs
 from ..jsonrpc.codec import decode
 from ..jsonrpc.messages import Notification, Request
 
-__all__ = [
-    "Cut",
-    "Delay",
-    "Disconnect",
-    "Drop",
-    "Duplicate",
-    "Fault",
-    "FaultPlan",
-    "Garble",
-    "Passage",
-    "RandomFaults",
-]
-
 
 @attrs.frozen
 class Delay:

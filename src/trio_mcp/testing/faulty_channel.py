@@ -10,8 +10,6 @@ import trio
 from ..runtime.channel import ConnectionLost, MessageChannel
 from .faults import Cut, Delay, Disconnect, Drop, Duplicate, Fault, FaultPlan, Garble, Passage
 
-__all__ = ["FaultyChannel"]
-
 
 class FaultyChannel(MessageChannel):
     """A channel with the faults of ``plan`` in both directions, over ``channel``.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-__all__ = ["in_turn"]
-
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
     """Return a handler that returns ``answers`` one after another, whatever the question, and raises answers that are

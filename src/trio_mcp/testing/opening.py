@@ -26,8 +26,6 @@ from ..transports.stdio import own_stdio
 from .scripted_client import ScriptedClient
 from .scripted_server import ScriptedServer
 
-__all__ = ["Script", "open_scripted_client", "open_scripted_process", "open_scripted_server", "serve_scripted_stdio"]
-
 Script = Callable[[ScriptedServer], Awaitable[None]]
 
 

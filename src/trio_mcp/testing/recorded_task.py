@@ -9,8 +9,6 @@ import trio
 from ..jsonrpc.codec import encode_value
 from ..server.context.task_context import TaskContext
 
-__all__ = ["RecordedTask"]
-
 
 class RecordedTask(TaskContext):
     """Stand in for the task of a request, ``RecordingContext(task=RecordedTask())``: record messages and checkpoints.

@@ -33,8 +33,6 @@ from ..server.context.elicit_answer import COMPLETE, tells_completion
 from ..server.context.task_context import TaskContext
 from .scripted_user import ScriptedUser, UserOptions
 
-__all__ = ["RecordingContext", "Said"]
-
 
 @attrs.frozen
 class Said:

@@ -12,8 +12,6 @@ from ..runtime.channel import MessageChannel
 from .comparing import Pattern
 from .scripted_peer import ScriptedPeer, UnexpectedMessage
 
-__all__ = ["ScriptedClient"]
-
 _INFO: Final = {"name": "scripted-client", "version": "1"}
 
 

@@ -14,8 +14,6 @@ from ..protocol.fields import JSONObject
 from ..runtime.channel import ConnectionLost, MessageChannel
 from .comparing import Pattern, differences, shown
 
-__all__ = ["MissingMessage", "ScriptedPeer", "UnexpectedMessage"]
-
 _LATEST_SHOWN: Final = 12
 _LONGEST: Final = 2000
 

@@ -12,8 +12,6 @@ from ..protocol.revisions import LATEST_MODERN, REVISIONS
 from .comparing import Pattern
 from .scripted_peer import ScriptedPeer, UnexpectedMessage
 
-__all__ = ["ScriptedServer"]
-
 _INFO: Final = {"name": "scripted-server", "version": "1"}
 
 

@@ -7,15 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
-from ..client.answering.answers import Answers
+from ..client.answers import Answers
 from ..client.call_timeouts import CallTimeouts
-from ..client.options import (
-    ClientSettings,
-    ElicitationHandler,
-    RootsHandler,
-    SamplingHandler,
-    UrlElicitationHandler,
-)
+from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
 from ..concurrency.fair_share import Caller
 from ..concurrency.graces import Graces
 from ..concurrency.places import Workers
@@ -27,8 +21,6 @@ from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.roots import Root
 from ..runtime.limits import DEFAULT_LIMITS
 from ..tasks.settings import TaskSettings
-
-__all__ = ["ScriptedUser", "UserOptions"]
 
 
 class UserOptions(TypedDict, total=False):

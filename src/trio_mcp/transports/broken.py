@@ -8,8 +8,6 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 
-__all__ = ["let_go_of_cause", "until_broken"]
-
 
 def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
     """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.

@@ -6,8 +6,6 @@ from typing import Final
 
 from ..runtime.channel import ConnectionLost
 
-__all__ = ["CLOSE_WAIT", "closed_by_peer", "closed_by_us"]
-
 CLOSE_WAIT: Final = 0.5
 """Seconds that each side waits for the other's close frame."""
 

@@ -20,8 +20,6 @@ from .broken import let_go_of_cause, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
 from .nowait import nowait_writer
 
-__all__ = ["HEAD_END", "CoalescingStream"]
-
 logger = logging.getLogger("trio_mcp")
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")

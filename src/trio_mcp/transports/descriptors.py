@@ -21,8 +21,6 @@ from typing import Final, Literal, TypeVar
 import attrs
 import trio
 
-__all__ = ["DescriptorStream"]
-
 T = TypeVar("T")
 
 _SMALL_WRITE: Final = select.PIPE_BUF

@@ -11,8 +11,6 @@ import os
 import struct
 from typing import Final
 
-__all__ = ["CLOSE_FRAME", "FrameGauge", "close_frame", "text_frames"]
-
 CLOSE_FRAME: Final = 0x88
 """The first byte of a close frame, after which nothing may follow (section 5.5.1)."""
 

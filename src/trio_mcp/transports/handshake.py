@@ -16,8 +16,6 @@ from .close_codes import CLOSE_WAIT
 from .coalescing import CoalescingStream
 from .frames import close_frame
 
-__all__ = ["SUBPROTOCOL", "Handshake", "UpgradeRefused", "accepting", "asking", "refusal", "shake_hands"]
-
 SUBPROTOCOL: Final = "mcp"
 
 _LONGEST_BODY: Final = 500

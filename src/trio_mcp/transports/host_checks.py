@@ -13,8 +13,6 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["Allowed", "HostChecks", "host_checks_for", "is_loopback"]
-
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")

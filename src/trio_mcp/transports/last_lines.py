@@ -7,8 +7,6 @@ from typing import Final, Protocol
 
 from ..jsonrpc.words import clean
 
-__all__ = ["LastLines", "TextSink"]
-
 _LINES: Final = 20
 _LENGTH: Final = 500
 

@@ -14,8 +14,6 @@ from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
 from .nowait import AT_ONCE, nowait_writer
 
-__all__ = ["ByteStream", "LineChannel"]
-
 logger = logging.getLogger("trio_mcp")
 
 _BOM = b"\xef\xbb\xbf"

@@ -8,8 +8,6 @@ import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel
 
-__all__ = ["MemoryChannel", "memory_channel_pair"]
-
 
 class _Pipe:
     """A direction of a pair. A sender waits when ``capacity`` bytes are stored, as with a pipe of the system; a larger

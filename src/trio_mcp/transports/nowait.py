@@ -13,8 +13,6 @@ from typing import Final, Protocol, cast, runtime_checkable
 
 import trio
 
-__all__ = ["AT_ONCE", "nowait_writer", "unacknowledged"]
-
 AT_ONCE: Final = 4
 """Messages that a channel may write at once before anything is read or the writer has written."""
 

@@ -10,8 +10,6 @@ import trio
 
 from .coalescing import CoalescingStream
 
-__all__ = ["Pings"]
-
 _LATE: Final = 0.1
 
 

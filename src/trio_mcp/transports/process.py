@@ -19,8 +19,6 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from .last_lines import LastLines, TextSink
 from .lines import LineChannel
 
-__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "start_process"]
-
 INHERITED_ENVIRONMENT: Final = (
     "HOME",
     "LANG",

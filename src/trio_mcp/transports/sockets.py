@@ -27,8 +27,6 @@ from ..runtime.channel import ConnectionLost, UnreadableFrame
 from .broken import until_broken
 from .lines import LineChannel
 
-__all__ = ["SocketLineChannel", "keep_alive", "socket_path", "unix_listener"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MESSAGE: Final = re.compile(rb"\s*+[{\[]")

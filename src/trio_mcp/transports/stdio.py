@@ -15,8 +15,6 @@ from ..diagnostics.unread import takes_more
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 
-__all__ = ["own_stdio"]
-
 
 @contextmanager
 def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:

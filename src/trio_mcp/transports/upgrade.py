@@ -17,8 +17,6 @@ from .coalescing import HEAD_END
 from .handshake import SUBPROTOCOL
 from .host_checks import HostChecks
 
-__all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
-
 _LONGEST_HEAD: Final = 16 * 1024
 _MOST_HEADERS: Final = 100
 _LONGEST_END: Final = len(b"\n\r\n")

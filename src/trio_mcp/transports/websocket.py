@@ -20,8 +20,6 @@ from .handshake import Handshake, accepting, asking, refusal, shake_hands
 from .nowait import AT_ONCE
 from .pings import Pings
 
-__all__ = ["WebSocketChannel"]
-
 logger = logging.getLogger("trio_mcp")
 
 _BOM: Final = b"\xef\xbb\xbf"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from trio_mcp.client.opening import LegacyServers
 from trio_mcp.connecting.http import era
-from trio_mcp.connecting.legacy_servers import LegacyServers
 
 
 @pytest.fixture(autouse=True)

@@ -485,9 +485,9 @@ async def test_changes_come_on_a_stream_that_leaving_closes() -> None:
 async def test_a_stream_that_broke_is_opened_again_and_its_lists_count_as_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from trio_mcp.client.listening import following
+    from trio_mcp.client import subscriptions
 
-    monkeypatch.setattr(following, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(subscriptions, "_FIRST_DELAY", 0.01)
     kinds = list[str]()
     told = trio.Event()
 

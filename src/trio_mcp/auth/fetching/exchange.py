@@ -7,8 +7,6 @@ from typing import Literal, Protocol
 
 import attrs
 
-__all__ = ["Fetch", "FetchFailed", "Fetched", "Fetcher"]
-
 
 class FetchFailed(Exception):
     """The exchange brought no answer, or was not tried, since the URL is forbidden. The message has no secret, and is

@@ -15,8 +15,6 @@ from ...transports.http_client.proxies import is_of_this_machine
 from .exchange import Fetch, Fetched, FetchFailed
 from .url_rules import UrlRules
 
-__all__ = ["HttpFetcher"]
-
 _LONGEST_BODY: Final = 256 * 1024
 
 

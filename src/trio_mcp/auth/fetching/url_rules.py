@@ -15,8 +15,6 @@ from ...transports.http_client.addresses import AddressRule
 from ...transports.http_client.origin import Origin, split_url
 from .exchange import FetchFailed
 
-__all__ = ["Nearness", "UrlRules", "is_public", "nearness"]
-
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LONGEST: Final = 2048

@@ -28,8 +28,6 @@ from .scopes import OFFLINE_ACCESS, scope_parameter, scopes_at, scopes_to_regist
 from .settings import OAuthSettings
 from .steps import Machine, Visit
 
-__all__ = ["sign_in"]
-
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192
 _MOST_PARAMETERS: Final = 32

@@ -15,8 +15,6 @@ from ..credentials import Credentials, RefusedRequest, UserIsAsked
 from ..errors import AuthorizationError
 from ..own_functions import telling
 
-__all__ = ["Bearer"]
-
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """RFC 6750 section 2.1."""
 _MOST_ATTEMPTS: Final = 2

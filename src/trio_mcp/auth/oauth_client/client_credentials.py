@@ -11,8 +11,6 @@ from .scopes import scopes_at
 from .settings import ClientCredentialsSettings
 from .steps import Machine
 
-__all__ = ["client_credentials"]
-
 
 def client_credentials(settings: ClientCredentialsSettings, situation: Situation) -> Machine[Grant]:
     """Find the authorization server, and return the tokens that the client has there in its own name. A challenge for

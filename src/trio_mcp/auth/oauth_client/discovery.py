@@ -21,8 +21,6 @@ from .grant import Situation
 from .settings import PreregisteredClient
 from .steps import Machine
 
-__all__ = ["AuthorizationServer", "check_belonging", "discover", "known_issuer", "metadata_of"]
-
 T = TypeVar("T")
 
 _LATER: Final = (408, 429)

@@ -18,8 +18,6 @@ from .scopes import scope_parameter, scopes_at
 from .settings import EnterpriseManagedSettings
 from .steps import Machine
 
-__all__ = ["enterprise_managed"]
-
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 

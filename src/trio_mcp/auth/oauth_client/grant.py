@@ -17,8 +17,6 @@ from ..challenges import Challenge
 from ..storage.stored import IssuerRecord, Stored
 from .settings import PreregisteredClient
 
-__all__ = ["Bindings", "Grant", "ProofMaker", "Situation"]
-
 
 class Bindings(Protocol):
     """The authorization servers that the credentials of clients belong to."""

@@ -17,8 +17,6 @@ from .scopes import scopes_at
 from .settings import WorkloadIdentitySettings
 from .steps import Machine
 
-__all__ = ["assertion_form", "workload_identity"]
-
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 

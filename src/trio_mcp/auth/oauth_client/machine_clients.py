@@ -30,8 +30,6 @@ from .settings import (
 )
 from .steps import Machine
 
-__all__ = ["ClientCredentials", "EnterpriseManaged", "WorkloadIdentity"]
-
 _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 """A secret, or an async function that returns the present one."""
 

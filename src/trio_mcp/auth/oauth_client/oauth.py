@@ -25,8 +25,6 @@ from .steps import Machine
 from .visiting.browser import Browser, OnVisit, open_in_browser
 from .visiting.loopback import is_loopback_uri, open_loopback
 
-__all__ = ["OAuth"]
-
 
 def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(scopes, str):

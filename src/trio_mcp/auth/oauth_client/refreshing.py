@@ -12,8 +12,6 @@ from .grant import Grant, Situation
 from .settings import OAuthSettings
 from .steps import Machine
 
-__all__ = ["refresh"]
-
 
 def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     """Return the tokens that the current authorization server grants for the stored refresh token: with its new refresh

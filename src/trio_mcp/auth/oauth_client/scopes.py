@@ -11,8 +11,6 @@ from ..storage.stored import IssuerRecord
 from .discovery import AuthorizationServer
 from .grant import Situation
 
-__all__ = ["OFFLINE_ACCESS", "scope_parameter", "scopes_at", "scopes_in", "scopes_to_register"]
-
 OFFLINE_ACCESS: Final = "offline_access"
 """The scope by which some authorization servers are asked for a refresh token (OpenID Connect Core section 11)."""
 

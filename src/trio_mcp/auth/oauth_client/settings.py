@@ -7,15 +7,6 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = [
-    "AuthMethod",
-    "ClientCredentialsSettings",
-    "EnterpriseManagedSettings",
-    "OAuthSettings",
-    "PreregisteredClient",
-    "WorkloadIdentitySettings",
-]
-
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 """How a client names itself at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
 

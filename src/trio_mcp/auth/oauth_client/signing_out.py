@@ -17,8 +17,6 @@ from .keeping.bindings import ClientBindings
 from .keeping.driving import drive
 from .settings import OAuthSettings
 
-__all__ = ["sign_out"]
-
 _DEADLINE: Final = 10.0
 """Seconds for all revocations together."""
 

@@ -9,8 +9,6 @@ import attrs
 
 from ..fetching.exchange import Fetch
 
-__all__ = ["Machine", "Step", "Visit"]
-
 T = TypeVar("T")
 
 

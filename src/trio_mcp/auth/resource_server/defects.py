@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 
-__all__ = ["log_defect"]
-
 logger = logging.getLogger("trio_mcp")
 
 

@@ -20,8 +20,6 @@ from .verifiers.signed import Untrusted
 if TYPE_CHECKING:
     from .proof_checks import ProofChecks
 
-__all__ = ["Gate", "OnAuthenticated", "RequestHead", "Satisfies"]
-
 OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
 

@@ -8,8 +8,6 @@ from typing import Final, Literal
 
 import attrs
 
-__all__ = ["Malformed", "Presented", "presented"]
-
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 section 2.1, ``b64token``; RFC 9449 section 7.1, ``token68``."""
 _SCHEME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -16,8 +16,6 @@ from .seen_proofs import SeenProofs
 from .verifiers.keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
 from .verifiers.signed import Signed, Untrusted, read_signed
 
-__all__ = ["ProofChecks"]
-
 _LONGEST: Final = 8 * 1024
 """Characters of a proof: those with the largest keys have 4 KiB."""
 _WINDOW: Final = 60.0

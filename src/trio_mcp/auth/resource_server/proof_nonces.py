@@ -9,8 +9,6 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 
-__all__ = ["NonceNeeded", "ProofNonces"]
-
 _GOOD_FOR: Final = 300
 """Seconds from the making of a nonce to its end."""
 _TIME: Final = 8

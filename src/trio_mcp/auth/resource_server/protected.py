@@ -19,8 +19,6 @@ from .verifiers.verifier import BuiltInVerifier, Verifier, Verify
 if TYPE_CHECKING:
     from .proof_checks import ProofChecks
 
-__all__ = ["Protected"]
-
 _OFFLINE: Final = "offline_access"
 
 

@@ -6,8 +6,6 @@ from http import HTTPStatus
 
 import attrs
 
-__all__ = ["Refusal"]
-
 
 @attrs.frozen
 class Refusal:

@@ -10,8 +10,6 @@ import attrs
 from ..challenges import challenge_text
 from .refusal import Refusal
 
-__all__ = ["Refusals", "broken", "unavailable"]
-
 
 @attrs.frozen(kw_only=True)
 class Refusals:

@@ -9,8 +9,6 @@ from collections.abc import Hashable
 
 from ...concurrency.fair_share import leaves_enough
 
-__all__ = ["SeenProofs", "TooManyProofs"]
-
 
 class TooManyProofs(Exception):
     """The client has used so many proofs lately that no more can be remembered."""

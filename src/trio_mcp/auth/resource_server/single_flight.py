@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 import trio
 
-__all__ = ["SingleFlight"]
-
 K = TypeVar("K")
 T = TypeVar("T")
 

@@ -19,8 +19,6 @@ from .refusing import broken, unavailable
 from .single_flight import SingleFlight
 from .verifiers.verifier import VerifierUnavailable, Verify
 
-__all__ = ["Finding", "TokenCheck"]
-
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 30.0

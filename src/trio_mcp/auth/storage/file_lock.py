@@ -12,8 +12,6 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from .private_folder import PrivateFolder, unlock
 
-__all__ = ["file_lock"]
-
 _Turns: TypeAlias = WeakValueDictionary[tuple[PrivateFolder, str], trio.CapacityLimiter]
 
 _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_turns")

@@ -17,8 +17,6 @@ from .file_lock import file_lock
 from .private_folder import PrivateFolder, state_folder
 from .stored import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
 
-__all__ = ["FileStorage"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")

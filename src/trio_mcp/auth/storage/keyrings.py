@@ -15,8 +15,6 @@ from .file_lock import file_lock
 from .private_folder import PrivateFolder, state_folder
 from .stored import Storage, StorageFailed, Stored, Unreadable, name_of_record
 
-__all__ = ["KeyringStorage"]
-
 T = TypeVar("T")
 
 _SERVICE: Final = "trio-mcp"

@@ -10,8 +10,6 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from .stored import Storage, Stored
 
-__all__ = ["MemoryStorage"]
-
 
 class MemoryStorage(Storage):
     """Records in memory, for a process that has a user sign in anew each time it is started."""

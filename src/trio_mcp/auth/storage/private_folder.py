@@ -20,8 +20,6 @@ import attrs
 from ...concurrency.contexts import contextmanager
 from .stored import StorageFailed
 
-__all__ = ["PrivateFolder", "state_folder", "unlock"]
-
 logger = logging.getLogger("trio_mcp")
 
 _FILE: Final = 0o600

@@ -12,18 +12,6 @@ import msgspec
 
 from ..errors import AuthorizationError
 
-__all__ = [
-    "BINDING",
-    "IssuerRecord",
-    "RegisteredClient",
-    "Storage",
-    "StorageFailed",
-    "Stored",
-    "Tokens",
-    "Unreadable",
-    "name_of_record",
-]
-
 _VERSION: Final = 1
 BINDING: Final = "urn:trio-mcp:client:"
 """Beginning of the names of records that belong to no server: whose the secret of a client is."""

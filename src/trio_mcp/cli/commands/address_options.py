@@ -7,8 +7,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["LEVELS", "address_options"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")

@@ -16,8 +16,6 @@ from .read import read
 from .run import run
 from .tasks import tasks
 
-__all__ = ["trio_mcp"]
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trio-mcp")

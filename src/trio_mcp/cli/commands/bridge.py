@@ -15,8 +15,6 @@ from .target_options import TargetCommand, config_option_of_starters, words_afte
 if TYPE_CHECKING:
     from ..signing_in import SignIn
 
-__all__ = ["bridge"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

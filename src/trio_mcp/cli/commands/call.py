@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..errands.calling import Calling
     from ..errands.task_errands import StartingTask
 
-__all__ = ["call"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

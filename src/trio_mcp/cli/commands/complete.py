@@ -13,8 +13,6 @@ from .target_options import TargetCommand
 if TYPE_CHECKING:
     from ..errands.suggesting import Suggesting
 
-__all__ = ["complete"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..errands.errand import Errand, ErrandOptions
     from ..signing_in import SignIn
 
-__all__ = ["errand_options"]
-
 P = ParamSpec("P")
 
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")

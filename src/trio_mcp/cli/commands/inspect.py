@@ -13,8 +13,6 @@ from .target_options import TargetCommand, connection_options, words_after_dashe
 if TYPE_CHECKING:
     from ..signing_in import SignIn
 
-__all__ = ["inspect"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

@@ -8,8 +8,6 @@ import click
 
 from ..host_files.hosts import HOSTS
 
-__all__ = ["install"]
-
 
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:

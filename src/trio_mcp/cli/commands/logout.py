@@ -11,8 +11,6 @@ from .shell_completion import TARGET
 from .sign_in_options import tokens_option
 from .target_options import config_option
 
-__all__ = ["logout"]
-
 
 @click.command()
 @click.argument("target", type=TARGET, required=False)

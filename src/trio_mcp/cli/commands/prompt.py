@@ -13,8 +13,6 @@ from .target_options import TargetCommand
 if TYPE_CHECKING:
     from ..errands.prompting import Prompting
 
-__all__ = ["prompt"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

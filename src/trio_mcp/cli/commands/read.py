@@ -13,8 +13,6 @@ from .target_options import TargetCommand
 if TYPE_CHECKING:
     from ..errands.reading import Reading
 
-__all__ = ["read"]
-
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)

@@ -8,8 +8,6 @@ import click
 
 from .address_options import LEVELS, address_options
 
-__all__ = ["run"]
-
 
 @click.command()
 @click.argument("target", metavar="FILE[:NAME]")

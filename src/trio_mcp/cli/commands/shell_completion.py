@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ...client.client import Client
     from ...connecting.targets import Address
 
-__all__ = ["PROMPT", "REFERENCE", "TARGET", "TOOL", "URI"]
-
 _PATIENCE: Final = 2.0
 # Letters of names (2025-11-25 tools, Tool Names) and further ones of URIs. Others could not be typed unquoted, and a
 # shell might obey them.

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 import click
 
-__all__ = ["sign_in_options", "tokens_option"]
-
 _VARIABLE: Final = "TRIO_MCP_TOKENS"
 
 tokens_option = click.option(

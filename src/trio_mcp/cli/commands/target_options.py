@@ -10,14 +10,6 @@ import click
 
 from .sign_in_options import sign_in_options
 
-__all__ = [
-    "TargetCommand",
-    "config_option",
-    "config_option_of_starters",
-    "connection_options",
-    "words_after_dashes",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 PLACEHOLDER: Final = "-"

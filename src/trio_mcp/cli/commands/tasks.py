@@ -13,8 +13,6 @@ from .target_options import TargetCommand
 if TYPE_CHECKING:
     from ..errands.task_errands import CancellingTask, ListingTasks, LookingAtTask, WaitingForTask
 
-__all__ = ["tasks"]
-
 _ANY_ID: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 """Settings for commands with an ID, since ids of some servers begin with a hyphen."""
 

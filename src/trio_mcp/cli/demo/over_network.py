@@ -20,8 +20,6 @@ from ...connecting.targets import Address
 from .over_stdio import PATIENCE, Disappointed, label, pack, pack_again, watch
 from .screen import Screen
 
-__all__ = ["tell_story_over_http", "tell_story_over_websocket"]
-
 _START: Final = 20.0
 _END: Final = 10.0
 

@@ -15,8 +15,6 @@ from ..statuses import INTERRUPTED
 from ..terminal.interrupts import run_until_interrupted
 from .screen import Screen
 
-__all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "tool_text", "watch"]
-
 # -P: what lies in the current directory is none of the demo's business.
 SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo.server"]
 PATIENCE: Final = 0.5

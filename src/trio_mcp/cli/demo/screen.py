@@ -15,8 +15,6 @@ from ...runtime.on_progress import OnProgress
 from ..terminal.bars import progress_bar, progress_words
 from ..terminal.keyboard import read_line
 
-__all__ = ["Screen"]
-
 
 class Screen:
     """Standard output and, for answers, standard input.

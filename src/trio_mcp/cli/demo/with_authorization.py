@@ -35,8 +35,6 @@ from .over_stdio import Disappointed, tool_text
 from .protected_server import REMEMBERED
 from .screen import Screen
 
-__all__ = ["tell_story_with_authorization"]
-
 _LIFETIME: Final = 5
 """Seconds that access tokens live: so few that the demo sees one replaced."""
 _SCOPES: Final = ("notes:read", "notes:write")

@@ -11,8 +11,6 @@ from ...protocol.fields import JSONObject
 from ..terminal.printable import name_shown, on_one_line
 from ..terminal.schema_words import SchemaReader
 
-__all__ = ["WrongArgument", "arguments_typed", "no_such_argument", "object_typed", "texts_typed"]
-
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 20
 

@@ -17,8 +17,6 @@ from ..terminal.tool_results import show_result
 from .arguments import arguments_typed
 from .errand import Errand, found
 
-__all__ = ["Calling"]
-
 
 @attrs.define(kw_only=True)
 class Calling(Errand[CallToolResult]):

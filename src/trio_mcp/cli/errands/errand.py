@@ -27,8 +27,6 @@ from ..terminal.terminal import Terminal
 from .overheard import Overheard
 from .urls_required import say_urls
 
-__all__ = ["Errand", "ErrandOptions", "NotOffered", "found", "not_offered", "run_errand"]
-
 R = TypeVar("R")
 N = TypeVar("N", bound="_Named")
 

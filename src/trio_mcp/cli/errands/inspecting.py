@@ -24,8 +24,6 @@ from ..terminal.printable import name_shown, on_one_line, printable
 from ..terminal.schema_words import SchemaReader
 from .offers import Offers, ask_for_offers
 
-__all__ = ["inspect_server"]
-
 _PIPED_WIDTH: Final = 160
 _LONGEST_URI: Final = 2000
 

@@ -18,8 +18,6 @@ from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.tools import Tool
 
-__all__ = ["Offers", "ask_for_offers", "listed"]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ from typing import Final
 from ...transports.last_lines import LastLines
 from ..endings import say
 
-__all__ = ["Overheard"]
-
 _MOST: Final = 200
 _TRACEBACK: Final = "Traceback (most recent call last)"
 """The line with which Python begins a traceback; some servers decorate it."""

@@ -19,8 +19,6 @@ from ..terminal.tool_results import words_of_block
 from .arguments import no_such_argument, texts_typed
 from .errand import Errand, found
 
-__all__ = ["Prompting"]
-
 
 @attrs.define(kw_only=True)
 class Prompting(Errand[GetPromptResult]):

@@ -21,8 +21,6 @@ from ..terminal.printable import printable
 from ..terminal.tool_results import words_of_resource
 from .errand import Errand
 
-__all__ = ["Reading"]
-
 
 @attrs.frozen(kw_only=True)
 class Reading(Errand[ReadResourceResult]):

@@ -19,8 +19,6 @@ from ..signing_in import storage_in
 from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
 from ..terminal.interrupts import run_until_interrupted
 
-__all__ = ["sign_out_of", "sign_out_of_all"]
-
 
 def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
     """Forget the tokens for ``target``, and have them revoked; return the exit status."""

@@ -20,8 +20,6 @@ from .arguments import WrongArgument, texts_typed
 from .errand import Errand, not_offered
 from .offers import listed
 
-__all__ = ["Suggesting"]
-
 
 @attrs.define(kw_only=True)
 class Suggesting(Errand[Completion]):

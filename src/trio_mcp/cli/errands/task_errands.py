@@ -25,8 +25,6 @@ from ..terminal.tool_results import show_result
 from .calling import Calling
 from .errand import Errand, NotOffered
 
-__all__ = ["CancellingTask", "ListingTasks", "LookingAtTask", "StartingTask", "WaitingForTask"]
-
 R = TypeVar("R")
 
 _LONGEST_ID: Final = 2000

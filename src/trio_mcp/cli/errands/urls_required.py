@@ -8,8 +8,6 @@ from ...protocol.conversion.converters import structure
 from ...protocol.errors import URLElicitationRequiredData
 from ..endings import say
 
-__all__ = ["say_urls"]
-
 
 def say_urls(data: Any) -> None:
     """Show the pages named by an error -32042; ``data`` is its data. Nothing is opened."""

@@ -18,8 +18,6 @@ from .hosts import well_known_files
 if TYPE_CHECKING:
     from ...auth.oauth_client.oauth import OAuth
 
-__all__ = ["BadConfiguration", "configured_names", "configured_target"]
-
 
 class BadConfiguration(ValueError):
     """The files do not say which server is meant. The message is one line for the user."""

@@ -11,8 +11,6 @@ import attrs
 
 from ...protocol.fields import JSONObject
 
-__all__ = ["HOSTS", "Host", "well_known_files"]
-
 
 @attrs.frozen(kw_only=True)
 class Host:

@@ -12,8 +12,6 @@ import attrs
 from ...hosting.json_comments import without_comments, without_trailing_commas
 from ...protocol.fields import JSONObject
 
-__all__ = ["NotEditable", "parse_object", "with_value"]
-
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\n([ \t]*)$")
 _USUAL: Final = "  "

@@ -11,8 +11,6 @@ from typing import Final
 
 import attrs
 
-__all__ = ["CannotChange", "KeptFile"]
-
 _BOM: Final = "\ufeff"
 _PRIVATE: Final = 0o600
 """The mode of new files, since entries hold keys."""

@@ -17,8 +17,6 @@ from ...serving.signals import process_is_the_server
 if TYPE_CHECKING:
     from ...serving.callers import TrustedProxies
 
-__all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
-
 
 class BadAddress(ValueError):
     """The options that were typed name no address."""

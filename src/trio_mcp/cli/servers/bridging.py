@@ -22,8 +22,6 @@ from ..log_lines import log_to_stderr
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 
-__all__ = ["run_bridge"]
-
 
 def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_level: str, addresses: Addresses) -> int:
     """Serve ``target`` on ``addresses``, or over standard input and output; return the exit status."""

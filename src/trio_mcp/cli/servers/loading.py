@@ -12,12 +12,9 @@ from typing import Any, Final, NoReturn
 
 import trio_mcp
 from trio_mcp import Server
+from trio_mcp.cli.servers.wire import Wire, wire_held_back
+from trio_mcp.concurrency.contexts import contextmanager
 from trio_mcp.serving import stdio
-
-from ...concurrency.contexts import contextmanager
-from .wire import Wire, wire_held_back
-
-__all__ = ["LoadingFailed", "NoServer", "load_server"]
 
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
 _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")

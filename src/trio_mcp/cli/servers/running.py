@@ -14,8 +14,6 @@ from ..log_lines import log_to_stderr
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 from .loading import LoadingFailed, NoServer, load_server
 
-__all__ = ["run_server"]
-
 
 def run_server(target: str, log_level: str | None, addresses: Addresses, tasks: Path | None = None) -> int:
     """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.

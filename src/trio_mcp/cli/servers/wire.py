@@ -8,8 +8,6 @@ from collections.abc import Generator
 
 from ...concurrency.contexts import contextmanager
 
-__all__ = ["Wire", "wire_held_back"]
-
 
 @contextmanager
 def wire_held_back() -> Generator[Wire]:

@@ -13,8 +13,6 @@ from ...concurrency.contexts import contextmanager
 from ...runtime.on_progress import Progress
 from .printable import on_one_line
 
-__all__ = ["Bar", "progress_bar", "progress_words"]
-
 _LONGEST: Final = 60
 _LARGEST: Final = 1e300
 

@@ -12,8 +12,6 @@ from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.types.elicitation import check_form_size
 from .printable import name_shown, on_one_line
 
-__all__ = ["FormField", "form_fields"]
-
 # This draft's validator checks formats, too.
 _DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 _CHECKED: Final = ("type", "minLength", "maxLength", "format", "minimum", "maximum", "minItems", "maxItems")

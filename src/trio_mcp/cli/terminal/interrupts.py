@@ -13,8 +13,6 @@ from ...concurrency.nurseries import open_service_nursery
 from ..statuses import SIGNALLED
 from .signals import Signals
 
-__all__ = ["run_until_interrupted"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ import termios
 
 import trio
 
-__all__ = ["forget_typed", "read_line"]
-
 
 async def read_line() -> str:
     """Return a line from the terminal, empty at its end (Ctrl-D). Waits without a thread, so that Ctrl-C can end it: a

@@ -6,8 +6,6 @@ import re
 import sys
 from typing import Final
 
-__all__ = ["CopiedToStderr", "name_shown", "on_one_line", "printable"]
-
 # Control characters move the cursor and rename windows; the others reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Line ends that do not count as such here, and characters without width, in which words may hide.

@@ -19,8 +19,6 @@ from .form_fields import FormField, form_fields
 from .printable import name_shown
 from .terminal import Terminal
 
-__all__ = ["Questions"]
-
 T = TypeVar("T")
 
 _REFUSED: Final = -1

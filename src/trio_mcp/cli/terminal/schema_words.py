@@ -7,8 +7,6 @@ from typing import Any, Final, cast
 
 from ...protocol.fields import JSONObject
 
-__all__ = ["ENOUGH", "SchemaReader"]
-
 ENOUGH: Final = 500_000
 """Steps that read the schemas of some ten thousand tools, in about a second."""
 _LENGTH_A_STEP: Final = 32

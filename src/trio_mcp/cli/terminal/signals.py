@@ -19,8 +19,6 @@ from ...concurrency.contexts import contextmanager
 from ...concurrency.time_limits import fail_after_work
 from ..statuses import OUT_OF_TIME, SIGNALLED
 
-__all__ = ["Signals"]
-
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
 _GRACE: Final = 2.0

@@ -19,8 +19,6 @@ from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line
 from .printable import name_shown, printable
 
-__all__ = ["Terminal"]
-
 
 class Terminal:
     """Standard error for output about the call, and standard input for answers. Standard output is for the result

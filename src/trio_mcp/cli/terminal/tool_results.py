@@ -21,8 +21,6 @@ from ...protocol.types.content import (
 from ...protocol.types.tools import CallToolResult
 from .printable import printable
 
-__all__ = ["show_result", "words_of_block", "words_of_resource"]
-
 
 def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
     """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is

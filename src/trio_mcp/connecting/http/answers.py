@@ -15,17 +15,6 @@ from ...transports.http_client.errors import BadResponse
 from ...transports.http_client.reply import Reply
 from .retry_after import seconds_until_retry
 
-__all__ = [
-    "EVENT_STREAM",
-    "JSON",
-    "StatusPeerError",
-    "content_type",
-    "is_good",
-    "is_passing",
-    "refusal",
-    "words_of",
-]
-
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 

@@ -29,8 +29,6 @@ from .endpoint import Endpoint
 from .outgoing import Outgoing
 from .sessions import Session
 
-__all__ = ["arrived", "arrived_unasked"]
-
 
 class _Head(msgspec.Struct, gc=False):
     """The members that tell messages apart. All else is skipped."""

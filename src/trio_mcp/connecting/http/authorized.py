@@ -13,9 +13,7 @@ from ...concurrency.contexts import asynccontextmanager
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.reply import Reply
 from ..credentials import is_challenge
-from .request_headers import Headers
-
-__all__ = ["Caller", "authorized"]
+from ..given_headers import Headers
 
 
 class Caller(Enum):

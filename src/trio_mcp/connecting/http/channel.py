@@ -23,8 +23,6 @@ from .questions import Question
 from .sessions import Session
 from .telling import CANCEL, Telling
 
-__all__ = ["HttpChannel"]
-
 logger = logging.getLogger("trio_mcp")
 
 _CLOSE_DEADLINE: Final = 0.5

@@ -10,8 +10,6 @@ import trio
 from ...concurrency.delays import growing_delay
 from .retry_after import seconds_until_retry
 
-__all__ = ["Comebacks"]
-
 _FIRST: Final = 1.0
 _LONGEST: Final = 30.0
 _JITTER: Final = 0.5

@@ -13,15 +13,14 @@ from ...auth.credentials import Credentials
 from ...transports.event_stream.reading import EventReader
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.reply import Reply
+from ..given_headers import Headers
 from .authorized import Caller, authorized
 from .inbox import Inbox
 from .outgoing import Outgoing
 from .questions import Questions
-from .request_headers import Headers, RequestHeaders
+from .request_headers import RequestHeaders
 from .sessions import Session, Sessions
 from .tool_headers import ToolHeaders
-
-__all__ = ["Endpoint", "Seen", "cursor_of"]
 
 Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message

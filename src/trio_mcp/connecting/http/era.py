@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ...client.client import Client
-from ...client.opening import discover, initialize, legacy_offer, negotiate_modern
+from ...client.opening import LegacyServers, discover, initialize, legacy_offer, negotiate_modern
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.channel import ConnectionLost
 from ...runtime.http_error import HTTPError
-from ..legacy_servers import LegacyServers
 from .answers import StatusPeerError, is_passing
-
-__all__ = ["settle_era"]
 
 _LEGACY: Final = LegacyServers()
 _FORBIDDEN: Final = frozenset((401, 403))

@@ -11,8 +11,6 @@ from ...concurrency.sleeper import Sleeper
 from ...jsonrpc.messages import RequestId
 from ...runtime.channel import ReplyLost
 
-__all__ = ["Inbox"]
-
 _MOST_OWED: Final = 1000
 
 

@@ -10,8 +10,6 @@ from ...protocol.fields import JSONObject
 from ...protocol.revisions import REVISIONS
 from .sessions import Session
 
-__all__ = ["session_of"]
-
 
 def session_of(line: bytes, session_id: str | None) -> Session | None:
     """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``line`` names;

@@ -24,8 +24,6 @@ from .endpoint import Endpoint, cursor_of
 from .outgoing import Outgoing
 from .sessions import Session
 
-__all__ = ["listen"]
-
 logger = logging.getLogger("trio_mcp")
 
 _PING_TIMEOUT: Final = 30.0

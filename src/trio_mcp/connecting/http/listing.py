@@ -17,8 +17,6 @@ from .answers import EVENT_STREAM, content_type, is_good
 from .endpoint import Endpoint
 from .outgoing import Outgoing
 
-__all__ = ["list_tools"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST_PAGES: Final = 1000

@@ -15,9 +15,8 @@ import trio
 from ...auth.credentials import ClientAuth
 from ...client.call_timeouts import CallTimeouts
 from ...client.client import Client
-from ...client.opening import open_over
+from ...client.opening import open_over, renew_session, tell_of_changes
 from ...client.options import ClientOptions, ClientSettings
-from ...client.renewing import renew_session, tell_of_changes
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.delays import growing_delay
 from ...concurrency.entering import entered
@@ -37,8 +36,6 @@ from .era import settle_era
 from .inbox import Inbox
 from .request_headers import RequestHeaders
 from .sessions import Sessions
-
-__all__ = ["open_http"]
 
 logger = logging.getLogger("trio_mcp")
 

@@ -10,8 +10,6 @@ from ...jsonrpc.values import value
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
 
-__all__ = ["Outgoing"]
-
 _NOTHING: Final[JSONObject] = {}
 
 

@@ -17,6 +17,7 @@ from ...runtime.http_error import HTTPError
 from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.errors import BodyTooLong
 from ...transports.http_client.reply import Reply
+from ..given_headers import Headers
 from .answers import EVENT_STREAM, JSON, StatusPeerError, content_type, is_good, is_passing, refusal, words_of
 from .arrivals import arrived
 from .authorized import Caller
@@ -25,10 +26,7 @@ from .endpoint import Endpoint, cursor_of
 from .initializing import session_of
 from .listing import list_tools
 from .outgoing import Outgoing
-from .request_headers import Headers
 from .sessions import Session
-
-__all__ = ["PostedRequest"]
 
 logger = logging.getLogger("trio_mcp")
 

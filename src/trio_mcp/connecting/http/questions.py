@@ -8,8 +8,6 @@ from ...jsonrpc.codec import frame_notification
 from ...jsonrpc.messages import RequestId
 from .sessions import Session
 
-__all__ = ["Question", "Questions"]
-
 
 @attrs.define(eq=False)
 class Question:

@@ -12,8 +12,6 @@ from .answers import EVENT_STREAM, JSON
 from .outgoing import Outgoing
 from .sessions import Session
 
-__all__ = ["Headers", "RequestHeaders", "encoded"]
-
 _POST: Final = [
     (b"Content-Type", JSON.encode()),
     (b"Accept", f"{JSON}, {EVENT_STREAM}".encode()),

@@ -7,8 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["seconds_until_retry"]
-
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _LONGEST_DATE: Final = 40
 

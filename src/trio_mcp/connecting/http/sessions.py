@@ -12,8 +12,6 @@ import trio
 from ...jsonrpc.errors import MCPError
 from ...runtime.http_error import HTTPError
 
-__all__ = ["Session", "Sessions"]
-
 _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 

@@ -22,8 +22,6 @@ from .outgoing import Outgoing
 from .questions import Question
 from .sessions import Session
 
-__all__ = ["CANCEL", "Telling"]
-
 CANCEL: Final = "notifications/cancelled"
 
 _PLACES: Final = 32

@@ -9,10 +9,8 @@ from ...jsonrpc.codec import decode, frame_result
 from ...jsonrpc.messages import Response
 from ...protocol.fields import JSONObject
 from ...protocol.param_headers import ParamHeader, headers_for, param_headers
+from ..given_headers import Headers
 from .outgoing import Outgoing
-from .request_headers import Headers
-
-__all__ = ["ToolHeaders"]
 
 logger = logging.getLogger("trio_mcp")
 

@@ -17,11 +17,8 @@ from ...jsonrpc.extent import MOST_LEVELS, is_small
 from ...jsonrpc.words import clean
 from ..fields import wire_name
 from ..revisions import Revision
-from .shapes import NotExpressible
 from .structuring import structurer
 from .unstructuring import converter_for
-
-__all__ = ["NotExpressible", "structure", "structure_params", "structure_result", "unstructure"]
 
 T = TypeVar("T")
 

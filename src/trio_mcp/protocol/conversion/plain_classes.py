@@ -14,8 +14,6 @@ from msgspec import inspect
 
 from .whole_numbers import with_whole_numbers
 
-__all__ = ["convert", "is_plain_class", "optional_fields"]
-
 T = TypeVar("T")
 
 

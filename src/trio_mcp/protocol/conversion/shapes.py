@@ -13,8 +13,6 @@ from ..types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams,
 from ..types.sampling import CreateMessageResult, SamplingMessage
 from ..types.tools import CallToolResult, Tool
 
-__all__ = ["SHAPES", "Make", "NotExpressible"]
-
 
 class NotExpressible(ValueError):
     """A value that the revision of this request cannot express, audio in 2024-11-05 for example."""

@@ -23,8 +23,6 @@ from ..types.sampling import CreateMessageResult
 from ..types.tasks import Task
 from .plain_classes import convert, is_plain_class
 
-__all__ = ["structurer"]
-
 
 def structurer(converter: cattrs.Converter, revision: Revision | None = None) -> cattrs.Converter:
     for kind in (str, bool, int, float):

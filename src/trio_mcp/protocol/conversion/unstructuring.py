@@ -16,8 +16,6 @@ from ..revisions import Revision
 from ..types.content import ResourceLink
 from .shapes import SHAPES, NotExpressible, as_is
 
-__all__ = ["converter_for"]
-
 
 @cache
 def converter_for(revision: Revision) -> cattrs.Converter:

@@ -16,8 +16,6 @@ from msgspec import inspect
 
 from ...jsonrpc.extent import MOST_LEVELS, is_small
 
-__all__ = ["with_whole_numbers"]
-
 _Fix: TypeAlias = Callable[[Any], Any]
 """Returns a value with whole numbers where the type has integers; the same object if nothing changes."""
 

@@ -13,8 +13,6 @@ from typing import Any, Final, cast
 from ...jsonrpc.extent import is_checkable
 from ..fields import JSONObject
 
-__all__ = ["SchemaBounds"]
-
 _MOST: Final = 100_000
 """Items and members: with so many, the most expensive keywords take less than half a second."""
 _FEW: Final = 10

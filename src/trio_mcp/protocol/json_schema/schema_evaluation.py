@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias, cast
 from ..fields import JSONObject
 from .schema_growth import SCHEMA_KEYWORDS, anchors_in, targets_of
 
-__all__ = ["SchemaEvaluation", "TooManyEvaluations"]
-
 _MOST: Final = 50_000
 """Evaluations for one value: half a second."""
 _UNKNOWN: Final = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))

@@ -16,8 +16,6 @@ from urllib.parse import unquote
 from ...jsonrpc.extent import MOST_LEVELS, is_small
 from ..fields import JSONObject
 
-__all__ = ["SchemaFaults"]
-
 _FAULTS_TOLD: Final = 5
 _LONGEST: Final = 300
 """Longest fault in characters; a fault quotes the wrong value."""

@@ -15,8 +15,6 @@ from urllib.parse import unquote
 
 from ..fields import JSONObject
 
-__all__ = ["SCHEMA_KEYWORDS", "SchemaGrowth", "anchors_in", "targets_of"]
-
 _MOST: Final = 10_000_000
 """Evaluations of parts of a schema for one value: half a second."""
 _FEW: Final = 100

@@ -20,8 +20,6 @@ from .schema_evaluation import SchemaEvaluation, TooManyEvaluations
 from .schema_faults import SchemaFaults
 from .schema_growth import SchemaGrowth
 
-__all__ = ["SchemaValidator"]
-
 
 class SchemaValidator:
     """A schema, ready to validate. Raises `ValueError` for an invalid schema, one that needs another document, and one

@@ -10,19 +10,6 @@ import attrs
 from ...jsonrpc.values import value
 from ..fields import JSONObject, since, wire_name
 
-__all__ = [
-    "ClientCapabilities",
-    "ClientTasks",
-    "Elicitation",
-    "PromptsCapability",
-    "ResourcesCapability",
-    "Roots",
-    "Sampling",
-    "ServerCapabilities",
-    "ServerTasks",
-    "ToolsCapability",
-]
-
 
 @value
 class Roots:

@@ -7,17 +7,6 @@ from typing import Literal
 from ...jsonrpc.values import value
 from ..fields import JSONObject, since
 
-__all__ = [
-    "MAX_COMPLETION_VALUES",
-    "CompleteParams",
-    "CompleteResult",
-    "Completion",
-    "CompletionArgument",
-    "CompletionContext",
-    "PromptReference",
-    "ResourceTemplateReference",
-]
-
 MAX_COMPLETION_VALUES = 100
 """2025-11-25 completion, Completion Results: maximum 100 items per response."""
 

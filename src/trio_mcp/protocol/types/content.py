@@ -11,23 +11,6 @@ from ...jsonrpc.values import value
 from ..fields import JSONObject, since
 from .lifecycle import Icon
 
-__all__ = [
-    "Annotations",
-    "AudioContent",
-    "BlobResourceContents",
-    "ContentBlock",
-    "EmbeddedResource",
-    "ImageContent",
-    "ResourceContents",
-    "ResourceLink",
-    "Role",
-    "TextContent",
-    "TextResourceContents",
-    "ToolResultContent",
-    "ToolUseContent",
-    "text_in",
-]
-
 Role: TypeAlias = Literal["user", "assistant"]
 
 

@@ -16,20 +16,6 @@ from ...jsonrpc.values import value
 from ..fields import JSONObject, since
 from .tasks import TaskMetadata
 
-__all__ = [
-    "ElicitFormParams",
-    "ElicitParams",
-    "ElicitResult",
-    "ElicitURLParams",
-    "check_form_schema",
-    "check_form_size",
-    "check_url",
-    "check_url_question",
-    "content_fits",
-    "first_form",
-    "with_defaults",
-]
-
 _MOST_PARTS: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000
 _BEGINNING: Final = re.compile(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNORECASE)

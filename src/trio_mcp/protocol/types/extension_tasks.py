@@ -9,16 +9,6 @@ from ..fields import JSONObject
 from .input_required import InputRequest
 from .tasks import TaskStatus
 
-__all__ = [
-    "TASKS_CAPABILITY",
-    "TASKS_EXTENSION",
-    "CreatedTask",
-    "DetailedTask",
-    "UpdateTaskParams",
-    "created_id",
-    "is_task",
-]
-
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
 """The path of the extension among the capabilities of a client or server."""

@@ -7,18 +7,6 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from ...jsonrpc.values import value
 from ..fields import JSONObject
 
-__all__ = [
-    "ASKABLE",
-    "Askable",
-    "InputRequest",
-    "InputRequiredResult",
-    "asks_for_input",
-    "capability_for",
-    "for_elicitation",
-    "for_sampling",
-]
-
-
 Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
 
 ASKABLE: Final[tuple[str, ...]] = get_args(Askable)

@@ -8,17 +8,6 @@ from ...jsonrpc.values import value
 from ..fields import JSONObject, since
 from .capabilities import ClientCapabilities, ServerCapabilities
 
-__all__ = [
-    "CacheScope",
-    "DiscoverResult",
-    "EmptyParams",
-    "EmptyResult",
-    "Icon",
-    "Implementation",
-    "InitializeParams",
-    "InitializeResult",
-]
-
 CacheScope = Literal["public", "private"]
 
 

@@ -9,17 +9,6 @@ from ..fields import JSONObject, since
 from ..log_levels import LogLevel
 from .tasks import TaskStatus
 
-__all__ = [
-    "CancelledParams",
-    "ElicitationCompleteParams",
-    "LogParams",
-    "NotificationParams",
-    "ProgressParams",
-    "ResourceUpdatedParams",
-    "SetLevelParams",
-    "TaskStatusParams",
-]
-
 
 @value
 class NotificationParams:

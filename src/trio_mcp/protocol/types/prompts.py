@@ -7,15 +7,6 @@ from ..fields import JSONObject, since
 from .content import ContentBlock, Role, text_in
 from .lifecycle import CacheScope, Icon
 
-__all__ = [
-    "GetPromptParams",
-    "GetPromptResult",
-    "ListPromptsResult",
-    "Prompt",
-    "PromptArgument",
-    "PromptMessage",
-]
-
 
 @value
 class PromptArgument:

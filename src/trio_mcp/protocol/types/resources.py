@@ -7,17 +7,6 @@ from ..fields import JSONObject, since
 from .content import Annotations, ResourceContents, TextResourceContents
 from .lifecycle import CacheScope, Icon
 
-__all__ = [
-    "ListResourceTemplatesResult",
-    "ListResourcesResult",
-    "PageParams",
-    "ReadResourceParams",
-    "ReadResourceResult",
-    "Resource",
-    "ResourceTemplate",
-    "SubscribeParams",
-]
-
 
 @value
 class Resource:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...jsonrpc.values import value
 from ..fields import JSONObject, since
 
-__all__ = ["ListRootsResult", "Root"]
-
 
 @value
 class Root:

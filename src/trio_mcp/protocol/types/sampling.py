@@ -12,16 +12,6 @@ from .content import AudioContent, ImageContent, Role, TextContent, ToolResultCo
 from .tasks import TaskMetadata
 from .tools import Tool
 
-__all__ = [
-    "CreateMessageParams",
-    "CreateMessageResult",
-    "ModelHint",
-    "ModelPreferences",
-    "SamplingContent",
-    "SamplingMessage",
-    "ToolChoice",
-]
-
 SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
 
 

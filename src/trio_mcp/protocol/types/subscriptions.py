@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...jsonrpc.values import value
 from ..fields import JSONObject
 
-__all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsAcknowledgedParams"]
-
 
 @value
 class SubscriptionFilter:

@@ -7,15 +7,6 @@ from typing import Literal, TypeAlias
 from ...jsonrpc.values import value
 from ..fields import JSONObject
 
-__all__ = [
-    "CreateTaskResult",
-    "ListTasksResult",
-    "Task",
-    "TaskMetadata",
-    "TaskParams",
-    "TaskStatus",
-]
-
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 

@@ -13,16 +13,6 @@ from .content import ContentBlock, text_in
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
 
-__all__ = [
-    "CallToolParams",
-    "CallToolResult",
-    "ListToolsResult",
-    "Tool",
-    "ToolAnnotations",
-    "ToolError",
-    "ToolExecution",
-]
-
 
 @value
 class ToolAnnotations:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ...state.events import NotificationReceived
     from ...state.requests import OutboundRequest
 
-__all__ = ["Call", "OnNotification", "RoundTrips", "Settled"]
-
-
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
 """Callback that runs in the reader with each notification of a stream and the notification's size in bytes. The
 callback must be quick, and must not raise."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ..posted import Poster
     from ..requests.tracing import Tracer
 
-__all__ = ["Outbound"]
-
 
 class Outbound:
     """Sends requests and waits for their results."""

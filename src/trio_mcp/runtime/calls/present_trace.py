@@ -10,8 +10,6 @@ from ...concurrency.contexts import contextmanager
 from ...protocol.trace_context import TraceContext
 from ..requests.request_scope import RequestScope, current_request
 
-__all__ = ["answering", "present_trace"]
-
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
 
 

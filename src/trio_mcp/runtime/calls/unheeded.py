@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ...state.connection_state import ConnectionState
     from ..outbox import Outbox
 
-__all__ = ["send_unheeded"]
-
 
 def send_unheeded(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision

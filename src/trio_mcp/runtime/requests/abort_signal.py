@@ -17,8 +17,6 @@ from .handler_timeout import HandlerLimit
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
 
-__all__ = ["AbortSignal"]
-
 T = TypeVar("T")
 
 _NOT_WATCHED: Final = trio.CancelScope()

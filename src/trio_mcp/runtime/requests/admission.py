@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ..limits import Limits
     from ..load import Load
 
-__all__ = ["Admission", "Ticket"]
-
 T = TypeVar("T")
 
 _NOBODY: Final = ()

@@ -16,8 +16,6 @@ import trio
 
 from .question import Question
 
-__all__ = ["AnswerLog", "AskedBefore", "words_of"]
-
 _MOST: Final = 4 * 1024 * 1024
 """Bytes of answers that are kept until the task has a record."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .request_scope import RequestScope
     from .retry import Retry, Seal
 
-__all__ = ["LATER", "Decision", "Now", "RequestHandler"]
-
 
 class _Later(Enum):
     LATER = "later"

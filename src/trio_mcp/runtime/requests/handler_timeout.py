@@ -10,8 +10,6 @@ import trio
 from ...concurrency.contexts import contextmanager
 from ...concurrency.time_limits import TimeLimit
 
-__all__ = ["HandlerLimit"]
-
 
 class HandlerLimit:
     """A limit of ``seconds`` for the code that runs in ``scope``. The limit stands still while the user of the client

@@ -16,8 +16,6 @@ from ..load import Load
 from .parking import Parking
 from .request_scope import RequestScope
 
-__all__ = ["RequestHost"]
-
 
 class RequestHost:
     """The parts that all connections of a running server share, and that a request needs when its connection is gone.

@@ -13,8 +13,6 @@ from ...protocol.log_levels import LogLevel, log_level_rank
 from ...state.request_life import RequestLife
 from ..outbox import Outbox, Owner
 
-__all__ = ["Logged", "RequestLog"]
-
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32

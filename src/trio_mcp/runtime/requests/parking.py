@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...state.requests import InboundRequest
 
-__all__ = ["Parking"]
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
     from ..outbox import Outbox, Owner, Segment
 
-__all__ = ["ProgressReporter", "Report", "reportable"]
-
 Report: TypeAlias = tuple[float, float | None, str | None]
 """The progress, the total in the same unit, and words for people."""
 

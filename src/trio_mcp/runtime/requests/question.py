@@ -8,8 +8,6 @@ from ...concurrency.sleeper import Sleeper
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import InputRequest
 
-__all__ = ["Question"]
-
 
 @attrs.define(eq=False)
 class Question:

@@ -22,7 +22,8 @@ from ..remaining_time import due_of
 from .abort_signal import AbortSignal
 from .logs import RequestLog
 from .progress import ProgressReporter
-from .rounds import Question, Rounds, Send
+from .question import Question
+from .rounds import Rounds, Send
 
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm, Alarms
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from .admission import Admission, Ticket
     from .answer_log import AnswerLog
     from .retry import Seal
-
-__all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "TaskOfRequest", "current_request"]
 
 NEVER_LOGGED: Final = 8
 """A minimum above every rank."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
     from ..principal import PrincipalId
 
-__all__ = ["Retry", "Seal"]
-
 
 @attrs.frozen
 class Retry:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
     from .abort_signal import AbortSignal
 
-__all__ = ["Asking", "Question", "Rounds", "Send"]
-
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2

@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     from ..replies import Replies
     from .handler import RequestHandler
     from .host import RequestHost
+    from .question import Question
     from .request_scope import Ask
     from .retry import Retry
-    from .rounds import Question
     from .tracing import HandlerSpan, Tracer
-
-__all__ = ["RequestRunner"]
 
 logger = logging.getLogger("trio_mcp")
 

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from ...state.requests import OutboundRequest
     from .request_scope import RequestScope
 
-__all__ = ["CallSpan", "HandlerSpan", "Tracer", "Tracing"]
-
 
 class CallSpan(Protocol):
     """A request of ours, on its way."""

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
-from ...protocol.conversion.converters import NotExpressible, structure
+from ...protocol.conversion.converters import structure
+from ...protocol.conversion.shapes import NotExpressible
 from ...protocol.declared import ASKED_BY
 from ...protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from ...protocol.fields import JSONObject
@@ -22,8 +23,6 @@ from ..options import SamplingOptions
 from ..signatures.forms import form_schema
 from .client_tasks import capability_for_task
 from .questions import AS_TASK, said
-
-__all__ = ["AskingContext"]
 
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ from ...tasks.requesting.core_remote_task import CoreRemoteTask
 from ...tasks.requesting.remote_task import wish_for_task
 from ...tasks.task_state import TaskState
 
-__all__ = ["ask_as_task", "capability_for_task"]
-
 
 def capability_for_task(method: str) -> str:
     """Return the capability of clients that run requests of ``method`` as tasks."""

@@ -13,18 +13,16 @@ import trio
 
 from ...concurrency.together import run_together
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ...protocol.conversion.converters import NotExpressible
+from ...protocol.conversion.shapes import NotExpressible
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.methods import Method
 from ...protocol.revisions import LATEST_MODERN, Revision
 from ...protocol.types.input_required import InputRequest, InputRequiredResult
+from ...runtime.requests.question import Question
 from ...runtime.requests.request_scope import RequestScope
-from ...runtime.requests.rounds import Question
 from ...state.requests import Continuation
 from ...tasks.task_state import TaskState
 from .questions import Asked, needed_for, question
-
-__all__ = ["InputRequired", "no_way_back_when_stateless", "replay", "settle", "without_questions"]
 
 _NOTHING: Final = Continuation({})
 

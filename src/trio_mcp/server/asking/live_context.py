@@ -28,8 +28,6 @@ from .client_tasks import ask_as_task
 from .input_required import no_way_back_when_stateless
 from .live_task import LiveTask
 
-__all__ = ["LiveContext"]
-
 
 class LiveContext(AskingContext):
     """A view of one `RequestScope`."""

@@ -10,8 +10,6 @@ from ...protocol.fields import JSONObject
 from ...tasks.request_task import RequestTask
 from ..context.task_context import TaskContext
 
-__all__ = ["LiveTask"]
-
 
 class LiveTask(TaskContext):
     """A view of one `RequestTask`."""

@@ -22,8 +22,6 @@ from ...protocol.types.elicitation import (
 from ...protocol.types.input_required import InputRequest, capability_for, for_elicitation, for_sampling
 from ...protocol.types.sampling import CreateMessageParams
 
-__all__ = ["AS_TASK", "Asked", "needed_for", "question", "said"]
-
 Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
 
 

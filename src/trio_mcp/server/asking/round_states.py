@@ -14,8 +14,6 @@ from ...runtime.requests.retry import Retry
 from ...state.requests import Continuation, InboundRequest
 from .state_cipher import BadRequestState, SealedState, StateCipher, fingerprint
 
-__all__ = ["RoundStates"]
-
 
 class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.

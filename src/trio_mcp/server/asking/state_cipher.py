@@ -17,8 +17,6 @@ from ...runtime.principal import PrincipalId
 from ...state.requests import InboundRequest
 from ...stores.sealing import SealingKey, check_secrets
 
-__all__ = ["BadRequestState", "SealedState", "StateCipher", "fingerprint"]
-
 _LONGEST: Final = 4 * 1024 * 1024
 """Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
 _PURPOSE: Final = b"trio-mcp requestState 1 "

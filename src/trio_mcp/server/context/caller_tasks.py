@@ -13,8 +13,6 @@ from ...tasks.request_task import RequestTask
 from ...tasks.task_state import TaskState
 from .kept_tasks import KeptTasks, state_in
 
-__all__ = ["CallerTasks", "TaskPage"]
-
 _PAGE: Final = 100
 _MILLISECONDS: Final = 1000
 

@@ -11,8 +11,6 @@ from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.capabilities import ClientCapabilities
 
-__all__ = ["COMPLETE", "ElicitAnswer", "tells_completion"]
-
 COMPLETE: Final = "notifications/elicitation/complete"
 
 T = TypeVar("T")

@@ -22,8 +22,6 @@ from ...tasks.records import TaskRecords, Transition
 from ...tasks.task_state import TaskState, state_of
 from ...tasks.transitions import cancelled, ended, noted
 
-__all__ = ["KeptTasks", "TaskOutcome", "state_in"]
-
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
 """The end of a task: the result of a tool, its text alone, or an error of JSON-RPC."""
 

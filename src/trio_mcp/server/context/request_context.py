@@ -29,8 +29,6 @@ from .silent_log import SilentLog
 from .task_context import TaskContext
 from .typed import typed, typed_text
 
-__all__ = ["RequestContext"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ import trio
 
 from ...runtime.requests.logs import RequestLog
 
-__all__ = ["SilentLog"]
-
 
 class SilentLog(RequestLog):
     """A log that sends nothing."""

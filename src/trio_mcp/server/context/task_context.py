@@ -6,8 +6,6 @@ from typing import Any
 
 import trio
 
-__all__ = ["TaskContext"]
-
 
 class TaskContext:
     """The task of a handler, ``ctx.task``. The class itself is passive: nothing is kept, and nobody is told.

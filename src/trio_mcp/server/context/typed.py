@@ -11,8 +11,6 @@ from ... import protocol
 from ...protocol.conversion.converters import structure
 from ...protocol.conversion.plain_classes import convert
 
-__all__ = ["typed", "typed_text"]
-
 T = TypeVar("T")
 
 _SPECIFICATION: Final = f"{protocol.__name__}."

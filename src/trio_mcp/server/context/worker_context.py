@@ -27,8 +27,6 @@ from .request_context import RequestContext
 from .worker_task import WorkerTask
 from .worker_tasks import WorkerTasks
 
-__all__ = ["WorkerContext", "WorkerLog"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ import trio
 from ...concurrency.workers import await_in_worker
 from .task_context import TaskContext
 
-__all__ = ["WorkerTask"]
-
 
 class WorkerTask:
     """The members of `TaskContext`, for a worker thread: members that are async there block here."""

@@ -12,8 +12,6 @@ from ...tasks.task_state import TaskState
 from .caller_tasks import CallerTasks, TaskPage
 from .kept_tasks import TaskOutcome
 
-__all__ = ["WorkerTasks"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from .prompts import Prompts
 from .resources import Resources
 from .user_function import UserFunction
 
-__all__ = ["Completions"]
-
 _KNOWN = {"value", "arguments"}
 
 

@@ -19,8 +19,6 @@ from ...protocol.types.content import AudioContent, EmbeddedResource, ImageConte
 from ...protocol.types.tools import CallToolResult
 from ..asking.input_required import InputRequired
 
-__all__ = ["BLOCKS", "to_plain"]
-
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
 
 _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))

@@ -23,8 +23,6 @@ from .registry import Registry
 from .scopes import checked_scopes
 from .user_function import UserFunction
 
-__all__ = ["Prompts", "RegisteredPrompt"]
-
 
 @attrs.frozen(eq=False)
 class RegisteredPrompt:

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 
-__all__ = ["Registry"]
-
 T = TypeVar("T")
 
 

@@ -27,8 +27,6 @@ from .scopes import checked_scopes
 from .uri_templates import LONGEST_URI, UriTemplate, check_length
 from .user_function import UserFunction
 
-__all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Resources"]
-
 
 class ResourceNotFound(MCPError):
     """Raised by a resource handler for a URI that names nothing. The answer has the code of the request's revision:

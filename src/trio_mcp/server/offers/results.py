@@ -15,8 +15,6 @@ from ..signatures.inspected_types import classes_in
 from ..signatures.signature import schema_of
 from .plain_values import BLOCKS, to_plain
 
-__all__ = ["ToResult", "error_result", "result_maker", "text_result"]
-
 T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["checked_scopes"]
-
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
 """RFC 6749 section 3.3."""
 

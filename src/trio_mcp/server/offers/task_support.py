@@ -18,8 +18,6 @@ from ...tasks.request_task import RequestTask
 from ...tasks.task_state import TaskState
 from ..context.task_context import TaskContext
 
-__all__ = ["TaskSupport", "check_declaration", "left_to_others", "missed_task", "run_task", "task_of_call"]
-
 TaskSupport: TypeAlias = Literal["optional", "required"]
 
 

@@ -32,8 +32,6 @@ from .scopes import checked_scopes
 from .task_support import TaskSupport, check_declaration, left_to_others, missed_task, run_task, task_of_call
 from .user_function import UserFunction
 
-__all__ = ["RegisteredTool", "Tools"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 

@@ -9,8 +9,6 @@ from urllib.parse import unquote_to_bytes
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 
-__all__ = ["LONGEST_URI", "UriTemplate", "check_length"]
-
 LONGEST_URI: Final = 8192
 """Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
 is bounded."""

@@ -16,8 +16,6 @@ from ..asking.live_context import LiveContext
 from ..context.worker_context import WorkerContext
 from ..signatures.signature import Signature
 
-__all__ = ["UserFunction"]
-
 
 @attrs.frozen(eq=False)
 class UserFunction:

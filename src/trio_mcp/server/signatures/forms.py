@@ -15,8 +15,6 @@ from ...protocol.types.elicitation import check_form_schema
 from .signature import schema_of
 from .unread_notes import check_fields
 
-__all__ = ["form_schema"]
-
 
 def form_schema(form: type | JSONObject) -> JSONObject:
     """Return the form's JSON Schema: a dict unchanged, a class translated.

@@ -7,8 +7,6 @@ from typing import Any, Final, cast
 
 from msgspec import inspect as kinds
 
-__all__ = ["check_keys", "classes_in", "most_hashed", "needs_options"]
-
 _KEYS = (
     kinds.AnyType,
     kinds.StrType,

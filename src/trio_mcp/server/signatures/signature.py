@@ -21,8 +21,6 @@ from ..context.worker_context import WorkerContext
 from .inspected_types import check_keys, most_hashed, needs_options
 from .unread_notes import check_notes
 
-__all__ = ["BadArguments", "Signature", "schema_of"]
-
 
 class BadArguments(ValueError):
     """Arguments that do not fit the signature. The text is for the caller."""

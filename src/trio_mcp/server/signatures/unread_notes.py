@@ -12,8 +12,6 @@ import msgspec
 
 from ...protocol.conversion.plain_classes import is_plain_class
 
-__all__ = ["check_fields", "check_notes"]
-
 _PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 

@@ -15,22 +15,6 @@ from ...transports.http.application import Answer
 if TYPE_CHECKING:
     from ...auth.resource_server.refusal import Refusal
 
-__all__ = [
-    "JSON_HEADERS",
-    "RETRY_AFTER",
-    "busy",
-    "empty",
-    "error",
-    "invalid",
-    "json_status",
-    "lines_of",
-    "refused",
-    "status_of_legacy_refusal",
-    "status_of_refusal",
-    "text",
-    "unavailable",
-]
-
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
 RETRY_AFTER: Final = b"Retry-After: 5\r\n"

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ...auth.resource_server.gate import Gate
     from ...auth.resource_server.protected import Protected
 
-__all__ = ["HTTPApp", "http_app"]
-
 logger = logging.getLogger("trio_mcp")
 
 _NOT_RUNNING: Final = (

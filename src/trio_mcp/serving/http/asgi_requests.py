@@ -18,8 +18,6 @@ from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers
 from ...transports.http.unserved import UnservedBody
 
-__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "client_of", "fields", "head_of"]
-
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

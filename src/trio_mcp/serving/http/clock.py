@@ -7,8 +7,6 @@ from typing import Final, Protocol
 
 import trio
 
-__all__ = ["Watched", "watch_clock"]
-
 _LOOK: Final = 1.0
 """Longest time in seconds between two looks at the clock."""
 

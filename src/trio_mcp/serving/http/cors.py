@@ -10,8 +10,6 @@ from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer
 from ...transports.http.heads import RequestHead
 
-__all__ = ["Cors"]
-
 _EXPOSED: Final = (
     b"Access-Control-Expose-Headers: "
     b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce, retry-after\r\n"

@@ -36,8 +36,6 @@ from .session_table import SessionTable
 if TYPE_CHECKING:
     from ...auth.resource_server.gate import Gate
 
-__all__ = ["Endpoint"]
-
 logger = logging.getLogger("trio_mcp")
 
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)

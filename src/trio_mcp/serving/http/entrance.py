@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...auth.resource_server.gate import Gate
     from ...runtime.principal import Auth
 
-__all__ = ["EndpointSettings", "Entrance"]
-
 _MOST_KEPT: Final = 100
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 _ANYBODY: Final = Admission()

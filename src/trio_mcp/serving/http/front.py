@@ -21,8 +21,6 @@ from .clock import watch_clock
 from .endpoint import Endpoint
 from .entrance import EndpointSettings
 
-__all__ = ["HttpFront", "bounds_of"]
-
 _GOODBYE: Final = 1.0
 """Seconds in which the last bytes of a connection are written when the server is cancelled."""
 

@@ -10,8 +10,6 @@ from ...runtime.principal import Auth, PrincipalId
 from ...transports.http.application import Response
 from ...transports.http.heads import RequestHead
 
-__all__ = ["HttpRequest"]
-
 
 @attrs.define(eq=False)
 class HttpRequest:

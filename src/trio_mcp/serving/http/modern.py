@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...protocol.param_headers import ParamHeader
     from ...state.requests import InboundRequest
 
-__all__ = ["ModernExchange", "ModernSide"]
-
 _GONE: Final = "the client closed the response"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...auth.resource_server.refusal import Refusal
     from ...state.requests import InboundRequest
 
-__all__ = ["PostExchange"]
-
 
 class PostExchange(PartExchange):
     """The exchange of ``posted``, a part of ``connection`` that ends with its reply: a single JSON answer when the

@@ -15,8 +15,6 @@ from ...server.served import Running, connection_to
 from ...state.connection_state import ConnectionState
 from ...state.events import Event
 
-__all__ = ["PostedConnection"]
-
 
 class PostedConnection:
     """A connection to ``running``. What no request asked for goes to ``channel``, by which no message comes. ``state``

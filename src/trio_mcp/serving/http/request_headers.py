@@ -15,8 +15,6 @@ from ...server.served import Running, param_headers_of
 from ...state.requests import InboundRequest
 from ...transports.http.heads import RequestHead
 
-__all__ = ["check_param_headers", "check_routing_headers", "param_mismatch", "required_fields"]
-
 
 def required_fields(request: Request) -> CodedError | None:
     """Return the error for a request that does not describe itself; `None` when it does (2026-07-28 basic, Per-request

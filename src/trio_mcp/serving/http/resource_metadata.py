@@ -8,8 +8,6 @@ from typing import Final
 from ...transports.http.application import Answer
 from .answers import JSON_HEADERS, empty, text
 
-__all__ = ["resource_metadata"]
-
 _ANY_PAGE: Final = b"Access-Control-Allow-Origin: *\r\n"
 _KEPT: Final = b"Cache-Control: public, max-age=3600\r\n"
 _METHODS: Final = b"GET, HEAD, OPTIONS"

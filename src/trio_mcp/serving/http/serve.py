@@ -20,8 +20,6 @@ from .front import HttpFront
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
 
-__all__ = ["serve_http"]
-
 
 async def serve_http(
     server: Servable,

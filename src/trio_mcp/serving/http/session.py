@@ -29,8 +29,6 @@ from .session_stream import FinishedStream, SessionStream
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
 
-__all__ = ["Session"]
-
 
 class _SessionChannel(MessageChannel):
     """The way of the messages that belong to no request: to ``outbox``, for the stream that the client asks for with

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
     from ...state.requests import InboundRequest
 
-__all__ = ["OpeningExchange", "SessionExchange", "SessionOfPosts"]
-
 
 class SessionOfPosts(Protocol):
     """A session, as its POSTs see it: a `Session`."""

@@ -10,16 +10,8 @@ import trio
 
 from ...runtime.outbox import Outbox
 from ...transports.event_stream.replay_log import Replay, ReplayLog
-from ...transports.event_stream.writing import (
-    KEEP_ALIVE,
-    STREAM_HEADERS,
-    identified_events,
-    priming_event,
-    retry_line,
-)
+from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
 from ...transports.http.application import Response
-
-__all__ = ["FinishedStream", "SessionStream"]
 
 _MILLISECONDS: Final = 1000
 

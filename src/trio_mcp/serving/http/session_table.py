@@ -18,8 +18,6 @@ from .answers import busy
 from .http_request import HttpRequest
 from .session import Session
 
-__all__ = ["SessionTable"]
-
 _ID_BYTES: Final = 16
 """128 bits, which nobody guesses; as visible ASCII."""
 

@@ -14,8 +14,6 @@ from ..task_store import GAP, Hint
 from ..watchers import Hints
 from .database import Database
 
-__all__ = ["Changes", "last_change", "note_changes"]
-
 _KEPT: Final = 1000
 _SWEEP: Final = 64
 """Changes between two deletions of old rows."""

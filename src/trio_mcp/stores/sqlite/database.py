@@ -17,8 +17,6 @@ from .log import WriteAheadLog
 from .schema import Location
 from .transactions import transaction
 
-__all__ = ["Database"]
-
 T = TypeVar("T")
 
 _CLOSING: Final = 10.0

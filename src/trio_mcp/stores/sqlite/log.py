@@ -7,8 +7,6 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-__all__ = ["WriteAheadLog"]
-
 _LONG: Final = 16 * 1024 * 1024
 """Bytes, four times the length at which SQLite itself begins to empty the log."""
 _PATIENCE_MS: Final = 100

@@ -15,8 +15,6 @@ import attrs
 
 from .transactions import transaction
 
-__all__ = ["Location"]
-
 _APPLICATION: Final = 0x74_6D_63_70
 """Mark of our files: "tmcp"."""
 _VERSION: Final = 2

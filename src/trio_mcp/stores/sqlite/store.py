@@ -25,8 +25,6 @@ from .changes import Changes, last_change, note_changes
 from .database import Database
 from .schema import Location
 
-__all__ = ["SqliteTaskStore"]
-
 logger = logging.getLogger("trio_mcp")
 
 _FIELDS: Final = [field.name for field in attrs.fields(StoredRecord)]

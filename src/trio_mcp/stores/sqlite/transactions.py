@@ -10,8 +10,6 @@ from typing import Final
 from ...concurrency.contexts import contextmanager
 from ..task_store import Uncertain
 
-__all__ = ["transaction"]
-
 _KIND: Final = 0xFF
 """The part of a result code of SQLite that says the kind of an error."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...stores.task_record import TaskRecord
     from .questions import ClientWay, CoreQuestions
 
-__all__ = ["CoreClient"]
-
 
 class CoreClient(Asker):
     """Tells the requestor of the task ``task_id``, by ``way``, of each status, and asks there what the task has to ask.

@@ -20,8 +20,6 @@ from ..records import TaskRecords
 from .own_tasks import OwnTasks
 from .questions import ClientWay, CoreQuestions
 
-__all__ = ["CoreMethods"]
-
 _PAGE: Final = 100
 
 

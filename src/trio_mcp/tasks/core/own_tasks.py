@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...runtime.requests.request_scope import RequestScope
     from ..settings import TaskSettings
 
-__all__ = ["OwnTasks"]
-
 _CURSOR: Final = re.compile(r"own\.([0-9]{1,15})")
 
 _Numbers: TypeAlias = dict[str, int]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...stores.task_record import TaskRecord
     from ..records import TaskRecords
 
-__all__ = ["Asker", "ClientWay", "CoreQuestions"]
-
 logger = logging.getLogger("trio_mcp")
 
 

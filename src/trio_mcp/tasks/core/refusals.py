@@ -11,8 +11,6 @@ from ...jsonrpc.codec import decode_value, encode_value
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ...protocol.fields import JSONObject
 
-__all__ = ["answer_of", "refusal"]
-
 _NO_ANSWER = "the answer to a question of a task is no object"
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ...runtime.requests.request_scope import RequestScope
     from ..settings import TaskSettings
 
-__all__ = ["asked_ttl", "milliseconds"]
-
 _MILLISECONDS: Final = 1000
 
 

@@ -13,8 +13,6 @@ from ...protocol.types.tasks import CreateTaskResult, Task
 from ..task_state import TaskCancelled, TaskState, state_of
 from .remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 
-__all__ = ["CoreRemoteTask"]
-
 
 class CoreRemoteTask(RemoteTask):
     """A task of a peer in the form of 2025-11-25. Its questions come as requests of the peer."""

@@ -20,8 +20,6 @@ from ...protocol.types.tasks import CreateTaskResult
 from ...runtime.http_error import HTTPError
 from ..task_state import TaskState, state_of
 
-__all__ = ["Ask", "Forget", "Looks", "RemoteTask", "Told", "created_state", "wish_for_task"]
-
 T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[str, JSONObject], Awaitable[Any]]

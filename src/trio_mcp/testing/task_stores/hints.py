@@ -9,8 +9,6 @@ import trio
 from ...stores.task_store import Gap, Hint, TaskStore
 from .storage import HOUR, TestedStorage, change, claim, create, over, record
 
-__all__ = ["HintTests"]
-
 _PATIENCE = 60.0
 """Seconds after which a hint is taken never to come."""
 

@@ -8,8 +8,6 @@ import trio
 from ...stores.task_record import TaskPhase
 from .storage import HOUR, TestedStorage, change, claim, create, found, interrupt, kept, over, record
 
-__all__ = ["LeaseTests"]
-
 
 class LeaseTests(TestedStorage):
     """The tests of `claim` and `renew`, and of the lease after a `change`."""

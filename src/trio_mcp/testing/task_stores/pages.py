@@ -6,8 +6,6 @@ from ...stores.task_record import TaskRecord
 from ...stores.task_store import Position, TaskStore
 from .storage import HOUR, TestedStorage, change, create, ended, interrupt, next_of, over, record
 
-__all__ = ["PageTests"]
-
 
 class PageTests(TestedStorage):
     """The tests of `page` and `expire`."""

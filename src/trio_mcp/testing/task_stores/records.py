@@ -23,8 +23,6 @@ from .storage import (
     record,
 )
 
-__all__ = ["RecordTests"]
-
 
 class RecordTests(TestedStorage):
     """The tests of `create`, `void`, `read`, `marks` and `change`."""

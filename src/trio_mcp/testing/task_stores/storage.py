@@ -12,21 +12,6 @@ import trio
 from ...stores.task_record import Outcome, TaskPhase, TaskRecord
 from ...stores.task_store import Kept, TaskStore, new_mark
 
-__all__ = [
-    "HOUR",
-    "TestedStorage",
-    "change",
-    "claim",
-    "create",
-    "ended",
-    "expect_error",
-    "interrupt",
-    "kept",
-    "next_of",
-    "over",
-    "record",
-]
-
 HOUR: Final = 3_600_000
 """Milliseconds that do not pass in a test."""
 

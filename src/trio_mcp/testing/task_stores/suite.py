@@ -7,8 +7,6 @@ from .leases import LeaseTests
 from .pages import PageTests
 from .records import RecordTests
 
-__all__ = ["TaskStoreSuite"]
-
 
 class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
     """The tests that every `TaskStore` has to pass, for each sentence of its docstrings.

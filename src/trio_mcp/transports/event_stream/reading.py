@@ -6,8 +6,6 @@ from typing import Final
 
 from ...jsonrpc.values import value
 
-__all__ = ["Event", "EventReader", "EventTooLong"]
-
 _BOM: Final = b"\xef\xbb\xbf"
 _MOST_DIGITS: Final = 10
 _COLON: Final = ord(":")

@@ -13,8 +13,6 @@ import attrs
 from ...concurrency.shared_bytes import HeldBytes
 from ...jsonrpc.values import value
 
-__all__ = ["BadCursor", "Replay", "ReplayLog"]
-
 _OVERHEAD: Final = 256
 """Bytes that an event, and a stream, takes beside its line, about."""
 

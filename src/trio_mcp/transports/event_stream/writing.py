@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["KEEP_ALIVE", "STREAM_HEADERS", "events", "identified_events", "priming_event", "retry_line"]
-
 KEEP_ALIVE: Final = b":\n\n"
 """A comment, which is no event and moves no cursor. May stand between any two events."""
 

@@ -14,8 +14,6 @@ from .bounds import HttpBounds
 from .connection import HttpConnection, HttpResponse
 from .heads import RequestHead
 
-__all__ = ["LoggedConnection", "Who"]
-
 _CLIENT_LEFT: Final = 499
 """The status that nginx notes for clients that left before their answer."""
 _LONGEST: Final = 200

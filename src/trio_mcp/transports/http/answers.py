@@ -9,8 +9,6 @@ from typing import Final
 
 from .application import Answer
 
-__all__ = ["CONTINUE", "LAST_CHUNK", "answer_bytes", "chunk", "stream_head"]
-
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"

@@ -13,8 +13,6 @@ from ...concurrency.shared_bytes import HeldBytes
 from .heads import RequestHead
 from .unserved import UnservedBody
 
-__all__ = ["Admission", "Answer", "Ask", "HttpApplication", "Looked", "Response", "Source"]
-
 
 @attrs.define(eq=False)
 class Answer:

@@ -12,8 +12,6 @@ import httptools
 from .bounds import HttpBounds
 from .heads import BadRequest
 
-__all__ = ["ChunkedBody"]
-
 _HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?![0-9A-Fa-f])[^\r\n]*+\r\n")
 """The first line of a chunk (RFC 9112 section 7.1), and some lines that llhttp refuses."""

@@ -25,8 +25,6 @@ from .receiving import receiver
 from .requests import RequestReader
 from .unserved import UnservedBody
 
-__all__ = ["HttpConnection", "HttpResponse"]
-
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""

@@ -12,8 +12,6 @@ import httptools
 
 from .bounds import HttpBounds
 
-__all__ = ["BadRequest", "RequestHead", "check_beginning", "check_headers", "read_head"]
-
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
 _TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")

@@ -10,8 +10,6 @@ from ..nowait import nowait_writer, unacknowledged
 from .answers import LAST_CHUNK, chunk
 from .application import Source
 
-__all__ = ["Outgoing"]
-
 _WRITE: Final = 64 * 1024
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["receiver"]
-
 _READ: Final = 64 * 1024
 
 

@@ -9,8 +9,6 @@ from .bounds import HttpBounds
 from .chunked import ChunkedBody
 from .heads import BadRequest, RequestHead, check_beginning, read_head
 
-__all__ = ["RequestReader"]
-
 _END: Final = b"\r\n\r\n"
 _MOST_EMPTY_LINES: Final = 8
 """Empty lines before a request line that are ignored: the one of RFC 9112 section 2.2, and a few."""

@@ -7,8 +7,6 @@ from typing import Final
 
 from .heads import RequestHead
 
-__all__ = ["UnservedBody"]
-
 _KEPT: Final = 65536
 """Bytes that are kept of the beginning, and of the end."""
 _MOST_DIGITS: Final = 20

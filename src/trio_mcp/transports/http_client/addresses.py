@@ -12,8 +12,6 @@ import trio
 from ...concurrency.nurseries import open_service_nursery
 from .errors import RequestNotSent
 
-__all__ = ["AddressRule", "connect_where_allowed"]
-
 AddressRule: TypeAlias = Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]
 """Says whether an address may be connected to."""
 

@@ -27,8 +27,6 @@ from .proxies import Proxy, proxy_at, proxy_from
 from .redirects import MOST_REDIRECTS, redirected
 from .reply import Reply, read_head
 
-__all__ = ["HttpClient", "HttpClientBounds"]
-
 
 @attrs.frozen(kw_only=True)
 class HttpClientBounds:

@@ -12,8 +12,6 @@ from ..broken import let_go_of_cause
 from .errors import RequestNotSent
 from .wire import Wire
 
-__all__ = ["Connection"]
-
 _AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
 

@@ -23,8 +23,6 @@ from .proxies import Proxy
 from .reply import read_head
 from .wire import Wire
 
-__all__ = ["Dialer"]
-
 _HTTP: Final = "http/1.1"
 _LONGEST_HEAD: Final = 16 * 1024
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ...runtime.channel import ConnectionLost
 
-__all__ = ["BadResponse", "BodyTooLong", "RequestNotSent"]
-
 
 class RequestNotSent(ConnectionLost):
     """The connection failed before the system took any byte of the request, so the server has not seen the request."""

@@ -10,8 +10,6 @@ from typing import Final
 
 from .origin import TARGET
 
-__all__ = ["check_target", "own_name", "request_head"]
-
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
 _VALUE: Final = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")

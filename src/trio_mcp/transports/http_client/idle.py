@@ -7,8 +7,6 @@ import trio
 from ...concurrency.alarms import Alarm, Alarms
 from .connection import Connection
 
-__all__ = ["IdleConnections"]
-
 
 class IdleConnections:
     """Up to ``most`` connections, each with a time after which ``alarms`` have the connection closed."""

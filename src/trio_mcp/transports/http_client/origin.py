@@ -9,8 +9,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-__all__ = ["TARGET", "Origin", "origin_of", "split_url"]
-
 TARGET: Final = re.compile(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")

@@ -13,8 +13,6 @@ import attrs
 
 from .origin import Origin, origin_of
 
-__all__ = ["Proxy", "is_of_this_machine", "proxy_at", "proxy_from"]
-
 _SEPARATORS: Final = re.compile(r"[,\s]+")
 
 

@@ -7,8 +7,6 @@ from urllib.parse import urljoin
 
 from .origin import Origin, split_url
 
-__all__ = ["MOST_REDIRECTS", "redirected"]
-
 MOST_REDIRECTS: Final = 5
 _KEEPING: Final = frozenset((307, 308))
 _CHANGING: Final = frozenset((301, 302, 303))

@@ -13,8 +13,6 @@ import trio
 from .connection import Connection
 from .errors import BadResponse, BodyTooLong
 
-__all__ = ["Reply", "read_head"]
-
 _READ: Final = 65536
 _MOST_INTERIM: Final = 20
 """Interim responses (RFC 9110 section 15.2) before an answer. Nothing here asks for any."""

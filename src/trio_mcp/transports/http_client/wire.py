@@ -8,8 +8,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["Wire"]
-
 _READ: Final = 65536
 
 

@@ -12,8 +12,6 @@ from ...errors import AuthorizationError
 from ...storage.stored import RegisteredClient
 from ..settings import AuthMethod, PreregisteredClient
 
-__all__ = ["SECRET_METHODS", "USUAL_METHODS", "TokenClient", "authentication", "preregistered"]
-
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
 """Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
 the ``client_id`` in the body, and others forbid that; some decode the parts of the header, and others do not."""

@@ -11,8 +11,6 @@ from typing import Final
 from ....protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ...errors import AuthorizationError
 
-__all__ = ["error_code", "refused"]
-
 _CODES: Final = frozenset(
     (
         # RFC 6749 sections 4.1.2.1 and 5.2

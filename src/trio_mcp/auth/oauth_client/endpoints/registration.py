@@ -16,8 +16,6 @@ from ..steps import Machine
 from .client_authentication import SECRET_METHODS, USUAL_METHODS, TokenClient, preregistered
 from .refusals import error_code, refused
 
-__all__ = ["client_at", "client_of"]
-
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 
 

@@ -17,8 +17,6 @@ from .client_authentication import TokenClient, authentication
 from .refusals import error_code, refused
 from .registration import client_of
 
-__all__ = ["revoke"]
-
 _FORM: Final = "application/x-www-form-urlencoded"
 
 

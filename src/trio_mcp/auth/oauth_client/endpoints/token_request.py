@@ -20,8 +20,6 @@ from ..steps import Machine
 from .client_authentication import TokenClient, authentication
 from .refusals import error_code, refused
 
-__all__ = ["ask", "granted", "tokens_by"]
-
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 """A text that fits into a header, and into a form. RFC 6749 appendix A.12 allows no more but the space."""

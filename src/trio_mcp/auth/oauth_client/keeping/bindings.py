@@ -10,8 +10,6 @@ from ...storage.stored import BINDING, IssuerRecord, Storage, Stored
 from ..discovery import check_belonging
 from ..settings import PreregisteredClient
 
-__all__ = ["ClientBindings"]
-
 
 class ClientBindings:
     """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names

@@ -10,8 +10,6 @@ from ...fetching.exchange import Fetch, Fetcher, FetchFailed
 from ..steps import Machine, Step
 from .token_source import Visitor
 
-__all__ = ["drive"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ import trio
 from ....concurrency.contexts import contextmanager
 from ...errors import AuthorizationError
 
-__all__ = ["Finishing"]
-
 _SECONDS: Final = 60.0
 _FAREWELL: Final = 5.0
 

@@ -12,8 +12,6 @@ import trio
 
 from ...errors import AuthorizationError
 
-__all__ = ["Flight"]
-
 logger = logging.getLogger("trio_mcp")
 
 

@@ -13,8 +13,6 @@ import msgspec
 from ...proofs import ProofKey
 from ...storage.stored import IssuerRecord, Stored, Tokens
 
-__all__ = ["HeldTokens", "nonce_in", "token_in"]
-
 _MARGIN: Final = 20.0
 """Seconds before the end of tokens with a long life in which the tokens are refreshed."""
 _SHARE: Final = 0.25

@@ -17,8 +17,6 @@ from ...storage.stored import Storage
 from .token_keeper import TokenKeeper
 from .token_source import TokenSource
 
-__all__ = ["open_keeper"]
-
 
 @asynccontextmanager
 async def open_keeper(

@@ -10,8 +10,6 @@ from ...own_functions import telling
 from ...storage.stored import Storage, Stored
 from ..grant import Grant
 
-__all__ = ["Record"]
-
 logger = logging.getLogger("trio_mcp")
 
 

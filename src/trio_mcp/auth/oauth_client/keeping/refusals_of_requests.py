@@ -8,8 +8,6 @@ from ...challenges import Challenge, parse_challenges
 from ...credentials import RefusedRequest
 from ...errors import AuthorizationError
 
-__all__ = ["challenge_of", "hopeless"]
-
 _CODES: Final = frozenset(
     (
         *("invalid_request", "invalid_token", "insufficient_scope"),  # RFC 6750 section 3.1

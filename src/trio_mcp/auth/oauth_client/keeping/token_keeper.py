@@ -33,8 +33,6 @@ from .record import Record
 from .refusals_of_requests import challenge_of, hopeless
 from .token_source import TokenSource
 
-__all__ = ["TokenKeeper"]
-
 logger = logging.getLogger("trio_mcp")
 
 _MOST_ATTEMPTS: Final = 6

@@ -11,8 +11,6 @@ import attrs
 from ..grant import Grant, Situation
 from ..steps import Machine, Visit
 
-__all__ = ["Errand", "TokenSource", "Visitor"]
-
 Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
 """Has the user make a visit, and returns the URL that the browser was sent to. Raises `AuthorizationError`."""
 

@@ -6,8 +6,6 @@ import trio
 
 from ...errors import AuthorizationError
 
-__all__ = ["Answer"]
-
 
 class Answer:
     """The end of a visit, which some tasks bring about, and one waits for."""

@@ -18,8 +18,6 @@ from ..steps import Visit
 from .answer import Answer
 from .loopback import LoopbackListener
 
-__all__ = ["Browser", "OnVisit", "open_in_browser"]
-
 OnVisit: TypeAlias = Callable[[str], Awaitable[str | None]]
 """Shows the URL to the user, or opens the URL, and returns the URL that the user agent was sent to; `None`: the
 listener will hear of that."""

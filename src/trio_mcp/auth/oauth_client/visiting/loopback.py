@@ -21,8 +21,6 @@ from ....transports.broken import until_broken
 from ...errors import AuthorizationError
 from .answer import Answer
 
-__all__ = ["LoopbackListener", "is_loopback_uri", "open_loopback"]
-
 _HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 """The address for each host of a redirect URI."""
 _PATH: Final = "/callback"

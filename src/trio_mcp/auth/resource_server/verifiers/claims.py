@@ -11,8 +11,6 @@ from ....runtime.principal import Principal
 from ..metadata import canonical
 from .signed import Untrusted
 
-__all__ = ["ExpectedClaims", "audiences"]
-
 
 @attrs.frozen(kw_only=True)
 class ExpectedClaims:

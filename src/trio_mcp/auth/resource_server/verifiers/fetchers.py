@@ -6,8 +6,6 @@ from typing import Final
 
 from ...fetching.exchange import Fetcher
 
-__all__ = ["fetcher_for"]
-
 _DEADLINE: Final = 10.0
 """Seconds in which an issuer has to answer."""
 

@@ -21,8 +21,6 @@ from .fetchers import fetcher_for
 from .signed import Untrusted
 from .verifier import BuiltInVerifier, VerifierUnavailable, VerifyingObject
 
-__all__ = ["IntrospectionVerifier"]
-
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024

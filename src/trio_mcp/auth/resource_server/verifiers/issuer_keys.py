@@ -10,8 +10,6 @@ from ...fetching.exchange import Fetch, Fetcher, FetchFailed
 from ...well_known import server_metadata_urls
 from .keys import VerificationKey, read_key_set
 
-__all__ = ["fetch_keys"]
-
 
 async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Sequence[VerificationKey]:
     """Return the keys at ``jwks_uri``, `None` for the place that ``issuer`` says in its metadata. Raises `FetchFailed`

@@ -21,8 +21,6 @@ from .keys import ASYMMETRIC, read_key_set
 from .signed import Signed, Untrusted, read_signed
 from .verifier import BuiltInVerifier, VerifyingObject
 
-__all__ = ["JWTVerifier"]
-
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024

@@ -14,8 +14,6 @@ from .keys import UnusableKey, VerificationKey
 from .signed import Signed
 from .verifier import VerifierUnavailable
 
-__all__ = ["FetchedKeys", "FixedKeys", "KeySource"]
-
 logger = logging.getLogger("trio_mcp")
 
 _PAUSE: Final = 30.0

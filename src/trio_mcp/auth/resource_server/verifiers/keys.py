@@ -18,7 +18,6 @@ try:
 except ImportError:
     raise ImportError("checking signatures needs joserfc: install trio-mcp[auth]") from None
 
-__all__ = ["ASYMMETRIC", "UnusableKey", "VerificationKey", "read_key", "read_key_set"]
 
 _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),

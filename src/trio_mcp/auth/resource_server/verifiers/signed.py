@@ -10,8 +10,6 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-__all__ = ["Signed", "Untrusted", "read_signed"]
-
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 

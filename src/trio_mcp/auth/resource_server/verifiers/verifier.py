@@ -9,8 +9,6 @@ from typing import Protocol, TypeAlias
 
 from ....runtime.principal import Principal
 
-__all__ = ["BuiltInVerifier", "Verifier", "VerifierUnavailable", "Verify", "VerifyingObject"]
-
 Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 
 

@@ -10,8 +10,6 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CannotInstall", "install", "installed", "place", "version"]
-
 HERE: Final = Path(__file__).parent
 FILES: Final = ("package.json", "package-lock.json", "server.js")
 PATIENCE: Final = 90.0

@@ -9,8 +9,6 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import trio
 
-__all__ = ["NoSuchPage", "press"]
-
 _PATIENCE: Final = 30.0
 _LONGEST_PAGE: Final = 100_000
 

@@ -15,8 +15,6 @@ import trio
 from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.nurseries import open_service_nursery
 
-__all__ = ["AuthorizationServer", "DoesNotStart", "authorization_server"]
-
 _START: Final = 30.0
 _END: Final = 5.0
 _TAIL: Final = 2000

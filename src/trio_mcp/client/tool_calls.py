@@ -1,33 +1,33 @@
-"""ToolCalls: calls of tools, which may go on as tasks of the server."""
+"""ToolCalls: calls of tools, which may go on as tasks of the server; TaskSupports: the tools of a server of
+2025-11-25 that are called as tasks, as the server lists them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
-from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision
-from ...protocol.types.capabilities import ServerCapabilities
-from ...protocol.types.extension_tasks import TASKS_CAPABILITY, is_task
-from ...runtime.calls.outbound import Outbound
-from ...runtime.calls.present_trace import answering
-from ...runtime.on_progress import OnProgress
-from ...tasks.requesting.core_remote_task import CoreRemoteTask
-from ...tasks.requesting.remote_task import Ask, Forget, RemoteTask
-from ..answering.answers import Answers
-from ..call_timeouts import CallTimeouts
-from ..changes import Change
-from ..options import ClientSettings
-from ..results import check_result_type
-from ..tasks.extension_task import Answering, ExtensionRemoteTask
-from ..tasks.task_progress import TaskProgress
-from .input_responses import InputRounds
-from .task_supports import TaskSupport, TaskSupports
+import trio
 
-__all__ = ["ToolCalls"]
+from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ServerCapabilities
+from ..protocol.types.extension_tasks import TASKS_CAPABILITY, is_task
+from ..runtime.calls.outbound import Outbound
+from ..runtime.calls.present_trace import answering
+from ..runtime.on_progress import OnProgress
+from ..tasks.requesting.core_remote_task import CoreRemoteTask
+from ..tasks.requesting.remote_task import Ask, Forget, RemoteTask
+from .answers import Answers
+from .call_timeouts import CallTimeouts
+from .changes import Change
+from .input_rounds import InputRounds
+from .options import ClientSettings
+from .remote_tasks import Answering, ExtensionRemoteTask, TaskProgress
+from .results import check_result_type
 
 _CALL = "tools/call"
 
@@ -232,3 +232,71 @@ class ToolCalls:
 def _meta_of(params: JSONObject) -> JSONObject:
     """Return ``_meta`` of a call, as the requests about its task carry the same."""
     return {"_meta": params["_meta"]} if "_meta" in params else {}
+
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+
+_AS_TASKS: Final = ("optional", "required")
+_MOST_TOOLS: Final = 10_000
+"""Number of tools that are remembered."""
+
+
+class TaskSupports:
+    """Knows ``execution.taskSupport`` of tools (2025-11-25 tasks, Tool-Level Negotiation).
+
+    The tools are listed once, by ``request``, when a tool is called that nobody has listed; and again after `forget`. A
+    tool that is not listed, and each tool of a server that lists none, is ``forbidden`` as a task.
+    """
+
+    def __init__(self, request: Callable[[JSONObject], Awaitable[Any]], max_pages: int) -> None:
+        self._request = request
+        self._max_pages = max_pages
+        self._known: dict[str, TaskSupport] = {}
+        self._is_whole = False
+        self._listing = trio.Lock()
+        self.listings = 0
+        """Number of listings so far, from which a caller can tell whether another one may say more."""
+
+    def forget(self) -> None:
+        """Forget all tools, which may have changed."""
+        self._known, self._is_whole = {}, False
+
+    def take(self, page: object) -> None:
+        """Take a page of ``tools/list``, whoever has asked for the page."""
+        for tool in _objects(_member(page, "tools")):
+            name, support = tool.get("name"), _member(tool.get("execution"), "taskSupport")
+            if isinstance(name, str) and len(self._known) < _MOST_TOOLS:
+                self._known[name] = support if support in _AS_TASKS else "forbidden"
+
+    async def of(self, name: str) -> TaskSupport:
+        """Return the support of a tool. Raises as ``request``, but for a refusal of the server."""
+        if name not in self._known and not self._is_whole:
+            async with self._listing:
+                if name not in self._known and not self._is_whole:
+                    await self._list()
+        return self._known.get(name, "forbidden")
+
+    async def _list(self) -> None:
+        self.listings += 1
+        cursor: object = None
+        self._is_whole = True  # unless `forget` is called meanwhile
+        try:
+            for _ in range(self._max_pages):
+                page = await self._request({} if cursor is None else {"cursor": cursor})
+                self.take(page)
+                cursor = _member(page, "nextCursor")
+                if not isinstance(cursor, str):
+                    return
+        except PeerError:
+            return  # a server that refuses to list its tools says of none that it is a task
+        except BaseException:
+            self._is_whole = False
+            raise
+
+
+def _member(value: object, name: str) -> Any:
+    return cast("JSONObject", value).get(name) if isinstance(value, dict) else None
+
+
+def _objects(value: object) -> list[JSONObject]:
+    return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if isinstance(value, list) else []

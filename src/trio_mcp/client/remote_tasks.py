@@ -1,26 +1,82 @@
-"""ExtensionRemoteTask: a task in the form of the extension that a server runs for us."""
+"""Tasks that a server runs for a client: RunningTask, as callers see a task; ExtensionRemoteTask, a task in the
+form of the extension, whose questions are answered here; TaskProgress, the news of a task as progress of its call.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
 
 import attrs
 import trio
 
-from ...concurrency.nurseries import ServiceNursery
-from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation
-from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision
-from ...protocol.types.extension_tasks import CreatedTask, DetailedTask
-from ...protocol.types.input_required import InputRequest
-from ...tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
-from ...tasks.task_state import TaskCancelled, TaskState, state_of
-from ..answering.answers import Answers
-from ..answering.questions import Give, prepared
-from ..options import ClientSettings
-from ..results import check_result_type
+from ..concurrency.nurseries import ServiceNursery
+from ..concurrency.time_limits import call_limits
+from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
+from ..protocol.types.input_required import InputRequest
+from ..protocol.types.tools import CallToolResult
+from ..runtime.on_progress import OnProgress, Progress
+from ..tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
+from ..tasks.task_state import TaskCancelled, TaskState, state_of
+from .answers import Answers
+from .input_rounds import Give, prepared
+from .options import ClientSettings
+from .results import check_result_type
 
-__all__ = ["Answering", "ExtensionRemoteTask"]
+WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
+"""Waits for the result of a task of the server."""
+
+
+class RunningTask:
+    """A task of the server, made by `Client.start_task` or `Client.resume_task`.
+
+    Where the server has answered the call at once, there is no task: ``id`` is `None`, and `result` has the answer.
+    Methods may be called from any task, any number at a time. Each raises as a call does, and a `PeerError` with code
+    -32602 for a task that is unknown, that of somebody else, or kept no longer.
+    """
+
+    def __init__(self, task: RemoteTask | None, answer: CallToolResult | None, wait: WaitForResult) -> None:
+        self._task = task
+        self._answer = answer
+        self._wait = wait
+
+    @property
+    def id(self) -> str | None:
+        """The id of the task. Keep the id to come back to the task by `Client.resume_task`, also from another process;
+        and keep the id secret, since it may be all that is needed to read the result. `None`: there is no task."""
+        return None if self._task is None else self._task.id
+
+    async def get(self) -> TaskState:
+        """Ask the server how the task is. Raises `RuntimeError` where there is no task."""
+        return await self._there_is().get()
+
+    async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
+        """Wait for the end of the task, have its questions answered by the handlers of the client, and return its
+        result; may be called again.
+
+        Leaving the wait cancels nothing. ``on_progress`` gets the messages of the task, as in `Client.call_tool`.
+        Raises `PeerError` with the error of a task that failed, and `TaskCancelled` for a task that was cancelled.
+        ``call_timeout`` limits each look at the task, and not the wait.
+        """
+        if self._task is None:
+            assert self._answer is not None, "a call has an answer or a task"
+            return self._answer
+        return await self._wait(self._task, on_progress)
+
+    async def cancel(self) -> None:
+        """Ask the server to cancel the task, and wait until the server knows. A task that has ended stays as it is.
+        Raises `RuntimeError` where there is no task."""
+        await self._there_is().cancel()
+
+    def _there_is(self) -> RemoteTask:
+        if self._task is None:
+            raise RuntimeError("there is no task: the server answered at once, so only result() makes sense")
+        return self._task
 
 
 @attrs.frozen
@@ -194,3 +250,42 @@ def _outcome(task: DetailedTask) -> JSONObject:
     result = cast("JSONObject", task.result)
     check_result_type("tools/call", result)
     return result
+
+
+class TaskProgress:
+    """Tells ``on_progress`` of the messages of a task, behind the progress of the call itself. What is heard starts the
+    limits of `fail_after_silence` around the call anew."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self._limits = tuple(limit for limit in call_limits() if limit.renewed)
+        self._progress = 0.0
+        self._message: str | None = None
+        self._heard: object = None
+
+    @property
+    def of_call(self) -> OnProgress | None:
+        """The callback for the progress of the call itself."""
+        return None if self._on_progress is None else self._progressed
+
+    def _progressed(self, progress: Progress) -> Awaitable[None] | None:
+        assert self._on_progress is not None, "else nothing is given"
+        self._progress, self._message = max(self._progress, progress.progress), progress.message
+        return self._on_progress(progress)
+
+    async def told(self, state: TaskState) -> None:
+        """Take a state of the task. Progress only grows, so each message counts as one step more."""
+        heard = (state.status, state.message, state.updated_at)
+        if heard == self._heard:
+            return
+        self._heard = heard
+        for limit in self._limits:
+            limit.heard()
+        if state.message is None or state.message == self._message:
+            return
+        self._message = state.message
+        self._progress = max(self._progress + 1, math.nextafter(self._progress, math.inf))
+        if self._on_progress is not None:
+            pending = self._on_progress(Progress(self._progress, None, state.message))
+            if inspect.isawaitable(pending):
+                await pending

@@ -1,31 +1,31 @@
-"""Multi round-trip requests, the client's side: a modern server answers by asking, and is called again with the
-answers (2026-07-28 basic, Multi Round-Trip Requests)."""
+"""InputRounds: multi round-trip requests, the client's side (2026-07-28 basic, Multi Round-Trip Requests).
+
+A modern server answers by asking, and is called again with the answers. `prepared` checks the questions of a
+result, or of a task, before any handler runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from ...concurrency.together import run_together
-from ...jsonrpc.errors import ProtocolViolation
-from ...protocol.conversion.converters import structure
-from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision
-from ...protocol.types.extension_tasks import created_id
-from ...protocol.types.input_required import InputRequiredResult
-from ...runtime.calls.call import RoundTrips
-from ...runtime.calls.outbound import Outbound
-from ...runtime.calls.present_trace import answering
-from ...runtime.on_progress import OnProgress
-from ..answering.answers import Answers
-from ..answering.questions import prepared
-from ..options import ClientSettings
-from ..results import check_result_type
-
-__all__ = ["Completed", "InputRounds"]
+from ..concurrency.together import run_together
+from ..jsonrpc.errors import CodedError, ProtocolViolation
+from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.extension_tasks import created_id
+from ..protocol.types.input_required import InputRequest, InputRequiredResult
+from ..runtime.calls.call import RoundTrips
+from ..runtime.calls.outbound import Outbound
+from ..runtime.calls.present_trace import answering
+from ..runtime.on_progress import OnProgress
+from .answers import Answers, NobodyAnswersHere
+from .options import ClientSettings
+from .results import check_result_type
 
 
 @attrs.frozen
@@ -125,3 +125,40 @@ class InputRounds:
             # mrtr, Server Requirements: MUST include at least one of the two.
             raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
         return more
+
+
+Give: TypeAlias = Callable[[], Awaitable[Any]]
+"""Runs the handler for one question, and gives its answer, plain data."""
+
+
+def prepared(
+    answers: Answers,
+    method: str,
+    questions: Mapping[str, InputRequest],
+    revision: Revision,
+    most: int,
+    *,
+    of_task: bool = False,
+) -> dict[str, Give]:
+    """Return what answers each of the ``questions``, which came in a result of ``method``, from a task if ``of_task``.
+    All are checked before any handler runs, so that no user is asked for nothing: raises `ProtocolViolation` for a
+    question that is not allowed, and for more than ``most``, and `NobodyAnswersHere`."""
+    if len(questions) > most:
+        raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
+    try:
+        return {
+            key: _giving(answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
+            for key, each in questions.items()
+        }
+    except NobodyAnswersHere:
+        raise  # the server may ask, and we are the ones who cannot answer
+    except CodedError as error:
+        # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
+        raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
+
+
+def _giving(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Give:
+    async def give() -> Any:
+        return unstructure(await answer(), revision)
+
+    return give

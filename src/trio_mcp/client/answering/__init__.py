@@ -1,1 +1,0 @@
-"""Answering: the questions of a server, and the handlers that answer."""

@@ -1,1 +1,0 @@
-"""Listening: the changes that a modern server reports on streams."""

@@ -1,0 +1,372 @@
+"""Streams of ``subscriptions/listen``, on which a modern server reports changes (2026-07-28 subscriptions).
+
+ChangeStreams are all streams of one client. Changes is a stream that a caller iterates over; Following is a stream
+for callbacks, opened anew for as long as the connection lives; both hold a Stream, which is one request.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.delays import growing_delay
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
+from ..protocol.conversion.converters import structure
+from ..protocol.revisions import LATEST_MODERN
+from ..protocol.types.capabilities import ServerCapabilities
+from ..protocol.types.subscriptions import SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..runtime.calls.call import OnNotification
+from ..runtime.channel import ConnectionLost
+from ..runtime.duplex import DuplexChannel
+from ..runtime.limits import Limits
+from ..state.events import NotificationReceived
+from .call_timeouts import CallTimeouts
+from .callbacks import Callbacks
+from .changes import Change, change_in, kinds_in
+from .results import check_result_type
+
+logger = logging.getLogger("trio_mcp")
+
+
+class Changes(AsyncIterator[Change]):
+    """Changes of the server in the order in which they came: see `Client.listen`.
+
+    Changes that nobody took yet are kept, equal ones once. So no requested change is lost except repetitions, and the
+    connection waits for nobody. Each step is a checkpoint; a cancelled step loses nothing. Several tasks may take
+    turns. The iteration ends when the server ends the stream in good order, and after the block; a step raises
+    `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
+    """
+
+    def __init__(
+        self,
+        asked: SubscriptionFilter,
+        seen: Callable[[Change], None],
+        limits: Limits,
+        on_task: OnNotification | None = None,
+    ) -> None:
+        self.stream = Stream(asked)
+        self.acknowledged = SubscriptionFilter()
+        """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
+        self.dropped = 0
+        """Number of changes that had no room: of resources not requested by name, parts of a requested resource
+        perhaps."""
+        self.taker: Callable[[Change], bool] | None = None
+        """Function that is offered each change right after the read, while no other change waits; returns whether the
+        change was taken."""
+        self._uris = frozenset(asked.resource_subscriptions or ())
+        self._kinds = kinds_in(asked)
+        self._seen = seen
+        self._limits = limits
+        self._on_task = on_task
+        self._waiting: dict[Change, int] = {}
+        self._bytes = 0
+        self._parked = trio.lowlevel.ParkingLot()
+
+    def _told(self, event: NotificationReceived, size: int) -> None:
+        if self._on_task is not None and event.method.name == "notifications/tasks":
+            self._on_task(event, size)
+            return
+        change = change_in(event)
+        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
+        if change is None or change.kind not in self._kinds:
+            return
+        self._seen(change)
+        if change in self._waiting or (not self._waiting and self.taker is not None and self.taker(change)):
+            return
+        if change.uri is not None and change.uri not in self._uris and not self._has_room(size):
+            self.dropped += 1
+            return
+        self._waiting[change] = size
+        self._bytes += size
+        self._parked.unpark()
+
+    def _has_room(self, size: int) -> bool:
+        limits = self._limits
+        return len(self._waiting) < limits.max_pending_notifications and self._bytes + size <= limits.max_inbound_bytes
+
+    async def run(self, ask: Ask) -> None:
+        """Hold the stream open until its end."""
+        try:
+            await self.stream.run(ask, self._told)
+        finally:
+            self._parked.unpark_all()
+
+    async def __anext__(self) -> Change:
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            if self.stream.over.is_set():
+                raise StopAsyncIteration if self.stream.failure is None else copy.copy(self.stream.failure)
+            await self._parked.park()
+        change = next(iter(self._waiting))
+        self._bytes -= self._waiting.pop(change)
+        return change
+
+    def take_all(self) -> list[Change]:
+        """Return and forget the changes that nobody took yet; for a caller that no longer waits."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        return taken
+
+
+class ChangeStreams:
+    """The streams of one client. The streams for its callbacks run in ``services``, which its opener sets."""
+
+    services: ServiceNursery
+
+    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
+        self._duplex = duplex
+        self._limits = limits
+        self._callbacks = callbacks
+        self._ask = ask
+        self._followed: dict[str, Following] = {}
+        """Streams for callbacks, by URI."""
+
+    @asynccontextmanager
+    async def listen(
+        self, asked: SubscriptionFilter, *, ask: Ask | None = None, on_task: OnNotification | None = None
+    ) -> AsyncGenerator[Changes]:
+        """Hold a stream open inside. See `Client.listen`. For code that forwards: ``ask`` opens the stream, and
+        ``on_task`` gets the states of tasks the moment they are read."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
+        changes = Changes(asked, self._callbacks.seen, self._duplex.limits, on_task)
+        async with open_service_nursery(LEFT) as nursery:
+            nursery.start_soon(changes.run, ask or self._ask)
+            with self._limits.around_call():
+                changes.acknowledged = await changes.stream.acknowledgement()
+            yield changes
+
+    async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
+        """Have the callbacks called for changed lists, as far as such changes are ``declared``.
+
+        Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
+        that breaks its declaration is logged; no error is raised.
+        """
+        asked = SubscriptionFilter(
+            (declared.tools and declared.tools.list_changed) or None,
+            (declared.prompts and declared.prompts.list_changed) or None,
+            (declared.resources and declared.resources.list_changed) or None,
+        )
+        if asked == SubscriptionFilter():
+            return
+        following = Following("its lists", asked, self._told)
+        self.services.start_soon(following.run, self._ask)
+        with trio.move_on_after(patience):
+            try:
+                await following.acknowledgement()
+            except ConnectionLost:
+                raise
+            except MCPError as error:
+                logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
+
+    async def subscribe(self, uri: str) -> None:
+        """Follow the changes of a resource. See `Client.subscribe`."""
+        await trio.lowlevel.checkpoint()
+        if self._is_told_of(uri):
+            return
+        following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
+        self.services.start_soon(self._follow, uri, following)
+        try:
+            with self._limits.around_call():
+                honoured = await following.acknowledgement()
+        except BaseException:
+            following.leave()
+            raise
+        is_honoured = uri in (honoured.resource_subscriptions or ())
+        if is_honoured and not self._is_told_of(uri):  # else another task has subscribed already
+            interrupted = self._followed.get(uri)
+            if interrupted is not None:
+                interrupted.leave()
+            self._followed[uri] = following
+            return
+        following.leave()
+        if not is_honoured:
+            raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
+
+    def _is_told_of(self, uri: str) -> bool:
+        following = self._followed.get(uri)
+        return following is not None and following.is_told
+
+    async def _follow(self, uri: str, following: Following) -> None:
+        await following.run(self._ask)
+        if self._followed.get(uri) is following:
+            del self._followed[uri]
+
+    def _told(self, event: NotificationReceived, size: int) -> None:
+        if self._callbacks.take(event):
+            self._duplex.notified(event, size)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Stop following a resource, and wait until the cancel is on its way. See `Client.unsubscribe`."""
+        await trio.lowlevel.checkpoint()
+        following = self._followed.pop(uri, None)
+        if following is not None:
+            following.leave()
+            await following.over.wait()
+
+
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 60.0
+_JITTER: Final = 0.5
+_STABLE_AFTER: Final = 60.0
+"""Seconds that a stream must have lasted for its end to count as the first again."""
+
+
+class Following:
+    """A stream for callbacks, opened anew whenever the stream ends, since callbacks cannot be told of an end.
+
+    A server may end a stream while the connection lives on. After growing delays, up to a minute, the server is asked
+    again, until the client leaves, the connection ends, or the server tells no more of any followed change. After a new
+    acknowledgement ``tell`` gets a change of each followed list or resource, since changes may have been missed.
+
+    ``what`` is the name of the stream's subject in the log.
+    """
+
+    def __init__(self, what: str, asked: SubscriptionFilter, tell: OnNotification) -> None:
+        self._what = what
+        self._asked = asked
+        self._kinds = kinds_in(asked)
+        self._tell = tell
+        self._stream = Stream(asked)
+        self._scope = trio.CancelScope()
+        self.over = trio.Event()
+        """Set when the stream has ended, and is not opened anew."""
+
+    async def run(self, ask: Ask) -> None:
+        """Hold the stream open, and open a new stream after each end, until `leave` or the final end."""
+        attempt = 0
+        acknowledged = False
+        try:
+            with self._scope:
+                while True:
+                    began = trio.current_time()
+                    await self._stream.run(ask, self._received)
+                    acknowledged = acknowledged or self._stream.acknowledged is not None
+                    if not acknowledged or self._is_final(self._stream.failure):
+                        return
+                    lasted = self._stream.acknowledged is not None and trio.current_time() - began >= _STABLE_AFTER
+                    attempt = 1 if lasted else attempt + 1
+                    await self._pause(attempt)
+                    self._stream = Stream(self._asked, self._catch_up)
+        finally:
+            self.over.set()
+
+    def _is_final(self, failure: Exception | None) -> bool:
+        if isinstance(failure, PeerError) and failure.code == METHOD_NOT_FOUND:
+            logger.warning("the server tells no more of changes of %s: %s", self._what, failure)
+            return True
+        return isinstance(failure, ConnectionLost)
+
+    async def _pause(self, attempt: int) -> None:
+        delay = growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER)
+        failure = self._stream.failure
+        level = logging.INFO if failure is None else logging.WARNING
+        told = "the server tells no more of changes of %s, and is asked again in %.1f s: %s"
+        logger.log(level, told, self._what, delay, failure or "it ended the stream")
+        await trio.sleep(delay)
+
+    def leave(self) -> None:
+        """End the stream from our side: the server gets one cancel, unless the server has ended the stream already."""
+        self._scope.cancel(reason=LEFT)
+
+    @property
+    def is_told(self) -> bool:
+        """True while the server tells of changes."""
+        return self._stream.is_told
+
+    async def acknowledgement(self) -> SubscriptionFilter:
+        """Wait for the acknowledgement, and return its content. See `Stream.acknowledgement`."""
+        return await self._stream.acknowledgement()
+
+    def _received(self, event: NotificationReceived, size: int) -> None:
+        change = change_in(event)
+        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
+        if change is not None and change.kind in self._kinds:
+            self._tell(event, size)
+
+    def _catch_up(self, acknowledged: SubscriptionFilter) -> None:
+        kinds = kinds_in(acknowledged) & self._kinds
+        if not kinds:
+            logger.warning("the server tells no more of changes of %s", self._what)
+            self.leave()
+        for kind in sorted(kinds - {"resource"}):
+            self._changed(f"notifications/{kind}/list_changed", {})
+        for uri in self._asked.resource_subscriptions or () if "resource" in kinds else ():
+            self._changed("notifications/resources/updated", {"uri": uri})
+
+    def _changed(self, method: str, params: dict[str, Any]) -> None:
+        self._tell(NotificationReceived(LATEST_MODERN.methods[method], params, LATEST_MODERN), 0)
+
+
+Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]
+"""Sends the request that opens a stream and returns at its end."""
+
+LEFT: Final = "the client listens no more"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+
+
+class Stream:
+    """A ``subscriptions/listen`` request of ours.
+
+    ``on_acknowledged`` is called in the reader, with the changes that the server agreed to, before any other message on
+    the stream.
+    """
+
+    def __init__(
+        self, asked: SubscriptionFilter, on_acknowledged: Callable[[SubscriptionFilter], None] | None = None
+    ) -> None:
+        self._asked = asked
+        self._on_acknowledged = on_acknowledged
+        self.acknowledged: SubscriptionFilter | None = None
+        """Changes that the server agreed to tell of; `None` before."""
+        self._settled = trio.Event()
+        self.failure: MCPError | None = None
+        """Error that ended the stream; `None` after an end in good order."""
+        self.over = trio.Event()
+
+    async def run(self, ask: Ask, tell: OnNotification) -> None:
+        """Hold the stream open until the server or the end of the connection ends the stream. ``tell`` gets the
+        notifications on the stream, except the acknowledgement. Leaving the stream sends the server one cancel."""
+        try:
+            result = await ask(self._asked, partial(self._received, tell))
+            if result is not None:  # not cancelled by the server
+                check_result_type("subscriptions/listen", result)
+        except MCPError as error:
+            # The traceback refers to this frame and so to this stream; the stream must not wait for the garbage
+            # collector.
+            self.failure = error.with_traceback(None)
+        finally:
+            self._settled.set()
+            self.over.set()
+
+    def _received(self, tell: OnNotification, event: NotificationReceived, size: int) -> None:
+        if event.method.name != _ACKNOWLEDGED:
+            tell(event, size)
+        elif not self._settled.is_set():
+            try:
+                self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
+            except ValueError as error:
+                self.failure = ProtocolViolation(f"the server's acknowledgement makes no sense: {error}")
+            self._settled.set()
+            if self.acknowledged is not None and self._on_acknowledged is not None:
+                self._on_acknowledged(self.acknowledged)
+
+    @property
+    def is_told(self) -> bool:
+        """True while the server tells of changes on the stream."""
+        return self.acknowledged is not None and not self.over.is_set()
+
+    async def acknowledgement(self) -> SubscriptionFilter:
+        """Wait for the acknowledgement, and return its content. Raises the error that ended the stream instead, if
+        any."""
+        await self._settled.wait()
+        if self.acknowledged is None:
+            raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")
+        return self.acknowledged
