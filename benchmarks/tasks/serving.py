@@ -10,7 +10,7 @@ from functools import partial
 import trio
 
 from trio_mcp import serve_http, serve_stdio
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 
 from .offering import offering
 

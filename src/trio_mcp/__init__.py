@@ -126,9 +126,8 @@ if TYPE_CHECKING:
     from .serving.options import ServingOptions
     from .serving.websocket import serve_websocket
     from .stores.memory import MemoryTaskStore
-    from .stores.sqlite.store import SqliteTaskStore
-    from .stores.task_record import Outcome, TaskPhase, TaskRecord
-    from .stores.task_store import Gap, Kept, StoreDown, StoreFull, TaskStore, Uncertain
+    from .stores.sqlite_store import SqliteTaskStore
+    from .stores.task_store import Gap, Kept, Outcome, StoreDown, StoreFull, TaskPhase, TaskRecord, TaskStore, Uncertain
 
 _LATER: Final = {
     "Address": ".connecting.targets",
@@ -169,7 +168,7 @@ _LATER: Final = {
     "MemoryTaskStore": ".stores.memory",
     "NotInCatalogue": ".hosting.group_errors",
     "OAuth": ".auth.oauth_client.oauth",
-    "Outcome": ".stores.task_record",
+    "Outcome": ".stores.task_store",
     "PreregisteredClient": ".auth.oauth_client.settings",
     "Protected": ".auth.resource_server.protected",
     "Proxy": ".proxying.proxy",
@@ -178,14 +177,14 @@ _LATER: Final = {
     "RunningTask": ".client.remote_tasks",
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
-    "SqliteTaskStore": ".stores.sqlite.store",
+    "SqliteTaskStore": ".stores.sqlite_store",
     "Storage": ".auth.storage.stored",
     "StorageFailed": ".auth.storage.stored",
     "StoreDown": ".stores.task_store",
     "StoreFull": ".stores.task_store",
     "Stored": ".auth.storage.stored",
-    "TaskPhase": ".stores.task_record",
-    "TaskRecord": ".stores.task_record",
+    "TaskPhase": ".stores.task_store",
+    "TaskRecord": ".stores.task_store",
     "TaskStore": ".stores.task_store",
     "TrustedProxies": ".serving.callers",
     "Uncertain": ".stores.task_store",

@@ -15,7 +15,7 @@ from tests.forked import Forked
 
 from trio_mcp import SqliteTaskStore, TaskSettings
 from trio_mcp.jsonrpc.codec import decode_value, encode_value
-from trio_mcp.stores.task_record import Outcome, TaskPhase, TaskRecord
+from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks.records import TaskRecords
 
 __all__ = ["Killing"]

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
-from trio_mcp.stores.task_record import Outcome, TaskPhase
-from trio_mcp.stores.task_store import StoreFull, TaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.task_store import Outcome, StoreFull, TaskPhase, TaskStore
 from trio_mcp.testing.task_stores.storage import record
 
 Operation = Callable[[TaskStore], Awaitable[Any]]

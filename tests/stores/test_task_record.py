@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.stores.task_record import Outcome, TaskPhase
+from trio_mcp.stores.task_store import Outcome, TaskPhase
 from trio_mcp.testing.task_stores.storage import record
 
 

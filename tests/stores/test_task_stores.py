@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.testing.task_stores.suite import TaskStoreSuite
 

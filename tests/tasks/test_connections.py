@@ -14,7 +14,7 @@ from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
 from trio_mcp import RequestContext, Server, open_websocket, serve_websocket
-from trio_mcp.stores.task_record import TaskPhase
+from trio_mcp.stores.task_store import TaskPhase
 
 
 def server_of(store: TouchyStore, causes: list[Any]) -> Server:

@@ -21,8 +21,7 @@ from trio_mcp.runtime.limits import Limits
 from trio_mcp.server.served import connection_to, end_tasks
 from trio_mcp.serving.stdio import _serve
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskPhase
-from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.transports.memory import memory_channel_pair
 
 

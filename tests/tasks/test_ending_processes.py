@@ -16,7 +16,7 @@ from tests.tasks.callers import Caller
 from tests.tasks.touchy_store import record_in
 
 from trio_mcp import SqliteTaskStore, open_http
-from trio_mcp.stores.task_record import TaskPhase
+from trio_mcp.stores.task_store import TaskPhase
 
 SERVER = Path(__file__).with_name("ending_server.py")
 

@@ -16,8 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskRecord
-from trio_mcp.stores.task_store import StoreDown, TaskStore
+from trio_mcp.stores.task_store import StoreDown, TaskRecord, TaskStore
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 

@@ -19,8 +19,7 @@ from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.runtime.requests.request_scope import current_request
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskPhase
-from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.testing.task_stores.storage import change
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -22,8 +22,7 @@ from trio_mcp import PeerError, RequestContext, Server, Uncertain
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.jsonrpc.codec import decode_value
 from trio_mcp.runtime.channel import ConnectionLost
-from trio_mcp.stores.task_record import TaskPhase, TaskRecord
-from trio_mcp.stores.task_store import StoreDown
+from trio_mcp.stores.task_store import StoreDown, TaskPhase, TaskRecord
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 KINDS = ("once", "again", "resume", "ask")

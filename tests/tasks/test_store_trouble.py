@@ -15,8 +15,7 @@ from trio_mcp import CancelCause, CodedError, PeerError, RequestContext, Server,
 from trio_mcp.client.opening import open_client
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskPhase
-from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.transports.memory import memory_channel_pair
 
 

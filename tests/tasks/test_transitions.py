@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.stores.task_record import OnRestart, Outcome, TaskPhase, TaskRecord
+from trio_mcp.stores.task_store import OnRestart, Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks import transitions
 from trio_mcp.tasks.transitions import (
     Log,

@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskRecord
-from trio_mcp.stores.task_store import Hint, Kept, Position, StoreDown, TaskStore
+from trio_mcp.stores.task_store import Hint, Kept, Position, StoreDown, TaskRecord, TaskStore
 
 __all__ = ["TouchyStore"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_record import TaskRecord
+from trio_mcp.stores.task_store import TaskRecord
 
 __all__ = ["WatchedStore"]
 

@@ -9,7 +9,7 @@ import trio
 
 from ..concurrency.sleeper import Sleeper
 from ..protocol.revisions import Revision
-from ..stores.task_record import TaskRecord
+from ..stores.task_store import TaskRecord
 from ..tasks.projections import extension_task
 from ..tasks.records import TaskRecords
 from .listen_stream import ListenStream

@@ -10,7 +10,7 @@ from ..protocol.types.content import Annotations
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
-from ..stores.task_record import OnRestart
+from ..stores.task_store import OnRestart
 
 
 class PromptOptions(TypedDict, total=False):

@@ -22,7 +22,7 @@ from ..runtime.requests.request_scope import RequestScope
 from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from ..stores.task_record import TaskRecord
+from ..stores.task_store import TaskRecord
 from ..tasks.core.methods import CoreMethods
 from ..tasks.extension_methods import ExtensionMethods, scope_of, unknown_task
 from ..tasks.host import TaskHost

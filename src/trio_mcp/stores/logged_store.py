@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 import trio
 
 from .record_codec import UnreadableRecord
-from .task_record import TaskRecord
-from .task_store import Hint, Kept, Position, StoreFull, TaskStore
+from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, TaskStore
 
 logger = logging.getLogger("trio_mcp")
 

@@ -12,9 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from .task_record import TaskRecord
-from .task_store import Hint, Kept, Position, StoreFull
-from .watchers import Watchers
+from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, Watchers
 
 _FEW: Final = 64
 

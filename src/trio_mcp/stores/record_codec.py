@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
-from .task_record import OnRestart, Outcome, TaskPhase, TaskRecord
+from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord
 
 _FORMAT: Final = b"\x01"
 """Version of `_Content`. A field at its end, with a default, needs no other version; each other change does, and the

@@ -1,15 +1,150 @@
-"""TaskStore is the interface of a store of tasks."""
+"""TaskStore is the interface of a store of tasks, and TaskRecord is what a store keeps of a task.
+
+A record is all that is kept, so that another process can tell the end of the task, or run the task again. `Watchers`
+tell those who watch a store of this process which tasks have changed, as far as there is room for the hints.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol, TypeAlias
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
+import trio
 
-from .task_record import TaskRecord
+from ..concurrency.contexts import contextmanager
+from ..concurrency.sleeper import Sleeper
+
+OnRestart: TypeAlias = Literal["fail", "again", "resume"]
+"""Fate of a task after the death of its process: the task fails, runs again from the top, or runs again and is
+given its last checkpoint."""
+
+_NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
+_NEVER_ASKED: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+
+
+class TaskPhase(StrEnum):
+    """The phases in the life of a task. Each protocol has its own words for the phase and the outcome together."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    """At least one question has no answer yet. The handler may work on meanwhile."""
+    ENDED = "ended"
+    """The task has an outcome: a result, `isError` or not, or an error."""
+    CANCELLED = "cancelled"
+    """The task was cancelled, and stays so; the end of its handler changes nothing."""
+
+    @property
+    def is_final(self) -> bool:
+        """True when no other phase follows."""
+        return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
+
+
+@attrs.frozen
+class Outcome:
+    """The end of the request that a task runs, as JSON text: a result, or the error object of JSON-RPC."""
+
+    json: bytes
+    is_error: bool = False
+    """True for an error of JSON-RPC."""
+    tells_failure: bool = False
+    """True for the result of a tool with ``isError``."""
+
+
+@attrs.frozen(kw_only=True, weakref_slot=False)
+class TaskRecord:
+    """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
+    epoch, by the clock of the store.
+
+    A record is never changed: `attrs.evolve` makes the next one, with the next ``version`` and another ``mark``.
+    """
+
+    id: str
+    """Unguessable, since without a principal the id alone gives access (2025-11-25 tasks, Task Isolation)."""
+    scope: str
+    """Principal that the task belongs to, as JSON text of issuer and subject; empty where the transport knows no
+    principal."""
+    method: str
+    """Method of the request that the task runs."""
+    name: str
+    """Name of the tool."""
+    params: bytes
+    """Parameters of the request, ``_meta`` included. Empty at the end, as are ``capabilities`` and ``answers``."""
+    revision: str
+    """Protocol revision of the request; its result is in the terms of that revision."""
+    capabilities: bytes
+    """Capabilities that the client declared for the request."""
+    on_restart: OnRestart = "fail"
+    is_external: bool = False
+    """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
+    created_at: int = 0
+    """Time of the creation, as the store has filled in, like the times that follow."""
+    place: int = 0
+    """Place in the lists of the scope, which the store fills in: the later a task was created, the greater."""
+    updated_at: int = 0
+    """Time of the last change of the phase or the message."""
+    expires_at: int | None = None
+    """Time at which a task that has not ended fails; `None`: never."""
+    kept_until: int | None = None
+    """Time after which the record may be deleted; `None`: never."""
+    poll_ms: int
+    """Milliseconds that a client is advised to wait between two looks."""
+    phase: TaskPhase = TaskPhase.WORKING
+    message: str | None = None
+    """Text for people on the present phase."""
+    questions: Mapping[str, bytes] = _NOTHING
+    """Questions without an answer, by their keys, in the order of asking."""
+    answers: Mapping[str, bytes] = _NOTHING
+    """Answers so far, by the keys of their questions. No key is used twice."""
+    outcome: Outcome | None = None
+    """The outcome; `None` in all phases but `TaskPhase.ENDED`."""
+    checkpoint: bytes | None = None
+    """Last value that the handler gave to `checkpoint`."""
+    cancel_reason: str | None = None
+    attempt: int = 1
+    """Number of runs so far, without the runs that were given up in good order."""
+    holder: str | None = None
+    """Token of the claim by which a process runs the task, ``<process>:<random>``, which no other claim ever has;
+    `None`: no process runs the task, and any may claim the task."""
+    epoch: int = 0
+    """Number of the claims so far, for people and for logs. The number decides nothing."""
+    leased_until: int = 0
+    """Time after which the holder is taken for dead; 0 without a holder."""
+    version: int = 0
+    """Number of the changes so far. The number decides nothing: after a loss, equal numbers may stand for different
+    contents."""
+    mark: bytes = b""
+    """Random bytes that each write puts on the record: equal marks stand for equal records."""
+    asked: Mapping[str, Sequence[str]] = _NEVER_ASKED
+    """The questions that a further run may come to, in the order of asking: those that were asked since the start or,
+    for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that it was asked
+    beside; a question that is neither in ``questions`` nor in ``answers`` was given up."""
+    continuation: bytes | None = None
+    """Answers and state with which the client came back before the task began, for a handler that returns its
+    questions: an array of the two."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of all JSON text in the record."""
+        texts = (self.params, self.capabilities, self.checkpoint or b"", self.continuation or b"")
+        outcome = self.outcome.json if self.outcome else b""
+        return sum(map(len, (*texts, *self.questions.values(), *self.answers.values(), outcome)))
+
+    @property
+    def is_open(self) -> bool:
+        """True for a task that some process has to run to its end."""
+        return not (self.phase.is_final or self.is_external)
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """Milliseconds from the creation until the task expires; `None`: never."""
+        return None if self.expires_at is None else self.expires_at - self.created_at
+
 
 _MARK_BYTES: Final = 8
 
@@ -146,3 +281,56 @@ class TaskStore(Protocol):
         reader gets `GAP` instead. The stream has no end, and raises nothing: a failure of the storage loses hints.
         """
         ...
+
+
+_MOST_HINTS: Final = 1000
+
+
+class Hints(AsyncIterator[Hint]):
+    """A stream of hints for one reader. Hints for which there is no room are lost, and a gap is told in their place."""
+
+    def __init__(self) -> None:
+        self._waiting = deque[Hint]()
+        self._sleeper = Sleeper()
+
+    def tell(self, hint: Hint) -> None:
+        """Add a hint. Never waits."""
+        if len(self._waiting) < _MOST_HINTS:
+            self._waiting.append(hint)
+        elif self._waiting[-1] is not GAP:
+            self._waiting.append(GAP)
+        self._sleeper.wake()
+
+    def take_now(self) -> Hint | None:
+        """Return the next hint; `None` where there is none."""
+        return self._waiting.popleft() if self._waiting else None
+
+    async def __anext__(self) -> Hint:
+        if self._waiting:
+            await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            await self._sleeper.sleep()
+        return self._waiting.popleft()
+
+
+class Watchers:
+    """The streams of hints in this process, each to one who watches the store."""
+
+    def __init__(self) -> None:
+        self._all: set[Hints] = set()
+
+    @contextmanager
+    def watch(self) -> Generator[Hints]:
+        """Open a stream of the ids of `tell`, from now on."""
+        hints = Hints()
+        self._all.add(hints)
+        try:
+            yield hints
+        finally:
+            self._all.discard(hints)
+
+    def tell(self, task_ids: Iterable[str]) -> None:
+        """Tell all watchers that tasks have changed. Never waits."""
+        for task_id in task_ids:
+            for hints in self._all:
+                hints.tell(task_id)

@@ -15,7 +15,7 @@ from .transitions import cancelled, ended, released
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..stores.task_record import Outcome
+    from ..stores.task_store import Outcome
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 

@@ -15,8 +15,7 @@ from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
-from ..stores.task_record import TaskRecord
-from ..stores.task_store import StoreFull, Uncertain
+from ..stores.task_store import StoreFull, TaskRecord, Uncertain
 from .core.own_tasks import OwnTasks
 from .core.questions import CoreQuestions
 from .end_writer import EndWriter

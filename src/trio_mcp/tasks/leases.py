@@ -17,7 +17,7 @@ from .restarts import request_of
 from .transitions import released, taken_over
 
 if TYPE_CHECKING:
-    from ..stores.task_record import TaskRecord
+    from ..stores.task_store import TaskRecord
     from .live_tasks import LiveTasks
     from .records import TaskRecords
     from .request_task import RequestTask

@@ -11,7 +11,7 @@ from ..concurrency.sleeper import Sleeper
 from .transitions import noted
 
 if TYPE_CHECKING:
-    from ..stores.task_record import TaskRecord
+    from ..stores.task_store import TaskRecord
     from .records import TaskRecords
     from .request_task import RequestTask
 

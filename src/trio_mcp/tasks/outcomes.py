@@ -10,7 +10,7 @@ from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
 from ..protocol.meta import SERVER_INFO
 from ..stores.record_codec import UnreadableRecord
-from ..stores.task_record import Outcome
+from ..stores.task_store import Outcome
 
 TASK_LOST: Final = -31002
 """A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""

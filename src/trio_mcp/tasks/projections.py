@@ -13,7 +13,7 @@ from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tasks import CreateTaskResult, Task, TaskStatus
 from ..protocol.types.tools import CallToolResult
-from ..stores.task_record import Outcome, TaskPhase, TaskRecord
+from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 
 _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
     TaskPhase.WORKING: "working",

@@ -16,8 +16,7 @@ from ..concurrency.watch import Watch
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..stores.logged_store import LoggedStore
 from ..stores.memory import MemoryTaskStore
-from ..stores.task_record import TaskRecord
-from ..stores.task_store import Gap, Position, StoreFull, Uncertain, new_mark
+from ..stores.task_store import Gap, Position, StoreFull, TaskRecord, Uncertain, new_mark
 from .outcomes import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
 from .transitions import answered, cancelled, ended

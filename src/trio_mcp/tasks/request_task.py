@@ -14,7 +14,7 @@ from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.errors import NoWayBack
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
-from ..stores.task_record import OnRestart, TaskRecord
+from ..stores.task_store import OnRestart, TaskRecord
 from .core.client import CoreClient
 from .core.questions import ClientWay
 from .outcomes import TASK_LOST

@@ -17,7 +17,7 @@ from .task_exchange import TaskExchange
 
 if TYPE_CHECKING:
     from ..runtime.requests.runner import RequestRunner
-    from ..stores.task_record import TaskRecord
+    from ..stores.task_store import TaskRecord
     from .surroundings import TaskSurroundings
 
 

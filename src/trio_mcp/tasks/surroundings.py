@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from ..runtime.outbox import Outbox
     from ..state.connection_state import ConnectionState
-    from ..stores.task_record import TaskRecord
+    from ..stores.task_store import TaskRecord
     from .core.questions import CoreQuestions
     from .records import Transition
     from .settings import TaskSettings

@@ -15,7 +15,7 @@ from .transitions import NO_LOG, Log, asked, withdrawn
 if TYPE_CHECKING:
     from ..runtime.requests.question import Question
     from ..runtime.requests.request_scope import RequestScope
-    from ..stores.task_record import TaskRecord
+    from ..stores.task_store import TaskRecord
     from .records import Transition
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")

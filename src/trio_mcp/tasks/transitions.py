@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from ..stores.task_record import Outcome, TaskPhase, TaskRecord
+from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 from .outcomes import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [

@@ -11,7 +11,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import GAP, Hint
 from trio_mcp.testing.task_stores.storage import change, create, over, record
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trio_mcp.stores.sqlite import log
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores import sqlite_database
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.testing.task_stores.storage import create, record
 
 LONG = 200_000
@@ -16,8 +16,8 @@ LONG = 200_000
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(log, "_LONG", LONG)
-    monkeypatch.setattr(log, "_PATIENCE_MS", 5)
+    monkeypatch.setattr(sqlite_database, "_LONG_LOG", LONG)
+    monkeypatch.setattr(sqlite_database, "_PATIENCE_MS", 5)
     return tmp_path / "tasks.db"
 
 
@@ -69,6 +69,6 @@ async def test_other_changes_wait_as_long_as_before(path: Path):
 
 async def test_change_is_kept_though_there_is_no_log(path: Path):
     async with SqliteTaskStore(path) as store:
-        store._database._log = log.WriteAheadLog(path.with_name("elsewhere"))
+        store._database._log = sqlite_database.WriteAheadLog(path.with_name("elsewhere"))
         await fill(store, "large", 0.3)
         assert await store.read("ann", "large") is not None

@@ -12,7 +12,7 @@ import trio
 from tests.forked import Forked
 from tests.patience import PATIENCE
 
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.testing.task_stores.storage import create, record
 
 WRITER = str(Path(__file__).with_name("writer.py"))

@@ -21,7 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import trio_mcp
 from trio_mcp.stores.record_codec import UnreadableRecord
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import StoreDown
 from trio_mcp.testing.task_stores.storage import HOUR, change, claim, create, ended, kept, over, record
 
@@ -129,7 +129,7 @@ async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path
 async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
     code = (
         "import sys, trio\nfrom functools import partial\n"
-        "from trio_mcp.stores.sqlite.store import SqliteTaskStore\n"
+        "from trio_mcp.stores.sqlite_store import SqliteTaskStore\n"
         "store = SqliteTaskStore(sys.argv[1])\n"
         "trio.run(partial(store.expire, most=1))\n"
         "trio.run(store.read, None, 'x')\n"

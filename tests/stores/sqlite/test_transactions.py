@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trio_mcp.stores.sqlite.transactions import transaction
+from trio_mcp.stores.sqlite_database import transaction
 from trio_mcp.stores.task_store import Uncertain
 
 

@@ -9,7 +9,7 @@ import sys
 
 import trio
 
-from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.testing.task_stores.storage import create, ended, next_of, record
 
 

@@ -62,7 +62,7 @@ def run_server(target: str, log_level: str | None, addresses: Addresses, tasks: 
 
 async def _keep_tasks(server: Server, path: Path) -> None:
     """Have the tasks of ``server`` kept in the file ``path``. Raises `OSError` when the file cannot be used."""
-    from ...stores.sqlite.store import SqliteTaskStore  # most servers never need it
+    from ...stores.sqlite_store import SqliteTaskStore  # most servers never need it
 
     async with SqliteTaskStore(path) as store:  # opened again by the server
         await store.expire(most=0)

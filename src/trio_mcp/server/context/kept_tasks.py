@@ -14,7 +14,7 @@ from ...protocol.conversion.converters import structure, unstructure
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.content import TextContent
 from ...protocol.types.tools import CallToolResult
-from ...stores.task_record import Outcome, TaskRecord
+from ...stores.task_store import Outcome, TaskRecord
 from ...tasks.extension_methods import unknown_task
 from ...tasks.outcomes import failure, raised, words_of
 from ...tasks.projections import core_task

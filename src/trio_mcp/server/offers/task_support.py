@@ -11,7 +11,7 @@ from ...protocol.types.extension_tasks import TASKS_CAPABILITY
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.tools import CallToolParams, CallToolResult
 from ...runtime.requests.request_scope import RequestScope
-from ...stores.task_record import OnRestart
+from ...stores.task_store import OnRestart
 from ...tasks.core.time_to_live import asked_ttl, milliseconds
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask

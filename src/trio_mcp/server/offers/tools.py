@@ -21,7 +21,7 @@ from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.lifecycle import Icon
 from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError, ToolExecution
 from ...runtime.requests.request_scope import RequestScope
-from ...stores.task_record import OnRestart
+from ...stores.task_store import OnRestart
 from ...tasks.host import TaskHost
 from ...tasks.task_state import TaskState
 from ..asking.input_required import InputRequired, replay, settle, without_questions

@@ -13,7 +13,7 @@ from .questions import Asker
 
 if TYPE_CHECKING:
     from ...runtime.on_progress import OnProgress
-    from ...stores.task_record import TaskRecord
+    from ...stores.task_store import TaskRecord
     from .questions import ClientWay, CoreQuestions
 
 

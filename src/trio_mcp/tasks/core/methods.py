@@ -12,7 +12,7 @@ from ...protocol.revisions import Revision
 from ...protocol.types.resources import PageParams
 from ...protocol.types.tasks import ListTasksResult, Task, TaskParams
 from ...runtime.requests.request_scope import RequestScope
-from ...stores.task_record import Outcome, TaskRecord
+from ...stores.task_store import Outcome, TaskRecord
 from ..extension_methods import scope_of, unknown_task
 from ..outcomes import raised, telling_of_the_store
 from ..projections import core_task, result_in

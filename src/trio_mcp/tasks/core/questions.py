@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.posted import Posted, Poster
     from ...runtime.requests.request_scope import Surroundings
     from ...state.requests import InboundRequest
-    from ...stores.task_record import TaskRecord
+    from ...stores.task_store import TaskRecord
     from ..records import TaskRecords
 
 logger = logging.getLogger("trio_mcp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from ...stores.task_record import TaskPhase
+from ...stores.task_store import TaskPhase
 from .storage import HOUR, TestedStorage, change, claim, create, found, interrupt, kept, over, record
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...stores.task_record import TaskRecord
-from ...stores.task_store import Position, TaskStore
+from ...stores.task_store import Position, TaskRecord, TaskStore
 from .storage import HOUR, TestedStorage, change, create, ended, interrupt, next_of, over, record
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from ...stores.task_record import Outcome, TaskPhase
-from ...stores.task_store import StoreFull, new_mark
+from ...stores.task_store import Outcome, StoreFull, TaskPhase, new_mark
 from .storage import (
     HOUR,
     TestedStorage,

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from ...stores.task_record import Outcome, TaskPhase, TaskRecord
-from ...stores.task_store import Kept, TaskStore, new_mark
+from ...stores.task_store import Kept, Outcome, TaskPhase, TaskRecord, TaskStore, new_mark
 
 HOUR: Final = 3_600_000
 """Milliseconds that do not pass in a test."""

@@ -1,4 +1,7 @@
-"""SqliteTaskStore keeps the records of tasks in a file, for several processes on one machine."""
+"""SqliteTaskStore keeps the records of tasks in a file, for several processes on one machine.
+
+Each change of a task leaves a row in the file, and the watchers of other processes look for new rows.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,19 @@ import os
 import secrets as randomness
 import sqlite3
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
 import attrs
+import trio
 
-from ...concurrency.contexts import asynccontextmanager
-from ..record_codec import RecordCodec, StoredRecord, UnreadableRecord, decoded, encoded
-from ..task_record import TaskRecord
-from ..task_store import Hint, Kept, Position, StoreFull
-from ..watchers import Watchers
-from .changes import Changes, last_change, note_changes
-from .database import Database
-from .schema import Location
+from ..concurrency.contexts import asynccontextmanager
+from .record_codec import RecordCodec, StoredRecord, UnreadableRecord, decoded, encoded
+from .sqlite_database import Database, Location
+from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, Watchers
 
 logger = logging.getLogger("trio_mcp")
 
@@ -88,7 +88,7 @@ _EXPIRE: Final = """
 DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ? LIMIT ?) RETURNING id
 """
 
-_STEP: Final = 1.0
+_CLOCK_STEP: Final = 1.0
 """Seconds by which no clock goes ahead between two claims unless somebody sets the clock."""
 _BEFORE_ALL: Final = (-(2**63), b"")
 
@@ -288,7 +288,7 @@ class SqliteTaskStore:
         steady = time.monotonic()
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
-        if before is not None and ahead - before > _STEP:
+        if before is not None and ahead - before > _CLOCK_STEP:
             self._set_forward_until = steady + lease / 1000
         return 1 if steady < self._set_forward_until else now  # a task that was given up has a lease until 0
 
@@ -351,3 +351,68 @@ def _marks(values: Sequence[object]) -> str:
 
 def _of_scopes(statement: str, scopes: Sequence[bytes]) -> str:
     return statement.format(scopes=_marks(scopes))
+
+
+_CHANGES_KEPT: Final = 1000
+_SWEEP_EVERY: Final = 64
+"""Changes between two deletions of old rows."""
+
+
+def note_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
+    """Leave a row for each task, in the transaction of the change. Rows of long ago are deleted."""
+    for task_id in task_ids:
+        number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
+        assert number is not None
+        if number % _SWEEP_EVERY == 0:
+            connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
+
+
+def last_change(connection: sqlite3.Connection) -> int:
+    """Return the number of the last change."""
+    (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()
+    return number
+
+
+class Changes(AsyncIterator[Hint]):
+    """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
+
+    def __init__(self, own: Hints, database: Database, writer: bytes, last: int, interval: float) -> None:
+        self._own = own
+        self._database = database
+        self._writer = writer
+        self._last = last
+        self._interval = interval
+        self._next_look = trio.current_time() + interval
+        self._found = deque[Hint]()
+        self._state: tuple[int, int] | None = None
+        self._is_quiet = False
+
+    async def __anext__(self) -> Hint:
+        while not self._found:
+            with trio.move_on_at(self._next_look):
+                return await anext(self._own)
+            # A look takes a thread, five times a second, for nothing where nobody writes. One more look than there were
+            # changes, since two writes may come so close to each other that the file does not show the second.
+            was, self._state = self._state, self._database.state()
+            was_quiet, self._is_quiet = self._is_quiet, was == self._state
+            if not (was_quiet and self._is_quiet):
+                try:
+                    self._found.extend(await self._database.read(self._look))
+                except OSError:  # hints may be lost, and every other method tells
+                    self._state = None
+            if (own := self._own.take_now()) is not None:  # however short the interval is
+                self._found.append(own)
+            self._next_look = trio.current_time() + self._interval
+        await trio.lowlevel.checkpoint()
+        return self._found.popleft()
+
+    def _look(self, connection: sqlite3.Connection) -> list[Hint]:
+        before, self._last = self._last, last_change(connection)
+        rows = connection.execute(
+            "SELECT id FROM changes WHERE number > ? AND number <= ? AND writer <> ? ORDER BY number",
+            (before, self._last, self._writer),
+        ).fetchall()
+        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
+        found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
+        # Rows of long ago are deleted; and the file may be another one by now.
+        return found if first <= before + 1 and before <= self._last else [GAP, *found]

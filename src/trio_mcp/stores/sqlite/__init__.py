@@ -1,1 +1,0 @@
-"""The store in a file of SQLite: for several processes on one machine."""

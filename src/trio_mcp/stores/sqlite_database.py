@@ -1,0 +1,351 @@
+"""Database runs functions in threads, on two connections to one file: one that writes, and one that reads.
+
+Behind the functions are the schema of the file and the way a connection is opened, the transaction in which a function
+writes, and the write-ahead log of the file, which is kept short however many processes read and write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from ..concurrency.contexts import contextmanager
+from .task_store import StoreDown, Uncertain
+
+T = TypeVar("T")
+
+_CLOSING: Final = 10.0
+"""Seconds for calls that have begun."""
+
+
+class Database:
+    """A file of SQLite, opened at the first use.
+
+    A function that has begun is waited for, however the task is cancelled: a cancelled call has not begun, and changes
+    nothing. `sqlite3.Error`, and a file that was deleted or replaced under our hands, become `StoreDown`.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._writing = _Access(location)
+        self._reading = _Access(location)
+        self._log = WriteAheadLog(location.path)
+        self._turn = trio.Lock()
+
+    async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
+        """Return the result of ``change``, all of which is kept; nothing where ``change`` raises. ``first``: before all
+        other writes of this process that have not begun."""
+
+        def changed(connection: sqlite3.Connection) -> T:
+            with transaction(connection):
+                result = change(connection)
+            self._log.keep_short(connection)
+            return result
+
+        if first:
+            return await self._writing.run(changed)
+        async with self._turn:  # so that one at most is ahead of a write that comes first
+            return await self._writing.run(changed)
+
+    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of ``look``, which changes nothing."""
+        return await self._reading.run(look)
+
+    def state(self) -> tuple[int, int]:
+        """Return numbers that change with the file: see `WriteAheadLog.state`."""
+        return self._log.state()
+
+    async def aclose(self) -> None:
+        """Close the file, which the next use opens again."""
+        with trio.move_on_after(_CLOSING, shield=True):
+            await self._reading.aclose()
+            await self._writing.aclose()  # the last one tidies the log up
+
+
+class _Access:
+    """One connection, used by one thread at a time. The threads are no handlers', which may wait for tasks."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._limiter = trio.CapacityLimiter(1)
+        self._opened = list[sqlite3.Connection]()
+        self._file: tuple[int, int] | None = None
+        """Numbers of the file that is open, which no other file has."""
+        weakref.finalize(self, _close, self._opened)  # where nobody closes, the end of the process included
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._connection())
+        except sqlite3.Error as error:
+            raise StoreDown(errno.EIO, f"the store of tasks in {self._location.path} failed: {error}") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        path = self._location.path
+        if not self._opened:
+            try:
+                self._opened.append(self._location.connect())
+                self._file = _identity(path)
+            except OSError as error:
+                raise StoreDown(error.errno, error.strerror, error.filename) from error
+        elif _identity(path) != self._file:
+            _close(self._opened)
+            raise StoreDown(
+                errno.ESTALE, f"{path} was deleted or replaced while it was in use: its tasks are not known any more"
+            )
+        return self._opened[0]
+
+    async def aclose(self) -> None:
+        await trio.to_thread.run_sync(_close, self._opened, limiter=self._limiter)
+
+
+def _close(opened: list[sqlite3.Connection]) -> None:
+    while opened:
+        opened.pop().close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return the numbers of the file at ``path``, which no other file has; `None` where there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_APPLICATION: Final = 0x74_6D_63_70
+"""Mark of our files: "tmcp"."""
+_VERSION: Final = 2
+_OLDEST_SQLITE: Final = (3, 35, 0)
+"""The first that has ``RETURNING``."""
+
+_making: Final = threading.Lock()
+"""Lock held until a new file is closed again: to close any descriptor of a file ends all locks that the process has on
+the file, also for a connection in another thread."""
+
+_SCHEMA: Final = """
+CREATE TABLE tasks (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    scope BLOB NOT NULL,
+    place INTEGER NOT NULL,
+    kept_until INTEGER,
+    epoch INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    mark BLOB NOT NULL,
+    form BLOB NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX by_age ON tasks (scope, place, id);
+CREATE INDEX by_end ON tasks (kept_until) WHERE kept_until IS NOT NULL;
+
+-- One narrow row for each task that some process has to run: all leases of a process are renewed in one statement. No
+-- index has the end of a lease, or each renewal would cost twice as much; a claim looks at the leases of its tools.
+CREATE TABLE leases (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    form BLOB NOT NULL,
+    holder TEXT,
+    leased_until INTEGER NOT NULL
+);
+CREATE INDEX by_name ON leases (name, form);
+CREATE INDEX by_holder ON leases (holder) WHERE holder IS NOT NULL;
+
+-- Ids that no record may have.
+CREATE TABLE void (id BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX void_by_end ON void (until);
+
+-- How many records there are, for the bounds of `create`.
+CREATE TABLE total (records INTEGER NOT NULL);
+INSERT INTO total VALUES (0);
+CREATE TABLE scopes (scope BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER count_in AFTER INSERT ON tasks BEGIN
+    UPDATE total SET records = records + 1;
+    INSERT INTO scopes VALUES (new.scope, 1) ON CONFLICT (scope) DO UPDATE SET records = records + 1;
+END;
+CREATE TRIGGER count_out AFTER DELETE ON tasks BEGIN
+    DELETE FROM leases WHERE number = old.number;
+    UPDATE total SET records = records - 1;
+    UPDATE scopes SET records = records - 1 WHERE scope = old.scope;
+    DELETE FROM scopes WHERE scope = old.scope AND records = 0;
+END;
+CREATE TRIGGER count_over AFTER UPDATE OF scope ON tasks WHEN new.scope <> old.scope BEGIN
+    INSERT INTO scopes VALUES (new.scope, 1) ON CONFLICT (scope) DO UPDATE SET records = records + 1;
+    UPDATE scopes SET records = records - 1 WHERE scope = old.scope;
+    DELETE FROM scopes WHERE scope = old.scope AND records = 0;
+END;
+
+-- The latest changes, for other processes that watch. Numbers only grow, since the last row is never deleted.
+CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB NOT NULL);
+"""
+
+
+@attrs.frozen
+class Location:
+    """The file, and the demands on each connection to the file."""
+
+    path: Path
+    synchronous: str
+    busy_timeout: float
+    """Seconds to wait for other processes that write."""
+
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection, for one thread at a time. Makes the file where there is none, for this user alone.
+        Raises `OSError` for a file that is not ours to use."""
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise OSError(errno.ENOSYS, f"SQLite is {sqlite3.sqlite_version}: 3.35 or newer is needed")
+        with _making, suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=self.busy_timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self._check(connection)
+        self._use_log(connection)
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        if self._check(connection) == 0:
+            with transaction(connection):
+                self._make(connection)
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        """Make the tables, unless another process was first."""
+        if self._check(connection) == 0:
+            for statement in _statements(_SCHEMA):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _check(self, connection: sqlite3.Connection) -> int:
+        """Return the version of the schema; 0 for a new file."""
+        # In one statement: another process may be making the tables.
+        application, version, tables = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
+        if application != _APPLICATION and (application or version or tables):
+            raise OSError(errno.EINVAL, f"{self.path} is no store of tasks, but a database of something else")
+        if version > _VERSION:
+            raise OSError(
+                errno.EINVAL,
+                f"{self.path} is of version {version}: a newer trio-mcp has made it, and this one knows {_VERSION}",
+            )
+        if 0 < version < _VERSION:
+            raise OSError(
+                errno.EINVAL,
+                f"{self.path} is of version {version}, of before the first release, and this trio-mcp reads {_VERSION}:"
+                " move the file away, and a new one is made",
+            )
+        return version
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log, with which readers and the writer do not wait for each other."""
+        end = time.monotonic() + self.busy_timeout
+        while True:
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait here for another process that opens the new file at the same time.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: is it on a disk of this machine?")
+
+
+def _statements(script: str) -> list[str]:
+    """Return the statements of a script, for a transaction, which `executescript` would end."""
+    statements, begun = list[str](), ""
+    for line in script.splitlines(keepends=True):
+        begun += line
+        if sqlite3.complete_statement(begun):
+            statements.append(begun)
+            begun = ""
+    return statements
+
+
+_KIND_OF_ERROR: Final = 0xFF
+"""The part of a result code of SQLite that says the kind of an error."""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """Keep all that the block changes, or nothing where the block or the commit fails. The only one that writes
+    meanwhile, of all processes. Raises `Uncertain` where the disk fails during the commit: the log may have all of
+    the change, and be read when the file is opened again."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & _KIND_OF_ERROR == sqlite3.SQLITE_IOERR:
+                raise Uncertain(errno.EIO, f"the disk failed while a change of tasks was written: {error}") from error
+            raise
+    except BaseException:
+        if connection.in_transaction:  # some failures have ended the transaction already
+            connection.execute("ROLLBACK")
+        raise
+
+
+_LONG_LOG: Final = 16 * 1024 * 1024
+"""Bytes, four times the length at which SQLite itself begins to empty the log."""
+_PATIENCE_MS: Final = 100
+
+
+class WriteAheadLog:
+    """The write-ahead log of the file ``path``.
+
+    SQLite empties the log between two readers. Where several processes read all the time, there is no such moment for
+    long, and the log grows: some writer has to hold off the readers for a few milliseconds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = f"{path}-wal"
+        self._long = _LONG_LOG
+
+    def state(self) -> tuple[int, int]:
+        """Return numbers that are others after each write of any process, unless several come within milliseconds.
+        Cheap enough for trio's thread."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return 0, 0
+        return found.st_size, found.st_mtime_ns
+
+    def keep_short(self, connection: sqlite3.Connection) -> None:
+        """Empty a log that is long. Raises nothing: where a reader stays, a backup for example, the next try is made
+        when the log has grown further."""
+        try:
+            length = os.stat(self._path).st_size
+            if length < self._long:
+                return
+            (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            try:
+                (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {patience}")
+        except (OSError, sqlite3.Error):
+            return  # the change is kept, and the next write tells what is wrong
+        self._long = length + _LONG_LOG if is_busy else _LONG_LOG
