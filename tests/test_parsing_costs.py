@@ -23,14 +23,11 @@ from tests.instructions import instructions_of
 from trio.testing import memory_stream_pair
 
 from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.auth.fetching.exchange import FetchFailed
-from trio_mcp.auth.fetching.url_rules import UrlRules, nearness
-from trio_mcp.auth.oauth_client.visiting.loopback import _state_in  # pyright: ignore[reportPrivateUsage]
-from trio_mcp.auth.resource_server.presented import Malformed, presented
+from trio_mcp.auth.fetching import FetchFailed, UrlRules, nearness, server_metadata_urls
+from trio_mcp.auth.oauth_client.browser import _state_in  # pyright: ignore[reportPrivateUsage]
 from trio_mcp.auth.resource_server.proof_checks import ProofChecks
-from trio_mcp.auth.resource_server.verifiers.claims import ExpectedClaims
-from trio_mcp.auth.resource_server.verifiers.signed import Untrusted, read_signed
-from trio_mcp.auth.well_known import server_metadata_urls
+from trio_mcp.auth.resource_server.protected import Malformed, presented_token
+from trio_mcp.auth.resource_server.verification import ExpectedClaims, Untrusted, read_signed
 from trio_mcp.connecting.http.answers import content_type, words_of
 from trio_mcp.connecting.http.retry_after import seconds_until_retry
 from trio_mcp.jsonrpc.codec import decode
@@ -222,7 +219,7 @@ CLAIMS = ExpectedClaims(issuers=("https://i.example.com",), audiences=frozenset(
 
 def read_token(text: bytes) -> None:
     with suppress(Malformed):
-        found = presented(f"Bearer {text.decode('latin-1')}", ("bearer",))
+        found = presented_token(f"Bearer {text.decode('latin-1')}", ("bearer",))
         assert found is not None
         found.check()
     with suppress(Untrusted):

@@ -79,20 +79,18 @@ from .tasks.settings import TaskSettings
 from .tasks.task_state import TaskCancelled, TaskState
 
 if TYPE_CHECKING:
-    from .auth.credentials import ClientAuth
+    from .auth.credentials import Bearer, ClientAuth
     from .auth.errors import AuthorizationError, SignInNeeded
-    from .auth.oauth_client.bearer import Bearer
+    from .auth.oauth_client.grants import PreregisteredClient
     from .auth.oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
     from .auth.oauth_client.oauth import OAuth
-    from .auth.oauth_client.settings import PreregisteredClient
+    from .auth.resource_server.introspection import IntrospectionVerifier
+    from .auth.resource_server.jwt import JWTVerifier
     from .auth.resource_server.protected import Protected
-    from .auth.resource_server.verifiers.introspection import IntrospectionVerifier
-    from .auth.resource_server.verifiers.jwt import JWTVerifier
-    from .auth.resource_server.verifiers.verifier import VerifierUnavailable
+    from .auth.resource_server.verification import VerifierUnavailable
     from .auth.storage.files import FileStorage
     from .auth.storage.keyrings import KeyringStorage
-    from .auth.storage.memory import MemoryStorage
-    from .auth.storage.stored import Storage, StorageFailed, Stored
+    from .auth.storage.records import MemoryStorage, Storage, StorageFailed, Stored
     from .client.cache import CachePartition, ResponseCache
     from .client.changes import Change
     from .client.client import Client
@@ -133,7 +131,7 @@ _LATER: Final = {
     "Address": ".connecting.targets",
     "AuthorizationError": ".auth.errors",
     "BadTarget": ".connecting.bad_target",
-    "Bearer": ".auth.oauth_client.bearer",
+    "Bearer": ".auth.credentials",
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
@@ -155,8 +153,8 @@ _LATER: Final = {
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
-    "IntrospectionVerifier": ".auth.resource_server.verifiers.introspection",
-    "JWTVerifier": ".auth.resource_server.verifiers.jwt",
+    "IntrospectionVerifier": ".auth.resource_server.introspection",
+    "JWTVerifier": ".auth.resource_server.jwt",
     "KeepAlive": ".client.keep_alive",
     "Kept": ".stores.task_store",
     "KeyringStorage": ".auth.storage.keyrings",
@@ -164,12 +162,12 @@ _LATER: Final = {
     "MemberState": ".hosting.member_state",
     "MemberStatus": ".hosting.member_state",
     "MemberUnavailable": ".hosting.group_errors",
-    "MemoryStorage": ".auth.storage.memory",
+    "MemoryStorage": ".auth.storage.records",
     "MemoryTaskStore": ".stores.memory",
     "NotInCatalogue": ".hosting.group_errors",
     "OAuth": ".auth.oauth_client.oauth",
     "Outcome": ".stores.task_store",
-    "PreregisteredClient": ".auth.oauth_client.settings",
+    "PreregisteredClient": ".auth.oauth_client.grants",
     "Protected": ".auth.resource_server.protected",
     "Proxy": ".proxying.proxy",
     "ResponseCache": ".client.cache",
@@ -178,18 +176,18 @@ _LATER: Final = {
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
     "SqliteTaskStore": ".stores.sqlite_store",
-    "Storage": ".auth.storage.stored",
-    "StorageFailed": ".auth.storage.stored",
+    "Storage": ".auth.storage.records",
+    "StorageFailed": ".auth.storage.records",
     "StoreDown": ".stores.task_store",
     "StoreFull": ".stores.task_store",
-    "Stored": ".auth.storage.stored",
+    "Stored": ".auth.storage.records",
     "TaskPhase": ".stores.task_store",
     "TaskRecord": ".stores.task_store",
     "TaskStore": ".stores.task_store",
     "TrustedProxies": ".serving.callers",
     "Uncertain": ".stores.task_store",
     "UnreadableMessage": ".client.options",
-    "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
+    "VerifierUnavailable": ".auth.resource_server.verification",
     "Watch": ".hosting.watching",
     "WorkloadIdentity": ".auth.oauth_client.machine_clients",
     "http_app": ".serving.http.asgi",

@@ -13,7 +13,7 @@ import pytest
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey
 
-from trio_mcp.auth.proofs import ProofKey
+from trio_mcp.auth.signing import ProofKey
 
 URL = "https://mcp.example.com/mcp"
 NOW = 1_700_000_000.75
@@ -129,7 +129,7 @@ def test_the_key_is_not_in_its_repr() -> None:
 def test_the_module_needs_no_joserfc_and_a_key_says_how_to_get_it() -> None:
     code = """
 import sys
-from trio_mcp.auth.proofs import ProofKey
+from trio_mcp.auth.signing import ProofKey
 assert not [name for name in sys.modules if name.startswith(("joserfc", "cryptography"))]
 sys.modules["joserfc"] = None
 for made in (ProofKey.generate, lambda: ProofKey.from_jwk({})):

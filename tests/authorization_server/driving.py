@@ -8,10 +8,9 @@ from urllib.parse import urlencode
 
 import trio
 
-from trio_mcp.auth.fetching.exchange import Fetch, FetchFailed
-from trio_mcp.auth.fetching.fetcher import HttpFetcher
-from trio_mcp.auth.fetching.url_rules import UrlRules
-from trio_mcp.auth.oauth_client.steps import Machine
+from trio_mcp.auth.fetching import Fetch, FetchFailed, UrlRules
+from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.oauth_client.grants import Machine
 from trio_mcp.cli.demo.authorization_server.pressing import press
 
 T = TypeVar("T")

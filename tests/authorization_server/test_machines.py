@@ -19,14 +19,18 @@ from tests.interaction.websocket.raw_peer import port_of, serving
 from trio_mcp import Protected
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.client_credentials import client_credentials
-from trio_mcp.auth.oauth_client.endpoints.revocation import revoke
-from trio_mcp.auth.oauth_client.grant import Grant, Situation
-from trio_mcp.auth.oauth_client.refreshing import refresh
-from trio_mcp.auth.oauth_client.settings import ClientCredentialsSettings, OAuthSettings, PreregisteredClient
-from trio_mcp.auth.proofs import ProofKey
-from trio_mcp.auth.storage.stored import Stored
+from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
+from trio_mcp.auth.oauth_client.grants import (
+    ClientCredentialsSettings,
+    Grant,
+    OAuthSettings,
+    PreregisteredClient,
+    Situation,
+)
+from trio_mcp.auth.oauth_client.machine_clients import client_credentials
+from trio_mcp.auth.oauth_client.revocation import revoke
+from trio_mcp.auth.signing import ProofKey
+from trio_mcp.auth.storage.records import Stored
 from trio_mcp.cli.demo.authorization_server.pressing import press
 from trio_mcp.cli.demo.authorization_server.running import AuthorizationServer, authorization_server
 

@@ -17,7 +17,7 @@ from tests.authorization_server.raw import Heard, RawClient, claims_of, get, lis
 from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
-from trio_mcp.auth.proofs import ProofKey
+from trio_mcp.auth.signing import ProofKey
 from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
 from trio_mcp.cli.demo.authorization_server.running import DoesNotStart, authorization_server
 

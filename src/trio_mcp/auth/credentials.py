@@ -1,12 +1,22 @@
-"""Credentials: the questions of an HTTP client to the keeper of its tokens."""
+"""Credentials: the questions of an HTTP client to whoever has its tokens, and `Bearer`, who has one at hand.
+
+An HTTP client asks for the headers of each request, and tells of each refusal. `ClientAuth` is what users hand over:
+`Bearer` without any OAuth, or a configuration of `oauth_client`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Protocol, TypeAlias
+from http import HTTPStatus
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from .errors import AuthorizationError, calling_user_code
 
 UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Keeps the time limits of all calls standing still while inside: the user makes up their mind."""
@@ -57,3 +67,57 @@ class ClientAuth(Protocol):
         """Return the credentials for the server at ``server_url``, whose tasks end with the block. Inside
         ``user_is_asked`` no limit of a call runs."""
         ...
+
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""RFC 6750 section 2.1."""
+_MOST_BEARER_ATTEMPTS: Final = 2
+
+
+def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> None:
+    if isinstance(token, str) and not _TOKEN.fullmatch(token):
+        raise ValueError("a bearer token has no other characters than letters, digits and -._~+/ with = at the end")
+
+
+@attrs.frozen
+class Bearer:
+    """Authorizes each request with a token that is at hand, without any OAuth.
+
+    ``token`` is the token, or an async function that returns the present token. The function is called for each
+    request, so good tokens are for the function to keep; when the server refuses a token, the function is called again,
+    and another token is tried once. Raises `ValueError` for what no header can carry.
+    """
+
+    token: str | Callable[[], Awaitable[str]] = attrs.field(validator=_is_token, repr=False)
+
+    @asynccontextmanager
+    async def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
+        """Return the credentials: see `ClientAuth.opened`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        yield _BearerCredentials(self.token)
+
+
+class _BearerCredentials:
+    def __init__(self, token: str | Callable[[], Awaitable[str]]) -> None:
+        self._token = token
+
+    async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
+        return ((b"Authorization", f"Bearer {await self._present()}".encode("ascii")),)
+
+    async def _present(self) -> str:
+        if isinstance(self._token, str):
+            return self._token
+        with calling_user_code("the function that returns the token"):
+            token = await self._token()
+        if not _TOKEN.fullmatch(token):
+            raise AuthorizationError("the function that returns the token returned what no header can carry")
+        return token
+
+    def noticed(self, headers: Mapping[str, str]) -> None:
+        pass
+
+    async def refused(self, request: RefusedRequest) -> None:
+        is_old = request.status == HTTPStatus.UNAUTHORIZED and not isinstance(self._token, str)
+        if is_old and request.attempt < _MOST_BEARER_ATTEMPTS and await self.headers("GET") != request.sent:
+            return
+        raise AuthorizationError(f"the server refuses the token with HTTP status {request.status}")

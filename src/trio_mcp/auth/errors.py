@@ -1,7 +1,11 @@
-"""AuthorizationError: a client could not get, or use, a token."""
+"""AuthorizationError: a client could not get, or use, a token; also where a function of the user has failed."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Generator
+
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.words import clean
 
@@ -22,3 +26,19 @@ class AuthorizationError(MCPError):
 class SignInNeeded(AuthorizationError):
     """The user has to sign in, and `OAuth.asks_user` says that the user is not to be asked. Nothing was sent to an
     authorization server."""
+
+
+logger = logging.getLogger("trio_mcp")
+
+
+@contextmanager
+def calling_user_code(what: str) -> Generator[None]:
+    """Call ``what``, a function of the user, inside. An exception is logged, and becomes an `AuthorizationError` that
+    has the name of its type alone: the words may have secrets, and are for the log of their author."""
+    try:
+        yield
+    except AuthorizationError:
+        raise
+    except Exception as error:
+        logger.exception("%s failed", what)
+        raise AuthorizationError(f"{what} failed: {type(error).__name__}") from None

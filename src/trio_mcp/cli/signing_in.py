@@ -12,9 +12,9 @@ from ..transports.http_client.origin import split_url
 from .terminal.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..auth.oauth_client.bearer import Bearer
+    from ..auth.credentials import Bearer
     from ..auth.oauth_client.oauth import OAuth
-    from ..auth.storage.stored import Storage
+    from ..auth.storage.records import Storage
 
 
 class NoToken(ValueError):
@@ -34,7 +34,7 @@ class SignIn:
 
     def bearer(self) -> Bearer | None:
         """Return the authorization by a token that the user has; `None` for a user who signs in. Raises `NoToken`."""
-        from ..auth.oauth_client.bearer import Bearer
+        from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
             return None
@@ -62,13 +62,13 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> Storage:
         return KeyringStorage()
     if tokens == "file":
         from ..auth.storage.files import FileStorage
-        from ..auth.storage.stored import StorageFailed
+        from ..auth.storage.records import StorageFailed
 
         try:
             return FileStorage()
         except StorageFailed:  # a user without a home folder signs in anew each time
             pass
-    from ..auth.storage.memory import MemoryStorage
+    from ..auth.storage.records import MemoryStorage
 
     return MemoryStorage()
 
@@ -77,7 +77,7 @@ async def _visit(url: str) -> str | None:
     """Open ``url`` in the browser, and show it to users whose browser is elsewhere; return the address that such a user
     pastes: an `OnVisit`."""
     from ..auth.errors import AuthorizationError
-    from ..auth.oauth_client.visiting.browser import open_in_browser
+    from ..auth.oauth_client.browser import open_in_browser
 
     terminal = Terminal(None)
     where = split_url(url)[0].authority

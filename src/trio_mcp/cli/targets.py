@@ -20,7 +20,7 @@ from .host_files.configured import BadConfiguration, configured_target
 from .signing_in import NoToken, SignIn
 
 if TYPE_CHECKING:
-    from ..auth.oauth_client.bearer import Bearer
+    from ..auth.credentials import Bearer
     from ..auth.oauth_client.oauth import OAuth
 
 

@@ -22,7 +22,7 @@ from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes
 from .scopes import warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
-    from ..auth.resource_server.gate import Gate
+    from ..auth.resource_server.protected import Gate
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from ..runtime.principal import Auth
 from ..server.served import Running, needs_scopes
 
 if TYPE_CHECKING:
-    from ..auth.resource_server.gate import Gate
-    from ..auth.resource_server.refusal import Refusal
+    from ..auth.resource_server.protected import Gate
+    from ..auth.resource_server.refusals import Refusal
 
 logger = logging.getLogger("trio_mcp")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import attrs
 import trio
 
-from ..auth.resource_server.refusal import Refusal
+from ..auth.resource_server.refusals import Refusal
 from ..concurrency.nurseries import ServiceNursery
 from ..concurrency.shared_bytes import HeldBytes
 from ..concurrency.under_trio import check_served_under_trio
@@ -30,8 +30,7 @@ from .options import ServingOptions
 from .scopes import scope_check
 
 if TYPE_CHECKING:
-    from ..auth.resource_server.gate import Gate
-    from ..auth.resource_server.protected import Protected
+    from ..auth.resource_server.protected import Gate, Protected
     from ..runtime.principal import Auth
 
 _POLICY: Final = 1008

@@ -6,8 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from trio_mcp.auth.fetching.exchange import FetchFailed
-from trio_mcp.auth.fetching.url_rules import UrlRules, is_public
+from trio_mcp.auth.fetching import FetchFailed, UrlRules, is_public
 
 REMOTE = UrlRules.for_server("https://mcp.example.com/mcp")
 LOCAL = UrlRules.for_server("http://127.0.0.1:8000/mcp")

@@ -21,10 +21,9 @@ from tests.auth.oauth_client.scripted_web import answer
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grant import Grant, Situation
-from trio_mcp.auth.oauth_client.steps import Machine, Visit
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.grants import Grant, Machine, Situation, Visit
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 T = TypeVar("T")
 

@@ -10,11 +10,9 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
 
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grant import Situation
-from trio_mcp.auth.oauth_client.settings import OAuthSettings
-from trio_mcp.auth.oauth_client.steps import Machine, Visit
-from trio_mcp.auth.storage.stored import Stored
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.grants import Machine, OAuthSettings, Situation, Visit
+from trio_mcp.auth.storage.records import Stored
 
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from tests.auth.oauth_client.scripted_web import (
 
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.settings import PreregisteredClient
-from trio_mcp.auth.oauth_client.steps import Visit
+from trio_mcp.auth.oauth_client.grants import PreregisteredClient, Visit
 
 TOKEN = f"{ISSUER}/token"
 ISS = "authorization_response_iss_parameter_supported"

@@ -23,10 +23,10 @@ from trio_mcp import (
     PreregisteredClient,
     open_http,
 )
-from trio_mcp.auth.fetching.fetcher import HttpFetcher
-from trio_mcp.auth.fetching.url_rules import UrlRules
-from trio_mcp.auth.oauth_client.signing_out import sign_out
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Storage, Stored, Tokens
+from trio_mcp.auth.fetching import UrlRules
+from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.oauth_client.revocation import sign_out
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Storage, Stored, Tokens
 
 SECRET = "h1dden"
 KEY = ECKey.generate_key("P-256").as_dict(private=True)

@@ -17,9 +17,9 @@ from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import FetchFailed
+from trio_mcp.auth.fetching import FetchFailed
 from trio_mcp.auth.oauth_client.discovery import discover
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
 
 AT_PATH = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 AT_ROOT = "https://mcp.example/.well-known/oauth-protected-resource"

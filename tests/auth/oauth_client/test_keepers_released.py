@@ -12,7 +12,7 @@ from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
 from trio_mcp import AuthorizationError, OAuth, open_http
-from trio_mcp.auth.oauth_client.keeping.token_keeper import TokenKeeper
+from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 
 
 async def as_json(got: Got, answer: Answer) -> None:

@@ -24,16 +24,14 @@ from tests.auth.oauth_client.scripted_web import (
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.oauth_client.client_credentials import client_credentials
-from trio_mcp.auth.oauth_client.enterprise import enterprise_managed
-from trio_mcp.auth.oauth_client.jwt_bearer import workload_identity
-from trio_mcp.auth.oauth_client.settings import (
+from trio_mcp.auth.oauth_client.grants import (
     ClientCredentialsSettings,
     EnterpriseManagedSettings,
     PreregisteredClient,
     WorkloadIdentitySettings,
 )
-from trio_mcp.auth.storage.stored import RegisteredClient, Stored
+from trio_mcp.auth.oauth_client.machine_clients import client_credentials, enterprise_managed, workload_identity
+from trio_mcp.auth.storage.records import RegisteredClient, Stored
 
 TOKEN = f"{ISSUER}/token"
 IDP = "https://idp.example"

@@ -21,9 +21,9 @@ from tests.auth.oauth_client.scripted_web import (
 )
 
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.oauth_client.refreshing import refresh
-from trio_mcp.auth.oauth_client.settings import PreregisteredClient
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.oauth_client.authorization_code import refresh
+from trio_mcp.auth.oauth_client.grants import PreregisteredClient
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 METADATA, TOKEN = f"{ISSUER}/.well-known/oauth-authorization-server", f"{ISSUER}/token"
 REGISTERED = RegisteredClient(client_id="kept", redirect_uris=("http://127.0.0.1:1/other-port",))

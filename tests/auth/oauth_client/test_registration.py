@@ -24,11 +24,10 @@ from tests.auth.oauth_client.scripted_web import (
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched
+from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.settings import PreregisteredClient
-from trio_mcp.auth.oauth_client.steps import Visit
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
+from trio_mcp.auth.oauth_client.grants import PreregisteredClient, Visit
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
 
 REGISTER, TOKEN = f"{ISSUER}/register", f"{ISSUER}/token"
 METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"

@@ -19,9 +19,9 @@ from tests.auth.oauth_client.scripted_web import (
 )
 
 from trio_mcp import AuthorizationError
-from trio_mcp.auth.oauth_client.endpoints.revocation import revoke
-from trio_mcp.auth.oauth_client.settings import PreregisteredClient
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.oauth_client.grants import PreregisteredClient
+from trio_mcp.auth.oauth_client.revocation import revoke
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 ENDPOINT = f"{ISSUER}/revoke"
 METADATA = f"{ISSUER}/.well-known/oauth-authorization-server"

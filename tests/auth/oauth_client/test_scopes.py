@@ -8,9 +8,8 @@ from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, settings, situa
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.discovery import AuthorizationServer
-from trio_mcp.auth.oauth_client.scopes import scopes_at, scopes_in
-from trio_mcp.auth.storage.stored import IssuerRecord, Stored
+from trio_mcp.auth.oauth_client.discovery import AuthorizationServer, scopes_at, scopes_in
+from trio_mcp.auth.storage.records import IssuerRecord, Stored
 from trio_mcp.protocol.authorization import ServerMetadata
 
 STEP_UP = {"error": "insufficient_scope", "scope": "write"}

@@ -16,22 +16,19 @@ from tests.auth.oauth_client.scripted_web import situation, usual_web
 from tests.examples import examples
 
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import Fetched
-from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.client_credentials import client_credentials
-from trio_mcp.auth.oauth_client.enterprise import enterprise_managed
-from trio_mcp.auth.oauth_client.grant import Grant
-from trio_mcp.auth.oauth_client.jwt_bearer import workload_identity
-from trio_mcp.auth.oauth_client.refreshing import refresh
-from trio_mcp.auth.oauth_client.settings import (
+from trio_mcp.auth.fetching import Fetched
+from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
+from trio_mcp.auth.oauth_client.grants import (
     ClientCredentialsSettings,
     EnterpriseManagedSettings,
+    Grant,
+    Machine,
     OAuthSettings,
     PreregisteredClient,
     WorkloadIdentitySettings,
 )
-from trio_mcp.auth.oauth_client.steps import Machine
-from trio_mcp.auth.storage.stored import RegisteredClient
+from trio_mcp.auth.oauth_client.machine_clients import client_credentials, enterprise_managed, workload_identity
+from trio_mcp.auth.storage.records import RegisteredClient
 
 KEY = ECKey.generate_key("P-256").as_dict(private=True)
 IDP = "https://idp.example"

@@ -19,9 +19,8 @@ from tests.auth.oauth_client.scripted_web import (
 )
 
 from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.oauth_client.refreshing import refresh
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 
 def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code() -> None:

@@ -11,9 +11,9 @@ from tests.auth.storage.places import record
 from trio.testing import MockClock
 
 from trio_mcp import FileStorage, MemoryStorage, Storage, Stored
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.signing_out import sign_out
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Tokens
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.revocation import sign_out
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
 
 GONE = "https://gone.example"
 

@@ -21,10 +21,10 @@ from tests.auth.oauth_client.scripted_web import (
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched
+from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
-from trio_mcp.auth.proofs import ProofKey
-from trio_mcp.auth.storage.stored import Tokens
+from trio_mcp.auth.signing import ProofKey
+from trio_mcp.auth.storage.records import Tokens
 
 TOKEN = f"{ISSUER}/token"
 YEARS = 10 * 365 * 24 * 60 * 60

@@ -9,8 +9,8 @@ import attrs
 
 from trio_mcp import Auth, Principal, Protected
 from trio_mcp.auth.challenges import Challenge, parse_challenges
-from trio_mcp.auth.resource_server.gate import Gate
-from trio_mcp.auth.resource_server.refusal import Refusal
+from trio_mcp.auth.resource_server.protected import Gate
+from trio_mcp.auth.resource_server.refusals import Refusal
 
 RESOURCE = "https://mcp.example.com/mcp"
 METADATA = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp"

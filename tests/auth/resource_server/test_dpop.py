@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from trio_mcp import Auth, Principal
-from trio_mcp.auth.proofs import ProofKey
-from trio_mcp.auth.resource_server.gate import Gate
-from trio_mcp.auth.resource_server.proof_nonces import ProofNonces
-from trio_mcp.auth.resource_server.refusal import Refusal
-from trio_mcp.auth.resource_server.seen_proofs import SeenProofs, TooManyProofs
+from trio_mcp.auth.resource_server.proof_replays import ProofNonces, SeenProofs, TooManyProofs
+from trio_mcp.auth.resource_server.protected import Gate
+from trio_mcp.auth.resource_server.refusals import Refusal
+from trio_mcp.auth.signing import ProofKey
 
 from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
 from .verifiers.minting import ec_key, jwk, okp_key, rsa_key, signed_text

@@ -13,9 +13,9 @@ from tests.examples import examples
 
 from trio_mcp import JWTVerifier
 from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.auth.proofs import ProofKey
-from trio_mcp.auth.resource_server.gate import Gate
-from trio_mcp.auth.resource_server.refusal import Refusal
+from trio_mcp.auth.resource_server.protected import Gate
+from trio_mcp.auth.resource_server.refusals import Refusal
+from trio_mcp.auth.signing import ProofKey
 
 from .asking import ISSUER, NOW, RESOURCE, Head, Verifier, anna, asked, bearing, protected
 from .verifiers.minting import ec_key, jwk, minted, okp_key

@@ -13,8 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Auth, Principal, VerifierUnavailable
 from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.resource_server.presented import presented
-from trio_mcp.auth.resource_server.refusal import Refusal
+from trio_mcp.auth.resource_server.protected import presented_token
+from trio_mcp.auth.resource_server.refusals import Refusal
 
 from .asking import (
     ISSUER,
@@ -146,7 +146,7 @@ async def test_any_request_can_be_asked_about(value: str | None, status: int) ->
 
 
 def test_a_token_is_in_no_representation() -> None:
-    came = presented("Bearer s3cret", {"bearer"})
+    came = presented_token("Bearer s3cret", {"bearer"})
     assert came is not None
     assert "s3cret" not in repr(came) + repr(Auth(came.token, anna()))
 

@@ -12,7 +12,7 @@ import trio
 from keyring.backend import KeyringBackend
 
 from trio_mcp import FileStorage, KeyringStorage, MemoryStorage, Storage, Stored
-from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Tokens
+from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
 
 URL = "https://mcp.example.com/mcp"
 ISSUER = "https://as.example.com"

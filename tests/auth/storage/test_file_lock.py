@@ -14,8 +14,7 @@ import trio
 from tests.auth.storage.places import URL, record
 
 from trio_mcp import FileStorage
-from trio_mcp.auth.storage.file_lock import file_lock
-from trio_mcp.auth.storage.private_folder import PrivateFolder, unlock
+from trio_mcp.auth.storage.private_folder import PrivateFolder, file_lock, unlock
 
 COUNTING = """
 import sys, trio

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.auth.storage.places import URL, record
 
 from trio_mcp import FileStorage, StorageFailed, Stored
-from trio_mcp.auth.storage.stored import Unreadable, name_of_record
+from trio_mcp.auth.storage.records import Unreadable, name_of_record
 
 FILE = f"{name_of_record(URL)}.json"
 

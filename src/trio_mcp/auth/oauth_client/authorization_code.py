@@ -1,4 +1,7 @@
-"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps)."""
+"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps).
+
+`refresh` gets new tokens without the user, for the refresh token of that grant (RFC 6749 section 6).
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ import attrs
 from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
-from ..fetching.url_rules import nearness
-from ..storage.stored import IssuerRecord, Tokens
-from .discovery import AuthorizationServer, discover, known_issuer
-from .endpoints.client_authentication import TokenClient
-from .endpoints.refusals import refused
-from .endpoints.registration import client_at
-from .endpoints.token_request import tokens_by
-from .grant import Grant, Situation
-from .scopes import OFFLINE_ACCESS, scope_parameter, scopes_at, scopes_to_register
-from .settings import OAuthSettings
-from .steps import Machine, Visit
+from ..fetching import nearness
+from ..storage.records import IssuerRecord, Tokens
+from .discovery import (
+    OFFLINE_ACCESS,
+    AuthorizationServer,
+    discover,
+    known_issuer,
+    metadata_of,
+    scope_parameter,
+    scopes_at,
+    scopes_to_register,
+)
+from .grants import Grant, Machine, OAuthSettings, Situation, Visit, refused
+from .registration import client_at, client_of
+from .token_request import TokenClient, tokens_by
 
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192
@@ -179,3 +186,33 @@ def _code(callback: str, request: _Request) -> str:
     if not 0 < len(code) <= _LONGEST_CODE:
         raise AuthorizationError("the answer of the authorization server has no code")
     return code
+
+
+def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
+    """Return the tokens that the current authorization server grants for the stored refresh token: with its new refresh
+    token, or else with the old one (RFC 6749 section 6). The scopes stay the same, so a step-up is a `sign_in`.
+
+    Asks for four URLs at most, beside the repeat that a nonce of DPoP demands. Raises `AuthorizationError` with the
+    code ``"invalid_grant"`` where the refresh token is of no use any more, or there is none; with any other code, or
+    none, the stored tokens are as good as before.
+    """
+    issuer = situation.stored.current
+    record = None if issuer is None else situation.stored.issuers.get(issuer)
+    if issuer is None or record is None or record.tokens is None or record.tokens.refresh_token is None:
+        raise AuthorizationError("there is no refresh token", code="invalid_grant")
+    server = yield from metadata_of(issuer, situation.server_url)
+    client = client_of(server, record, settings, situation.now())
+    if client is None:
+        raise AuthorizationError("the refresh token belongs to another client", code="invalid_grant")
+    if settings.client is not None:
+        situation.claim(settings.client, issuer)
+    form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
+    old = record.tokens
+    # RFC 8707 section 2.2: no other resource than the one of the grant
+    resource = record.resource or situation.server_url
+    tokens = yield from tokens_by(
+        form, server=server, resource=resource, client=client, situation=situation, scopes=old.scopes
+    )
+    if tokens.refresh_token is None:
+        tokens = attrs.evolve(tokens, refresh_token=old.refresh_token)
+    return Grant(issuer=issuer, record=attrs.evolve(record, tokens=tokens))

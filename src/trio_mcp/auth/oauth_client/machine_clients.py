@@ -1,34 +1,42 @@
-"""Configurations of clients without a user at hand: programs, workloads, and clients that an enterprise manages."""
+"""Machine clients: programs, workloads, and clients that an enterprise manages get tokens without a user at hand.
+
+Each configuration has its grant below: client credentials (RFC 6749 section 4.4; the extension
+``io.modelcontextprotocol/oauth-client-credentials``), a signed statement about the caller (JWT bearer, RFC 7523 section
+2.1), and the exchange of a user's token at the identity provider of an enterprise (the extension
+``io.modelcontextprotocol/enterprise-managed-authorization``).
+"""
 
 from __future__ import annotations
 
 import ssl
 from abc import ABC, abstractmethod
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from ...concurrency.contexts import asynccontextmanager
+from ...protocol.authorization import ServerMetadata
 from ..credentials import ClientAuth, Credentials, UserIsAsked
-from ..own_functions import telling
-from ..storage.memory import MemoryStorage
-from ..storage.stored import Storage
-from .client_credentials import client_credentials
-from .enterprise import enterprise_managed
-from .grant import Grant, Situation
-from .jwt_bearer import workload_identity
-from .keeping.opening import open_keeper
-from .keeping.token_source import Errand
-from .settings import (
+from ..errors import AuthorizationError, calling_user_code
+from ..storage.records import MemoryStorage, RegisteredClient, Storage
+from .acquisition import GrantFlow
+from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at
+from .grants import (
     AuthMethod,
     ClientCredentialsSettings,
     EnterpriseManagedSettings,
+    Grant,
+    Machine,
     PreregisteredClient,
+    Situation,
     WorkloadIdentitySettings,
 )
-from .steps import Machine
+from .token_keeper import open_keeper
+from .token_request import TokenClient, ask, granted, preregistered
 
 _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 """A secret, or an async function that returns the present one."""
@@ -85,8 +93,8 @@ class _Source:
         yield
 
     @asynccontextmanager
-    async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
-        yield Errand(await self.way(situation))
+    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
+        yield GrantFlow(await self.way(situation))
 
     def refreshing(self, situation: Situation) -> Machine[Grant] | None:
         return None  # nobody is spared a question by a refresh
@@ -196,5 +204,112 @@ class EnterpriseManaged(_MachineClient):
 async def _present(text: _Text, name: str) -> str:
     if isinstance(text, str):
         return text
-    with telling(f"the function {name}"):
+    with calling_user_code(f"the function {name}"):
         return await text()
+
+
+def client_credentials(settings: ClientCredentialsSettings, situation: Situation) -> Machine[Grant]:
+    """Find the authorization server, and return the tokens that the client has there in its own name. A challenge for
+    ``insufficient_scope`` asks for all scopes that were requested before, too.
+
+    Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands.
+    """
+    found = yield from discover(situation, known_issuer(settings.client, situation.stored))
+    situation.claim(settings.client, found.issuer)
+    client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
+    scopes = scopes_at(found, settings.scopes, situation)
+    return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, situation))
+
+
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+class _AudienceClaim(msgspec.Struct):
+    aud: str | list[str]
+
+
+def workload_identity(settings: WorkloadIdentitySettings, situation: Situation) -> Machine[Grant]:
+    """Find the authorization server, and return the tokens for the assertion of the platform.
+
+    Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands. A refusal is final: another assertion
+    may help, the same one would not (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
+    """
+    found = yield from discover(situation, settings.issuer)
+    if settings.issuer is None and not _is_audience(found, settings.assertion):
+        # Else a hostile server could have any authorization server named, and redeem the assertion at the right one.
+        raise AuthorizationError(
+            f"the assertion is not for the authorization server of this server, {found.issuer[:200]!r}: its audience"
+            " must be that, or the settings must name that issuer"
+        )
+    client_id = settings.client_id
+    client = None
+    if client_id is not None:
+        client = TokenClient(client_id=client_id, auth_method="none", kept=RegisteredClient(client_id=client_id))
+    scopes = scopes_at(found, settings.scopes, situation)
+    return (yield from granted(assertion_form(settings.assertion), found, client, scopes, situation))
+
+
+def assertion_form(assertion: str) -> dict[str, str]:
+    """Return the grant of ``assertion`` in a token request."""
+    return {"grant_type": _JWT_BEARER, "assertion": assertion}
+
+
+def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
+    """Return whether ``assertion`` is for that server, by its issuer or its token endpoint (RFC 7523 section 3). Nobody
+    has verified the signature, which is the business of the server."""
+    try:
+        claims = assertion.split(".")[1]
+        audience = msgspec.json.decode(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_AudienceClaim).aud
+    except (IndexError, ValueError, RecursionError):
+        return False
+    named = [audience] if isinstance(audience, str) else audience
+    names = (found.issuer, f"{found.issuer}/", found.issuer.rstrip("/"), found.metadata.token_endpoint)
+    return any(name in named for name in names)
+
+
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+
+
+def enterprise_managed(settings: EnterpriseManagedSettings, situation: Situation) -> Machine[Grant]:
+    """Find the authorization server, have the identity provider exchange the user's token for a grant there, and return
+    the tokens for that grant.
+
+    Asks for eleven URLs at most, beside the repeat that a nonce of DPoP demands.
+    """
+    found = yield from discover(situation, known_issuer(settings.client, situation.stored))
+    situation.claim(settings.client, found.issuer)
+    scopes = scopes_at(found, settings.scopes, situation)
+    if settings.idp_token_endpoint is None:
+        provider = yield from metadata_of(settings.idp_issuer)
+    else:
+        provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
+    grant = yield from _exchanged(settings, provider, found, scopes, situation)
+    client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
+    return (yield from granted(assertion_form(grant), found, client, scopes, situation))
+
+
+def _exchanged(
+    settings: EnterpriseManagedSettings,
+    provider: ServerMetadata,
+    found: AuthorizationServer,
+    scopes: tuple[str, ...],
+    situation: Situation,
+) -> Machine[str]:
+    """Return the grant that the identity provider gives for the authorization server (RFC 8693 section 2)."""
+    form = {
+        "grant_type": _EXCHANGE,
+        "requested_token_type": _ID_JAG,
+        "audience": found.issuer,
+        "resource": found.resource,
+        **scope_parameter(scopes),
+        "subject_token": settings.subject_token,
+        "subject_token_type": settings.subject_token_type,
+    }
+    client = preregistered(settings.idp_client, provider.token_endpoint_auth_methods_supported)
+    # The grant is bound to no key, so the identity provider is shown none.
+    answer = yield from ask(form, server=provider, client=client, situation=attrs.evolve(situation, proofs=None))
+    # RFC 8693 section 2.2.1: any other token is for the client alone, and the authorization server must not see it.
+    if answer.issued_token_type != _ID_JAG:
+        raise AuthorizationError("the identity provider has given another token than a grant for the server")
+    return answer.access_token

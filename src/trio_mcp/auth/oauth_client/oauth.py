@@ -13,17 +13,12 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import ClientAuth, Credentials, UserIsAsked
 from ..errors import SignInNeeded
-from ..storage.memory import MemoryStorage
-from ..storage.stored import Storage, Stored
-from .authorization_code import sign_in
-from .grant import Grant, Situation
-from .keeping.opening import open_keeper
-from .keeping.token_source import Errand
-from .refreshing import refresh
-from .settings import OAuthSettings, PreregisteredClient
-from .steps import Machine
-from .visiting.browser import Browser, OnVisit, open_in_browser
-from .visiting.loopback import is_loopback_uri, open_loopback
+from ..storage.records import MemoryStorage, Storage, Stored
+from .acquisition import GrantFlow
+from .authorization_code import refresh, sign_in
+from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
+from .grants import Grant, Machine, OAuthSettings, PreregisteredClient, Situation
+from .token_keeper import open_keeper
 
 
 def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -142,7 +137,7 @@ class _Source:
             self.lock.release()
 
     @asynccontextmanager
-    async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
+    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
         auth = self.auth
         if not auth.asks_user:
             raise SignInNeeded("the user has to sign in, and is not to be asked")
@@ -153,11 +148,13 @@ class _Source:
         uri = auth.redirect_uri
         if uri is not None and not is_loopback_uri(uri):
             browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
-            yield Errand(sign_in(attrs.evolve(settings, redirect_uri=uri), situation), browser.make)
+            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=uri), situation), browser.make)
             return
         async with open_loopback(uri, _former(situation.stored)) as listener:
             browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
-            yield Errand(sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), situation), browser.make)
+            yield GrantFlow(
+                sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), situation), browser.make
+            )
 
     def refreshing(self, situation: Situation) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.

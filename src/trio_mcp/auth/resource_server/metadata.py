@@ -12,7 +12,7 @@ import msgspec
 
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origin import origin_of, split_url
-from ..well_known import RESOURCE_METADATA
+from ..fetching import RESOURCE_METADATA
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3, ``scope-token``."""

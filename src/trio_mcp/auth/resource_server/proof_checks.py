@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from ...runtime.principal import Principal
+from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
 from .metadata import canonical
-from .proof_nonces import NonceNeeded, ProofNonces
-from .seen_proofs import SeenProofs
-from .verifiers.keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
-from .verifiers.signed import Signed, Untrusted, read_signed
+from .proof_replays import NonceNeeded, ProofNonces, SeenProofs
+from .verification import Signed, Untrusted, read_signed
 
 _LONGEST: Final = 8 * 1024
 """Characters of a proof: those with the largest keys have 4 KiB."""

@@ -1,23 +1,25 @@
-"""TokenCheck: asks a verifier about tokens, once about each, and keeps the answers for a while."""
+"""TokenCheck: asks a verifier about tokens, once about each, and keeps the answers for a while.
+
+Requests that come with the same token at once share one question (`SingleFlight`). A verifier of the author that fails
+is told to the log, without the token.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
+import traceback
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
 
 from ...runtime.principal import Principal
-from .defects import log_defect
-from .refusal import Refusal
-from .refusing import broken, unavailable
-from .single_flight import SingleFlight
-from .verifiers.verifier import VerifierUnavailable, Verify
+from .refusals import Refusal, broken, unavailable
+from .verification import VerifierUnavailable, Verify
 
 logger = logging.getLogger("trio_mcp")
 
@@ -115,3 +117,54 @@ def _digest(token: str) -> bytes:
     # Tokens themselves are not kept: what is kept might be seen, and takes 32 bytes each. In the course of a request,
     # BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
+
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class _OpenQuestion(Generic[T]):
+    """A question that one task asks for all."""
+
+    __slots__ = ("answers", "over")
+
+    def __init__(self) -> None:
+        self.answers: list[T] = []
+        """The answer; empty where the task that asked has left without one."""
+        self.over = trio.Event()
+
+
+class SingleFlight(Generic[K, T]):
+    """Questions by key, each of which one task asks for all that want to know, at most ``most`` at once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[K, _OpenQuestion[T]] = {}
+
+    async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
+        """Return the answer to the ``question`` with this ``key``, the answer that another task waits for already if
+        one does. When that task leaves, by a cancel or an exception, one of those that still wait asks anew.
+        Returns ``too_many`` at once when the question would be one too many."""
+        while (waiting := self._open.get(key)) is not None:
+            await waiting.over.wait()
+            if waiting.answers:
+                return waiting.answers[0]
+        if len(self._open) >= self._most:
+            return too_many
+        mine = self._open[key] = _OpenQuestion[T]()
+        try:
+            answer = await question()
+            mine.answers.append(answer)
+            return answer
+        finally:
+            del self._open[key]
+            mine.over.set()
+
+
+def log_defect(what: str, error: Exception, token: str) -> None:
+    """Log ``error`` with its traceback, in which ``token`` does not stand: authors put values into their errors."""
+    text = "".join(traceback.format_exception(error))
+    if token in text:
+        logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())
+    else:
+        logger.error("%s", what, exc_info=error)

@@ -13,9 +13,8 @@ import attrs
 import msgspec
 import trio
 
-from .file_lock import file_lock
-from .private_folder import PrivateFolder, state_folder
-from .stored import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
+from .private_folder import PrivateFolder, file_lock, state_folder
+from .records import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
 
 T = TypeVar("T")
 

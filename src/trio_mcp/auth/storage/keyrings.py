@@ -11,9 +11,8 @@ import attrs
 import trio
 
 from ...concurrency.contexts import asynccontextmanager
-from .file_lock import file_lock
-from .private_folder import PrivateFolder, state_folder
-from .stored import Storage, StorageFailed, Stored, Unreadable, name_of_record
+from .private_folder import PrivateFolder, file_lock, state_folder
+from .records import Storage, StorageFailed, Stored, Unreadable, name_of_record
 
 T = TypeVar("T")
 

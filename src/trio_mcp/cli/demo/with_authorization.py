@@ -16,14 +16,14 @@ import trio
 
 from ...auth.challenges import parse_challenges
 from ...auth.errors import AuthorizationError
-from ...auth.fetching.fetcher import HttpFetcher
-from ...auth.fetching.url_rules import UrlRules
-from ...auth.oauth_client.endpoints.revocation import revoke
-from ...auth.oauth_client.grant import Situation
-from ...auth.oauth_client.keeping.driving import drive
+from ...auth.fetching import UrlRules
+from ...auth.http_fetcher import HttpFetcher
+from ...auth.oauth_client.acquisition import drive
+from ...auth.oauth_client.browser import open_in_browser
+from ...auth.oauth_client.grants import Situation
 from ...auth.oauth_client.oauth import OAuth
-from ...auth.oauth_client.visiting.browser import open_in_browser
-from ...auth.storage.memory import MemoryStorage
+from ...auth.oauth_client.revocation import revoke
+from ...auth.storage.records import MemoryStorage
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.http.opening import open_http

@@ -6,12 +6,12 @@ from typing import Literal
 
 import trio
 
-from ...auth.fetching.fetcher import HttpFetcher
-from ...auth.fetching.url_rules import UrlRules
+from ...auth.fetching import UrlRules
+from ...auth.http_fetcher import HttpFetcher
 from ...auth.oauth_client.oauth import OAuth
-from ...auth.oauth_client.signing_out import sign_out
+from ...auth.oauth_client.revocation import sign_out
 from ...auth.storage.files import FileStorage
-from ...auth.storage.stored import StorageFailed
+from ...auth.storage.records import StorageFailed
 from ...connecting.credentials import is_confidential, resource_at
 from ...connecting.targets import Address, Target
 from ..endings import say

@@ -13,7 +13,7 @@ from ...runtime.replies import error_line
 from ...transports.http.application import Answer
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.refusal import Refusal
+    from ...auth.resource_server.refusals import Refusal
 
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"

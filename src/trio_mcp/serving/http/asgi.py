@@ -30,8 +30,7 @@ from .front import bounds_of
 from .resource_metadata import resource_metadata
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.gate import Gate
-    from ...auth.resource_server.protected import Protected
+    from ...auth.resource_server.protected import Gate, Protected
 
 logger = logging.getLogger("trio_mcp")
 

@@ -34,7 +34,7 @@ from .session import Session
 from .session_table import SessionTable
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.gate import Gate
+    from ...auth.resource_server.protected import Gate
 
 logger = logging.getLogger("trio_mcp")
 

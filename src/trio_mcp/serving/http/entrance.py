@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ...auth.resource_server.refusal import Refusal
+from ...auth.resource_server.refusals import Refusal
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Admission, Answer, Looked
 from ...transports.http.heads import RequestHead
@@ -21,7 +21,7 @@ from .cors import Cors
 from .resource_metadata import resource_metadata
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.gate import Gate
+    from ...auth.resource_server.protected import Gate
     from ...runtime.principal import Auth
 
 _MOST_KEPT: Final = 100

@@ -16,7 +16,7 @@ from .answers import JSON_HEADERS, RETRY_AFTER, json_status, lines_of, status_of
 from .http_request import HttpRequest
 
 if TYPE_CHECKING:
-    from ...auth.resource_server.refusal import Refusal
+    from ...auth.resource_server.refusals import Refusal
     from ...state.requests import InboundRequest
 
 

@@ -11,13 +11,11 @@ import trio
 
 from trio_mcp.auth.credentials import RefusedRequest
 from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grant import Grant, Situation
-from trio_mcp.auth.oauth_client.keeping.token_keeper import TokenKeeper
-from trio_mcp.auth.oauth_client.keeping.token_source import Errand
-from trio_mcp.auth.oauth_client.steps import Machine, Visit
-from trio_mcp.auth.storage.memory import MemoryStorage
-from trio_mcp.auth.storage.stored import IssuerRecord, Storage, Tokens
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.acquisition import GrantFlow
+from trio_mcp.auth.oauth_client.grants import Grant, Machine, Situation, Visit
+from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
+from trio_mcp.auth.storage.records import IssuerRecord, MemoryStorage, Storage, Tokens
 from trio_mcp.concurrency.nurseries import open_service_nursery
 
 __all__ = ["ISSUER", "URL", "FakeSource", "broken", "opened", "refusal", "token_of"]
@@ -76,10 +74,10 @@ class FakeSource:
         yield
 
     @asynccontextmanager
-    async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
+    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
         self.prepared += 1
         try:
-            yield Errand(self._grant(situation, "sign in"), self._visit)
+            yield GrantFlow(self._grant(situation, "sign in"), self._visit)
         finally:
             self.prepared -= 1
 

@@ -12,8 +12,8 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import AuthorizationError, MemoryStorage
-from trio_mcp.auth.oauth_client.keeping.token_keeper import TokenKeeper
-from trio_mcp.auth.storage.stored import IssuerRecord, StorageFailed, Stored, Tokens
+from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
+from trio_mcp.auth.storage.records import IssuerRecord, StorageFailed, Stored, Tokens
 
 
 async def kept(storage: MemoryStorage) -> tuple[str, str | None] | None:

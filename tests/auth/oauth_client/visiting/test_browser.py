@@ -12,9 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import AuthorizationError
-from trio_mcp.auth.oauth_client.steps import Visit
-from trio_mcp.auth.oauth_client.visiting.browser import Browser, OnVisit, open_in_browser
-from trio_mcp.auth.oauth_client.visiting.loopback import open_loopback
+from trio_mcp.auth.oauth_client.browser import Browser, OnVisit, open_in_browser, open_loopback
+from trio_mcp.auth.oauth_client.grants import Visit
 
 URL = "https://as.example/authorize?state=st4te"
 

@@ -8,8 +8,7 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import AuthorizationError
-from trio_mcp.auth.oauth_client.visiting.answer import Answer
-from trio_mcp.auth.oauth_client.visiting.loopback import LoopbackListener, is_loopback_uri, open_loopback
+from trio_mcp.auth.oauth_client.browser import AwaitedCallback, LoopbackListener, is_loopback_uri, open_loopback
 
 AUTHORIZE = "https://as.example/authorize?client_id=me&state=st4te"
 
@@ -33,7 +32,7 @@ async def asked(listener: LoopbackListener, target: str, method: str = "GET", ho
 
 
 async def test_the_callback_is_given_as_a_url() -> None:
-    answer = Answer()
+    answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
         page = await asked(listener, "/callback?code=c0de&state=st4te")
@@ -42,7 +41,7 @@ async def test_the_callback_is_given_as_a_url() -> None:
 
 
 async def test_the_page_runs_nothing_and_repeats_nothing() -> None:
-    answer = Answer()
+    answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
         page = await asked(listener, "/callback?code=c0de&state=st4te")
@@ -69,7 +68,7 @@ async def test_the_page_runs_nothing_and_repeats_nothing() -> None:
     ],
 )
 async def test_all_other_requests_are_none_of_the_user(target: str, method: str, host: str | None) -> None:
-    answer = Answer()
+    answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
         assert (await asked(listener, target, method, host)).startswith("HTTP/1.1 404 ")
@@ -80,7 +79,7 @@ async def test_all_other_requests_are_none_of_the_user(target: str, method: str,
 @pytest.mark.parametrize("data", ["nonsense\r\n\r\n", "GET /callback HTTP/1.1\r\n\r\n", "x" * 70_000, "\x16\x03\x01"])
 async def test_what_is_no_request_gets_no_page_of_success(data: str) -> None:
     async with open_loopback(None) as listener:
-        listener.expect(AUTHORIZE, Answer())
+        listener.expect(AUTHORIZE, AwaitedCallback())
         stream = await trio.open_tcp_stream("127.0.0.1", port_of(listener))
         async with stream:
             await stream.send_all(data.encode())
@@ -96,7 +95,7 @@ async def test_nothing_is_a_callback_before_the_user_is_asked() -> None:
 
 
 async def test_the_first_callback_counts() -> None:
-    answer = Answer()
+    answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
         await asked(listener, "/callback?code=one&state=st4te")
@@ -113,7 +112,7 @@ async def test_a_connection_that_says_nothing_is_closed(jump_clock: MockClock) -
 
 
 async def test_many_silent_connections_do_not_keep_the_browser_out_for_ever(jump_clock: MockClock) -> None:
-    answer = Answer()
+    answer = AwaitedCallback()
     async with open_loopback(None) as listener, trio.open_nursery() as nursery:
         listener.expect(AUTHORIZE, answer)
         silent = [await trio.open_tcp_stream("127.0.0.1", port_of(listener)) for _ in range(16)]
@@ -138,7 +137,7 @@ async def test_a_port_may_be_given() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     async with open_loopback(f"http://localhost:{port}/oauth/done") as listener:
-        answer = Answer()
+        answer = AwaitedCallback()
         listener.expect(AUTHORIZE, answer)
         await asked(listener, "/oauth/done?state=st4te", host=f"LOCALHOST:{port}")
         assert await answer.wait() == f"http://localhost:{port}/oauth/done?state=st4te"

@@ -13,7 +13,7 @@ import trio
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 
 from ..asking import ISSUER, NOW, RESOURCE
 

@@ -12,7 +12,7 @@ import pytest
 from joserfc import jwt
 
 from trio_mcp import Auth, IntrospectionVerifier, Principal, VerifierUnavailable
-from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 
 from ..asking import ISSUER, NOW, RESOURCE, Clock, bearing, let_in, protected, refused
 from .minting import ec_key

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import JWTVerifier, VerifierUnavailable
-from trio_mcp.auth.fetching.exchange import FetchFailed
+from trio_mcp.auth.fetching import FetchFailed
 
 from ..asking import ISSUER, NOW, RESOURCE
 from .minting import Network, ec_key, jwk, minted

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.auth.resource_server.verifiers.keys import ASYMMETRIC, UnusableKey, read_key, read_key_set
-from trio_mcp.auth.resource_server.verifiers.signed import Signed
+from trio_mcp.auth.resource_server.keys import ASYMMETRIC, UnusableKey, read_key, read_key_set
+from trio_mcp.auth.resource_server.verification import Signed
 
 from .minting import ec_key, jwk, okp_key, rsa_key
 

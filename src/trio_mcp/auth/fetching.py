@@ -1,0 +1,207 @@
+"""Fetching: requests to URLs that a stranger has named, as data, and the rules for such URLs.
+
+A server, or a document of an authorization server, names URLs that a client is to ask: without bounds that would be a
+way into the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are asked, and
+`http_fetcher` asks them. The places of metadata under ``/.well-known/`` are such URLs, too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, Literal, Protocol, TypeAlias
+
+import attrs
+
+from ..transports.host_checks import is_loopback
+from ..transports.http_client.addresses import AddressRule
+from ..transports.http_client.origin import Origin, split_url
+
+
+class FetchFailed(Exception):
+    """The exchange brought no answer, or was not tried, since the URL is forbidden. The message has no secret, and is
+    for the people who run the client alone."""
+
+
+@attrs.frozen(kw_only=True)
+class Fetch:
+    """A request. Headers and form are secrets, as far as ``secrets_of`` says so."""
+
+    method: Literal["GET", "POST"]
+    url: str
+    headers: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
+    body: bytes = attrs.field(default=b"", repr=False)
+    content_type: str | None = None
+    """The type of ``body``; `None` without one."""
+    secrets_of: str | None = None
+    """The issuer whose credentials, codes or tokens the request carries; `None`: none at all."""
+
+
+@attrs.frozen(kw_only=True)
+class Fetched:
+    """The answer to a `Fetch`."""
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    """Values by names in lower case."""
+    body: bytes = attrs.field(repr=False)
+
+
+class Fetcher(Protocol):
+    """Whoever carries out a `Fetch`."""
+
+    async def fetch(self, request: Fetch) -> Fetched:
+        """Return the answer, whatever its status; redirects are answers like others. Raises `FetchFailed`."""
+        ...
+
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_LONGEST_URL: Final = 2048
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+_PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "100.64.0.0/10",  # RFC 6598: behind the NAT of a provider; the metadata of Alibaba Cloud
+        "168.63.129.16/32",  # the metadata of Azure
+        "192.0.0.0/24",  # RFC 6890; the metadata of Oracle Cloud
+        "192.88.99.0/24",  # RFC 7526: was the way to IPv6
+        "2001::/23",  # RFC 2928: Teredo (RFC 4380), which has an IPv4 address inside, and others
+        "2002::/16",  # RFC 3056: 6to4, which has one as well
+        "3fff::/20",  # RFC 9637: for documentation
+    )
+)
+"""Networks beside those that `ipaddress` knows to be private in all releases of Python."""
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""RFC 6052 section 2.1: the last 32 bits are the IPv4 address that is meant."""
+
+
+@attrs.frozen(kw_only=True)
+class UrlRules:
+    """The rules for URLs that a server, or a document of an authorization server, has named. ``https`` alone is
+    allowed, without a user and a fragment, and up to 2048 characters."""
+
+    loopback: bool = False
+    """True where the server is on this machine: URLs of this machine are allowed then, with ``http``, too."""
+    public_addresses_only: bool = False
+    """True refuses each address that the public internet does not reach: private, link-local, multicast and reserved
+    addresses, addresses behind the NAT of a provider and of metadata services, and each such IPv4 address inside of an
+    IPv6 address; loopback addresses unless `loopback` is true. For clients that run on servers. The address is checked
+    that is connected to, not the name."""
+
+    @classmethod
+    def for_server(cls, url: str, *, public_addresses_only: bool = False) -> UrlRules:
+        """Return the rules for URLs that the server at ``url`` dictates. Raises `ValueError` for an invalid URL."""
+        return cls(loopback=is_loopback(split_url(url)[0].host), public_addresses_only=public_addresses_only)
+
+    def check(self, url: str) -> Origin:
+        """Return the origin of ``url``. Raises `FetchFailed` with the reason where the URL is forbidden. A name is
+        checked as such; its addresses are for `address_rule`."""
+        if len(url) > _LONGEST_URL:
+            raise FetchFailed(f"a URL of {len(url)} characters is not asked, those of {_LONGEST_URL} are")
+        try:
+            origin, _ = split_url(url)
+        except ValueError as error:
+            raise FetchFailed(str(error)) from None
+        if not origin.secure and not (self.loopback and is_loopback(origin.host)):
+            raise FetchFailed(
+                f"{origin} is not asked: the scheme is https"
+                + (", or http on this machine" if self.loopback else ", as the server is not on this machine")
+            )
+        rule = self.address_rule(origin)
+        if rule is not None and (address := _literal(origin.host)) is not None and not rule(address):
+            raise FetchFailed(f"{origin} is not asked: the rules of this client forbid the address")
+        return origin
+
+    def address_rule(self, origin: Origin) -> AddressRule | None:
+        """Return the rule for addresses of ``origin``; `None` where all are allowed."""
+        if not origin.secure:
+            return _is_of_this_machine  # where names are, such as localhost, is for a name server to say
+        if not self.public_addresses_only:
+            return None
+        return self._allows if self.loopback else is_public
+
+    def _allows(self, address: _Address) -> bool:
+        return is_public(address) or _is_of_this_machine(address)
+
+
+def is_public(address: _Address) -> bool:
+    """Return whether ``address`` is one of the public internet."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if (inner := _inner(address)) is not None:
+            return is_public(inner)
+        if address not in _PUBLIC_6:
+            return False
+    elif address.is_multicast:
+        return False
+    return address.is_global and not any(address in network for network in _NOT_PUBLIC)
+
+
+class Nearness(IntEnum):
+    """The place of a host, as far as its name says: each connection looks the name up anew."""
+
+    ANYWHERE = 0
+    """A name, or an address of the public internet."""
+    NETWORK = 1
+    """An address that the public internet does not reach."""
+    MACHINE = 2
+    """This machine."""
+
+
+def nearness(host: str) -> Nearness:
+    """Return the nearness of ``host``, a name in ASCII or an address, as browsers read hosts: ``127.1`` and
+    ``0x7f000001`` are addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section
+    6.3)."""
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return Nearness.MACHINE
+    address = _literal(name)
+    if address is None and _NUMBER.fullmatch(name.rpartition(".")[2]):
+        try:
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        except OSError:
+            return Nearness.NETWORK  # no name ends with a number: nobody knows where that leads
+    if address is None or is_public(address):
+        return Nearness.ANYWHERE
+    # The unspecified address leads to this machine, too.
+    return Nearness.MACHINE if _is_of_this_machine(address) or address.is_unspecified else Nearness.NETWORK
+
+
+def _is_of_this_machine(address: _Address) -> bool:
+    inner = _inner(address) if isinstance(address, ipaddress.IPv6Address) else None
+    return (inner or address).is_loopback
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that packets for ``address`` go to."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped
+
+
+def _literal(host: str) -> _Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+"""RFC 9728 section 3."""
+_OAUTH_METADATA: Final = "/.well-known/oauth-authorization-server"
+_OPENID_METADATA: Final = "/.well-known/openid-configuration"
+
+
+def server_metadata_urls(issuer: str) -> tuple[str, ...]:
+    """Return the URLs to ask for the metadata of ``issuer``, in this order (2026-07-28 authorization, Authorization
+    Server Metadata Discovery). Raises `ValueError` for what is no HTTP URL."""
+    origin, target = split_url(issuer)
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the slash at the end.
+    path = target.rstrip("/")
+    appended = [f"{origin}{path}{_OPENID_METADATA}"] if path else []
+    return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)

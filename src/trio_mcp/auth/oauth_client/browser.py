@@ -1,0 +1,268 @@
+"""Browser: has a user visit an authorization server, and waits for where the browser is sent.
+
+`LoopbackListener` hears on this machine where the browser is sent after the user has decided (RFC 8252 section 7.3). A
+listener knows one redirect URI, and answers one callback there; all other requests get 404. Whoever else can reach the
+port, a page in the browser for example, can neither bring an answer to another request nor keep the user's from being
+heard.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Final, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+import h11
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import open_service_nursery
+from ...transports.broken import until_broken
+from ...transports.host_checks import is_loopback
+from ...transports.http_client.origin import split_url
+from ..credentials import UserIsAsked
+from ..errors import AuthorizationError, calling_user_code
+from .grants import Visit
+
+OnVisit: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""Shows the URL to the user, or opens the URL, and returns the URL that the user agent was sent to; `None`: the
+listener will hear of that."""
+
+_LONGEST_URL: Final = 16 * 1024
+
+
+@attrs.frozen
+class Browser:
+    """The browser of the user. ``listener`` is `None` where ``on_visit`` alone learns where the browser is sent. A user
+    who has not decided after ``timeout`` seconds is given up. Limits stand still inside ``user_is_asked``."""
+
+    on_visit: OnVisit
+    listener: LoopbackListener | None
+    timeout: float
+    user_is_asked: UserIsAsked
+
+    async def make(self, visit: Visit) -> str:
+        """Return the callback URL: see `Visitor`."""
+        _check(visit.url)
+        answer = AwaitedCallback()
+        with self.user_is_asked(), trio.move_on_after(self.timeout):
+            async with open_service_nursery("the visit is over") as nursery:
+                if self.listener is not None:
+                    self.listener.expect(visit.url, answer)
+                nursery.start_soon(self._ask, visit.url, answer)
+                return await answer.wait()
+        raise AuthorizationError(f"the user has not signed in within {self.timeout:g} s")
+
+    async def _ask(self, url: str, answer: AwaitedCallback) -> None:
+        try:
+            with calling_user_code("the function on_visit"):
+                callback = await self.on_visit(url)
+        except AuthorizationError as error:
+            error.__traceback__ = error.__context__ = None  # whose frames have the URL in them
+            answer.fail(error)
+            return
+        if callback is not None:
+            answer.give(callback)
+        elif self.listener is None:
+            answer.fail(AuthorizationError("the function on_visit has not returned where the browser was sent"))
+
+
+def _check(url: str) -> None:
+    """Raise `AuthorizationError` for a URL that no browser is to open, whoever has named the URL (2026-07-28 security
+    best practices, OAuth Authorization URL Validation)."""
+    try:
+        origin, _ = split_url(url)
+    except ValueError:
+        raise AuthorizationError("the authorization server has no URL for the browser") from None
+    if len(url) > _LONGEST_URL or not (origin.secure or is_loopback(origin.host)):
+        raise AuthorizationError("the URL that the authorization server has for the browser is not to be opened")
+
+
+async def open_in_browser(url: str) -> None:
+    """Open ``url`` in the browser of the user: an `OnVisit`. Without a shell; the wait can be left at any time."""
+    import webbrowser  # late, since servers have no use for a browser
+
+    # A browser in a terminal ends with its user; the thread is left behind then.
+    if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
+        raise AuthorizationError("no browser can be opened here: hand the URL to the user by on_visit=")
+
+
+class AwaitedCallback:
+    """The end of a visit, which some tasks bring about, and one waits for."""
+
+    def __init__(self) -> None:
+        self._given = trio.Event()
+        self._url = ""
+        self._failure: AuthorizationError | None = None
+
+    def give(self, url: str) -> None:
+        """End the visit with the callback URL. Without effect after the end."""
+        if not self._given.is_set():
+            self._url = url
+            self._given.set()
+
+    def fail(self, failure: AuthorizationError) -> None:
+        """End the visit without a URL. Without effect after the end."""
+        if not self._given.is_set():
+            self._failure = failure
+            self._given.set()
+
+    async def wait(self) -> str:
+        """Wait for the end, and return the URL, or raise the failure."""
+        await self._given.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._url
+
+
+_HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
+"""The address for each host of a redirect URI."""
+_PATH: Final = "/callback"
+_LONGEST_HEAD: Final = 32 * 1024
+_READ: Final = 16 * 1024
+_PATIENCE: Final = 10.0
+"""Seconds that a connection may take from its beginning to its end."""
+_MOST_CONNECTIONS: Final = 16
+"""Connections at a time. Browsers open some in advance."""
+_BACKLOG: Final = 16
+_DONE: Final = "You can close this page and return to the application."
+_NOTHING: Final = "There is nothing here."
+
+
+def is_loopback_uri(uri: str) -> bool:
+    """Return whether ``uri`` names this machine, over plain HTTP, and a port of it. Raises `ValueError`."""
+    parts = urlsplit(uri)
+    return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
+
+
+class LoopbackListener:
+    """Listens on the port of ``redirect_uri`` for the answer to one request."""
+
+    def __init__(self, redirect_uri: str) -> None:
+        self.redirect_uri: Final = redirect_uri
+        parts = urlsplit(redirect_uri)
+        self._path = parts.path or "/"
+        self._host = parts.netloc.lower().encode("ascii")
+        self._places = trio.Semaphore(_MOST_CONNECTIONS)
+        self._answer: AwaitedCallback | None = None
+        self._state = ""
+
+    def expect(self, url: str, answer: AwaitedCallback) -> None:
+        """Give ``answer`` the callback of the authorization request at ``url``, as soon as the callback comes."""
+        self._state = _state_in(url)
+        self._answer = answer
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """AwaitedCallback the one request of a connection."""
+        with until_broken(), trio.move_on_after(_PATIENCE):
+            async with stream, self._places:
+                request = await _read_request(stream)
+                callback = None if request is None else self._callback(request)
+                await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
+                if callback is not None and self._answer is not None:
+                    self._answer.give(callback)
+                with trio.move_on_after(1):  # closing with unread bytes would reset the connection
+                    await stream.send_eof()
+                    while await stream.receive_some(_READ):
+                        pass
+
+    def _callback(self, request: h11.Request) -> str | None:
+        """Return the URL that the browser was sent to; `None` for any other request."""
+        if self._answer is None or request.method != b"GET":
+            return None
+        # A page of another origin can have its name point here (DNS rebinding), but not write another Host.
+        if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
+            return None
+        path, _, query = request.target.decode("ascii").partition("?")
+        if path != self._path:
+            return None
+        # RFC 6749 sections 4.1.2 and 4.1.2.1: answers and errors have the state. Any page can send a browser here, and
+        # would end the wait for the user with an answer of its own.
+        state = _state_in(f"?{query}")
+        if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
+            return None
+        return f"{self.redirect_uri.partition('?')[0]}?{query}"
+
+
+@asynccontextmanager
+async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
+    """Listen at ``redirect_uri``; `None`: at one of the ``former`` URIs whose port is free, since an authorization
+    server may know no other, or at any port. Raises `AuthorizationError` where the port is taken."""
+    listeners, uri = await _listeners(redirect_uri, former)
+    listener = LoopbackListener(uri)
+    async with open_service_nursery("the visit is over") as nursery:
+        nursery.start_soon(_serve, listener, listeners)
+        yield listener
+
+
+async def _serve(listener: LoopbackListener, listeners: list[trio.SocketListener]) -> None:
+    await trio.serve_listeners(listener.serve, listeners)
+
+
+async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[list[trio.SocketListener], str]:
+    if redirect_uri is not None:
+        parts = urlsplit(redirect_uri)
+        try:
+            return await _listen(parts.port or 0, _HOSTS[parts.hostname or ""]), redirect_uri
+        except OSError as error:
+            words = f"nothing can listen at the redirect URI {redirect_uri}: {error.strerror}"
+            raise AuthorizationError(words) from None
+    for uri in former:
+        parts = urlsplit(uri)
+        if parts.hostname == "127.0.0.1" and parts.path == _PATH and parts.port is not None:
+            try:
+                return await _listen(parts.port, "127.0.0.1"), uri
+            except OSError:
+                continue
+    try:
+        listeners = await _listen(0, "127.0.0.1")
+    except OSError as error:
+        raise AuthorizationError(f"nothing can listen on 127.0.0.1: {error.strerror}") from None
+    return listeners, f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}{_PATH}"
+
+
+async def _listen(port: int, host: str) -> list[trio.SocketListener]:
+    return await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+
+
+def _state_in(url: str) -> str:
+    """Return the state in the query of ``url``; empty where there is none."""
+    try:
+        values = parse_qs(urlsplit(url).query, max_num_fields=64).get("state")
+    except ValueError:
+        return ""
+    return "" if values is None else values[0]
+
+
+async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
+    """Return the head of a request; `None` for what is none."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
+    while True:
+        try:
+            event = parser.next_event()
+        except h11.RemoteProtocolError:
+            return None
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            return None
+        parser.receive_data(await stream.receive_some(_READ))
+
+
+def _page(status: int, text: str) -> bytes:
+    """Return the answer with a page of one sentence, which loads nothing and runs nothing."""
+    body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
+    reason = "OK" if status == 200 else "Not Found"
+    head = (
+        f"HTTP/1.1 {status} {reason}\r\n"
+        "Content-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "Content-Security-Policy: default-src 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body

@@ -1,1 +1,0 @@
-"""Endpoints: how a client registers at an authorization server, names itself there, and asks for tokens."""

@@ -1,0 +1,220 @@
+"""Grants: the terms in which all ways to tokens are written.
+
+A way to tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run a
+client give, and from a `Situation`; asks its driver for a bounded number of steps, each a `Fetch` or a `Visit`; and
+ends with a `Grant`, or raises `AuthorizationError` alone. The machines: `sign_in` and `refresh` (authorization_code),
+`client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
+
+The words of a refusal are chosen by the authorization server, which knows the secrets of the request. So `refused`
+repeats no text of an answer but one of the registered codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
+from ..challenges import Challenge
+from ..errors import AuthorizationError
+from ..fetching import Fetch
+from ..storage.records import IssuerRecord, Stored
+
+AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+"""How a client names itself at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+
+
+@attrs.frozen(kw_only=True)
+class PreregisteredClient:
+    """A client that the people of one authorization server know already.
+
+    A protected server names whichever authorization server its people like. The ``issuer`` says which one may see the
+    credentials; without an issuer, a secret or key goes to the first one that any server names, and to no other one
+    afterwards (2026-07-28 authorization, Authorization Server Binding).
+    """
+
+    client_id: str
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    """The key that signs assertions (RFC 7523), as PEM or JWK."""
+    signing_algorithm: str | None = None
+    """The algorithm of the key (RFC 7518); `None`: the usual one of the key, ``ES256`` for a key on P-256."""
+    key_id: str | None = None
+    """The ``kid`` by which the authorization server finds the public key; `None`: that of the JWK."""
+    auth_method: AuthMethod | None = None
+    """`None`: the best that the credentials allow and the authorization server supports."""
+    issuer: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OAuthSettings:
+    """For a user who signs in with a browser (authorization code with PKCE)."""
+
+    redirect_uri: str
+    """Where the browser is sent after the user has decided; for a listener on loopback, with its port."""
+    client: PreregisteredClient | None = None
+    client_metadata_url: str | None = None
+    """The client id metadata document of this client: https, with a path. Used where the authorization server
+    supports such documents, and no client is preregistered."""
+    client_name: str = "trio-mcp"
+    """The name that the user reads at an authorization server where the client registers itself."""
+    scopes: tuple[str, ...] | None = None
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter. A step-up adds to either."""
+    refreshable: bool = True
+    """Whether refresh tokens are wanted, ``offline_access`` included where the authorization server lists it."""
+
+
+@attrs.frozen(kw_only=True)
+class ClientCredentialsSettings:
+    """For a program that acts on its own behalf."""
+
+    client: PreregisteredClient
+    scopes: tuple[str, ...] | None = None
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
+
+
+@attrs.frozen(kw_only=True)
+class WorkloadIdentitySettings:
+    """For a program with a platform that vouches for the program by a JWT (RFC 7523 section 2.1)."""
+
+    assertion: str = attrs.field(repr=False)
+    """The JWT of the platform; its audience is the authorization server, and nobody else is shown the JWT."""
+    client_id: str | None = None
+    """The client id at the authorization server; `None` where the assertion says enough."""
+    issuer: str | None = None
+    """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
+    scopes: tuple[str, ...] | None = None
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
+
+
+@attrs.frozen(kw_only=True)
+class EnterpriseManagedSettings:
+    """For a client whose enterprise decides, by its identity provider, which servers its people may use."""
+
+    idp_issuer: str
+    """The identity provider."""
+    idp_token_endpoint: str | None = None
+    """`None`: the one in the metadata of the identity provider."""
+    idp_client: PreregisteredClient
+    """The client at the identity provider; its ``issuer`` is not looked at."""
+    subject_token: str = attrs.field(repr=False)
+    """The ID token that the user's sign-in at the identity provider has brought. Nobody else is shown the token."""
+    subject_token_type: str = "urn:ietf:params:oauth:token-type:id_token"
+    client: PreregisteredClient
+    """The client at the authorization server of the MCP server."""
+    scopes: tuple[str, ...] | None = None
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
+
+
+class Bindings(Protocol):
+    """The authorization servers that the credentials of clients belong to."""
+
+    async def issuer_of(self, client: PreregisteredClient) -> str | None:
+        """Return the issuer that the credentials of ``client`` belong to; `None` where the first use decides. Raises
+        `AuthorizationError`."""
+        ...
+
+    def claim(self, client: PreregisteredClient, issuer: str) -> None:
+        """Note that the credentials of ``client`` belong to ``issuer``. Where another issuer has the
+        credentials already, the next step of the machine is not carried out. Synchronous."""
+        ...
+
+
+class ProofMaker(Protocol):
+    """A key of DPoP, with a clock."""
+
+    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+        """Return a new proof for one request by ``method`` to ``url`` (RFC 9449 section 4.2)."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Situation:
+    """The start of a machine."""
+
+    server_url: str
+    """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
+    stored: Stored
+    """The record of the client's authorization at this server."""
+    challenge: Challenge | None = None
+    """The Bearer or DPoP challenge of the refusal; `None` where there was none, or no refusal at all."""
+    now: Callable[[], float] = time.time
+    """Returns the time in seconds since the epoch. A user may take minutes between two steps."""
+    proofs: ProofMaker | None = attrs.field(default=None, repr=False)
+    """Makes the proofs of DPoP at the token endpoint; `None` without DPoP."""
+    bindings: Bindings | None = attrs.field(default=None, repr=False)
+    """Binds credentials to the first issuer in use; `None` where nobody remembers."""
+
+    async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
+        """Return ``client`` with its issuer, as far as known. Raises `AuthorizationError`."""
+        if self.bindings is None:
+            return client
+        return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
+
+    def claim(self, client: PreregisteredClient, issuer: str) -> None:
+        """Note that the credentials of ``client`` are about to be used at ``issuer``: see `Bindings.claim`."""
+        if self.bindings is not None and client.issuer is None:
+            self.bindings.claim(client, issuer)
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """The end of a machine, to be kept by ``stored.with_record(issuer, record)``."""
+
+    issuer: str
+    """The authorization server, as its metadata names it."""
+    record: IssuerRecord
+    """The record of that server from now on, tokens included. The proof key is the one that was stored before;
+    the maker of the proofs adds a new one."""
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Visit:
+    """Have the user visit ``url``, and wait until their browser is sent to ``redirect_uri``. The outcome is the URL
+    that it was sent to, as `str`, query included."""
+
+    url: str = attrs.field(repr=False)
+    redirect_uri: str
+
+
+Step: TypeAlias = Fetch | Visit
+"""A `Fetch`, whose outcome is a `Fetched` (or `FetchFailed`, thrown into the machine), or a `Visit`."""
+
+Machine: TypeAlias = Generator[Step, Any, T]
+"""A machine that ends with a ``T``, or raises `AuthorizationError`."""
+
+
+_CODES: Final = frozenset(
+    (
+        # RFC 6749 sections 4.1.2.1 and 5.2
+        *("access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "server_error"),
+        *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
+        # RFC 7009 section 2.2.1, RFC 7591 section 3.2.2, RFC 8707 section 2, RFC 9449 sections 5 and 8
+        *("invalid_client_metadata", "invalid_redirect_uri", "invalid_software_statement", "invalid_target"),
+        *("unapproved_software_statement", "unsupported_token_type", "invalid_dpop_proof", "use_dpop_nonce"),
+        # RFC 6750 section 3.1 and RFC 9470 section 3; OpenID Connect Core section 3.1.2.6
+        *("insufficient_scope", "insufficient_user_authentication", "invalid_token"),
+        *("account_selection_required", "consent_required", "interaction_required", "login_required"),
+    )
+)
+
+
+def error_code(body: bytes) -> str | None:
+    """Return the ``error`` in an answer, whose word the server has chosen; `None` where the answer has none."""
+    try:
+        return OAuthErrorResponse.from_json(body).error
+    except InvalidDocument:
+        return None
+
+
+def refused(what: str, error: str | None, status: int | None = None) -> AuthorizationError:
+    """Return the error for ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status."""
+    known = error if error in _CODES else None
+    word = known or (f"status {status}" if status is not None and error is None else "an unknown error")
+    return AuthorizationError(f"{what}: {word}", code=known)

@@ -1,1 +1,0 @@
-"""Keeping: the tokens for one server, gotten once for all who wait, kept good, and stored."""

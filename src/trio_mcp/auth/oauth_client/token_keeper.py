@@ -1,0 +1,362 @@
+"""TokenKeeper: the tokens for one server, for all requests of one client.
+
+`open_keeper` opens the keeper for a configuration. A request that the server has refused is read for its challenge, and
+is final where no other token would help.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Final, Literal
+
+import attrs
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import ServiceNursery, open_service_nursery
+from ...transports.host_checks import is_loopback
+from ...transports.http_client.origin import split_url
+from ..challenges import Challenge, parse_challenges
+from ..credentials import Credentials, RefusedRequest
+from ..errors import AuthorizationError
+from ..fetching import Fetcher, UrlRules
+from ..http_fetcher import HttpFetcher
+from ..signing import ProofKey
+from ..storage.records import Storage, Stored
+from .acquisition import Acquisition, Finishing, TokenSource, drive
+from .client_state import ClientBindings, HeldTokens, Record, nonce_in, token_in
+from .discovery import scopes_in
+from .grants import Grant, Situation
+
+
+@asynccontextmanager
+async def open_keeper(
+    server_url: str,
+    source: TokenSource,
+    storage: Storage,
+    *,
+    is_dpop: bool,
+    public_addresses_only: bool,
+    ssl_context: ssl.SSLContext | None,
+    proxy: str | Literal[True] | None,
+) -> AsyncGenerator[Credentials]:
+    """Open the keeper of the tokens for one server. Raises `ValueError` for a server that no token is sent to, since
+    others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
+    origin = split_url(server_url)[0]
+    if not origin.secure and not is_loopback(origin.host):
+        raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
+    rules = UrlRules.for_server(server_url, public_addresses_only=public_addresses_only)
+    fetcher = HttpFetcher(rules, ssl_context=ssl_context, proxy=proxy)
+    async with open_service_nursery("the client was closed") as nursery:
+        keeper = TokenKeeper(server_url, source, storage, fetcher, nursery, is_dpop=is_dpop)
+        try:
+            yield keeper
+        finally:
+            keeper.close()
+
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_ATTEMPTS: Final = 6
+"""Times that one request is sent: without a token, with one, with a nonce, with more scopes, and some to spare."""
+_MOST_STEPS_UP: Final = 2
+"""Times that more scopes are asked for, for the sake of one request."""
+_NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+"""RFC 9449 section 8.1."""
+_PASSING: Final = frozenset((None, "temporarily_unavailable", "server_error"))
+"""Errors of a refresh that say nothing of the refresh token."""
+_USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
+"""RFC 6749 section 5.2: errors of a refresh after which the refresh token, or the client, is of no use."""
+
+
+class TokenKeeper:
+    """The `Credentials` for the server at ``server_url``: gets tokens from ``source``, keeps the tokens in ``storage``,
+    and has them refreshed.
+
+    At most one way to a token is gone at a time, and all who need a token wait for that one. A refresh looks at the
+    record again first, under the lock that spans processes: a refresh token may be good for one use alone, and another
+    process may have used ours. The lock is held neither while a request of the client runs nor while a user is asked.
+    With ``is_dpop`` tokens must be bound to a key.
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        source: TokenSource,
+        storage: Storage,
+        fetcher: Fetcher,
+        nursery: ServiceNursery,
+        *,
+        is_dpop: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._server_url = server_url
+        self._source = source
+        self._storage = storage
+        self._record = Record(server_url, storage)
+        self._fetcher = fetcher
+        self._nursery = nursery
+        self._is_dpop = is_dpop
+        self._now = now
+        self._is_loaded = False
+        self._loading = trio.Lock()
+        self._held: HeldTokens | None = None
+        self._nonce: str | None = None
+        self._acquisition: Acquisition | None = None
+        self._failed: dict[bool, Acquisition] = {}
+        """The last refresh that failed (true), and the last grant (false)."""
+        self._stepped_up: deque[float] = deque(maxlen=_MOST_STEPS_UP)
+        self._background = trio.lowlevel.ParkingLot()
+        """Requests that wait until somebody else has had the user asked."""
+        self._finishing = Finishing()
+
+    def close(self) -> None:
+        """Give all that must be finished no more than a few seconds from now on, since the client is closed."""
+        self._finishing.hurry()
+
+    # Questions of the HTTP client
+
+    async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
+        """Return the headers of one request: see `Credentials.headers`."""
+        await self._load_once()
+        held = self._held
+        if held is not None and self._acquisition is None and held.is_to_be_refreshed(self._now()):
+            self._start(partial(self._refresh, held), is_refresh=True)
+        if self._acquisition is not None and self._acquisition.is_refresh:
+            try:
+                await self._acquisition.wait()
+            except AuthorizationError as error:
+                logger.info("the token is not refreshed: %s", error)  # and the server says how good the token is
+        if self._held is None:
+            return ()
+        return self._held.headers(method, self._server_url, self._nonce, self._now())
+
+    def noticed(self, headers: Mapping[str, str]) -> None:
+        """Note the headers of an answer: see `Credentials.noticed`."""
+        nonce = headers.get("dpop-nonce")
+        if nonce is not None and _NONCE.fullmatch(nonce):
+            self._nonce = nonce
+
+    async def refused(self, request: RefusedRequest) -> None:
+        """Get what the server asks for: see `Credentials.refused`."""
+        challenge = challenge_of(request, is_dpop=self._is_dpop)
+        error = None if challenge is None else challenge.params.get("error")
+        if request.attempt >= _MOST_ATTEMPTS:
+            raise final_refusal(request, error, f"{request.attempt} times")
+        if error == "use_dpop_nonce":  # RFC 9449 section 9
+            if self._nonce is None or self._nonce == nonce_in(request.sent):
+                raise final_refusal(request, error, "and has sent no other nonce")
+            return
+        steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
+        if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
+            raise final_refusal(request, error, "not for want of a token")
+        while True:
+            held = self._held
+            if (None if held is None else held.token) != token_in(request.sent):
+                return  # there is another one by now
+            is_young = held is not None and held.since >= request.begun
+            is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
+            asks = not (is_refresh if self._acquisition is None else self._acquisition.is_refresh)
+            if request.is_background and self._source.asks_user and asks:
+                await self._background.park()
+                continue
+            if self._acquisition is None:
+                self._start_for(request, challenge, held, steps_up=steps_up, is_refresh=is_refresh)
+            assert self._acquisition is not None, "an acquisition has begun"
+            await self._acquisition.wait()
+            if self._held is not held:
+                return
+
+    def _start_for(
+        self,
+        request: RefusedRequest,
+        challenge: Challenge | None,
+        held: HeldTokens | None,
+        *,
+        steps_up: bool,
+        is_refresh: bool,
+    ) -> None:
+        """Start what may get a better token than ``held``. Raises `AuthorizationError` where that was tried for this
+        request already."""
+        if held is not None and held.since >= request.begun and held.is_granted:
+            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of scopes was asked for already.
+            scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
+            if not steps_up or set(scopes) <= set(held.requested_scopes):
+                raise final_refusal(request, "insufficient_scope" if steps_up else None, "although the token is new")
+        if steps_up:
+            if len(self._stepped_up) == _MOST_STEPS_UP and self._stepped_up[0] >= request.begun:
+                raise final_refusal(request, "insufficient_scope", "and asks for ever more scopes")
+            self._stepped_up.append(trio.current_time())
+        last = self._failed.get(is_refresh)
+        if last is not None and last.failure is not None and last.failed >= request.begun:
+            raise copy.copy(last.failure)
+        if held is not None and is_refresh:
+            self._start(partial(self._refresh, held), is_refresh=True)
+        else:
+            self._start(partial(self._get, held, challenge), is_refresh=False)
+
+    # Acquisitions
+
+    def _start(self, way: Callable[[], Awaitable[None]], *, is_refresh: bool) -> None:
+        self._acquisition = Acquisition(is_refresh=is_refresh)
+        self._nursery.start_soon(self._acquire, self._acquisition, way)
+
+    async def _acquire(self, acquisition: Acquisition, way: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await acquisition.run(way)
+        finally:
+            self._acquisition = None
+            self._background.unpark_all()
+            if acquisition.failure is not None:
+                self._failed[acquisition.is_refresh] = acquisition
+
+    async def _get(self, held: HeldTokens | None, challenge: Challenge | None) -> None:
+        """Get a new grant, or find one that another client or process has got."""
+        async with self._source.turn():
+            stored = await self._record.load()
+            if self._adopts(stored, held):
+                return
+            key = ProofKey.generate() if self._is_dpop else None
+            bindings = ClientBindings(self._storage)
+            async with self._source.flow(self._situation(stored, bindings, key, challenge)) as flow:
+                with self._finishing.once_begun() as begin:
+                    grant = await drive(flow.machine, self._fetcher, flow.visitor, begin, bindings.settle)
+                    self._check(grant)
+                    jwk = None if key is None else key.to_jwk()
+                    grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
+                    async with self._record.lock():
+                        await self._record.keep(grant, await self._record.load())
+                    self._hold(grant, is_granted=True)
+
+    async def _refresh(self, held: HeldTokens) -> None:
+        """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
+        more, that is all that changes."""
+        held.refresh_no_more()  # a failure is not tried again at once
+        async with self._record.lock():
+            stored = await self._record.load()
+            if self._adopts(stored, held):
+                return
+            bindings = ClientBindings(self._storage)
+            machine = self._source.refreshing(self._situation(stored, bindings, held.key))
+            if machine is None or stored.tokens is None:  # as the user has logged out, in another process
+                held.forget_refresh_token()
+                return
+            with self._finishing.once_begun() as begin:
+                try:
+                    grant = await drive(machine, self._fetcher, None, begin, bindings.settle)
+                    self._check(grant)
+                except AuthorizationError as error:
+                    if error.code in _PASSING:
+                        raise
+                    logger.info("the tokens cannot be refreshed: %s", error)
+                    held.forget_refresh_token()
+                    if error.code in _USELESS:
+                        await self._record.keep(_without_refresh_token(stored, error.code), stored)
+                else:
+                    await self._record.keep(grant, stored)
+                    self._hold(grant, is_granted=False)
+
+    # Tokens
+
+    async def _load_once(self) -> None:
+        if self._is_loaded:
+            return
+        async with self._loading:
+            if not self._is_loaded:
+                self._adopts(await self._record.load(), None)
+                self._is_loaded = True
+
+    def _adopts(self, stored: Stored, held: HeldTokens | None) -> bool:
+        """Hold the tokens of ``stored``, and return true, where they are others than ``held``, and may be good."""
+        tokens = stored.tokens
+        if tokens is None or (held is not None and tokens.access_token == held.token):
+            return False
+        is_over = tokens.expires_at is not None and tokens.expires_at <= self._now() and tokens.refresh_token is None
+        found = HeldTokens.of(stored, self._now())
+        if found is None or (self._is_dpop and found.key is None) or (is_over and self._is_loaded):
+            return False
+        self._held = found
+        return True
+
+    def _check(self, grant: Grant) -> None:
+        tokens = grant.record.tokens
+        if self._is_dpop and (tokens is None or tokens.token_type != "DPoP"):
+            raise AuthorizationError("the authorization server has granted a token that is bound to no key")
+
+    def _hold(self, grant: Grant, *, is_granted: bool) -> None:
+        stored = Stored().with_record(grant.issuer, grant.record)
+        self._held = HeldTokens.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
+
+    def _situation(
+        self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None
+    ) -> Situation:
+        return Situation(
+            server_url=self._server_url,
+            stored=stored,
+            challenge=challenge,
+            now=self._now,
+            proofs=None if key is None else _Proofs(key, self._now),
+            bindings=bindings,
+        )
+
+
+def _without_refresh_token(stored: Stored, error: str | None) -> Grant:
+    assert stored.current is not None, "there are tokens"
+    record = stored.issuers[stored.current]
+    assert record.tokens is not None, "there are tokens"
+    client = record.client
+    if error == "invalid_client" and client is not None and client.redirect_uris:
+        client = None  # it had registered itself, which the authorization server has forgotten: let it do so again
+    tokens = attrs.evolve(record.tokens, refresh_token=None)
+    return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
+
+
+@attrs.frozen
+class _Proofs:
+    """A `ProofMaker`."""
+
+    _key: ProofKey
+    _now: Callable[[], float]
+
+    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+        return self._key.proof(method, url, nonce=nonce, now=self._now())
+
+
+_CHALLENGE_CODES: Final = frozenset(
+    (
+        *("invalid_request", "invalid_token", "insufficient_scope"),  # RFC 6750 section 3.1
+        *("invalid_dpop_proof", "use_dpop_nonce", "insufficient_user_authentication"),  # RFC 9449, RFC 9470
+    )
+)
+_METADATA: Final = "resource_metadata"
+
+
+def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
+    """Return the challenge for a token, for one that is bound to a key where ``is_dpop``; `None` where the server has
+    sent none. The resource metadata (RFC 9728 section 5.1) are those of any of the challenges."""
+    found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
+    if not found:
+        return None
+    wanted = "dpop" if is_dpop else "bearer"
+    chosen = next((each for each in found if each.scheme == wanted), found[0])
+    metadata = next((each.params[_METADATA] for each in found if _METADATA in each.params), None)
+    if metadata is None or _METADATA in chosen.params:
+        return chosen
+    return Challenge(chosen.scheme, {**chosen.params, _METADATA: metadata})
+
+
+def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
+    """Return the error for a request that the server has refused, with the code ``error``, and would refuse again."""
+    known = error if error in _CHALLENGE_CODES else None
+    word = "" if known is None else f" ({known})"
+    return AuthorizationError(
+        f"the server refuses the request with HTTP status {request.status}{word}, {why}", code=known
+    )

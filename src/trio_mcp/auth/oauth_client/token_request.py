@@ -1,0 +1,232 @@
+"""Token request: the exchange with a token endpoint, whatever the grant (RFC 6749 section 5).
+
+`authentication` says how a client names itself there: by its id alone, with a secret, or with a signed assertion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+import attrs
+
+from ...protocol.authorization import InvalidDocument, ServerMetadata, TokenResponse
+from ..errors import AuthorizationError
+from ..fetching import Fetch, Fetched, FetchFailed
+from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
+from ..storage.records import IssuerRecord, RegisteredClient, Tokens
+from .discovery import AuthorizationServer, scope_parameter, scopes_in
+from .grants import AuthMethod, Grant, Machine, PreregisteredClient, Situation, error_code, refused
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
+"""A text that fits into a header, and into a form. RFC 6749 appendix A.12 allows no more but the space."""
+_NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+"""RFC 9449 section 8.1."""
+_LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
+_TYPES: Final = {"bearer": "Bearer", "dpop": "DPoP"}
+
+
+def granted(
+    form: Mapping[str, str],
+    found: AuthorizationServer,
+    client: TokenClient | None,
+    scopes: tuple[str, ...],
+    situation: Situation,
+) -> Machine[Grant]:
+    """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
+    form = {**form, **scope_parameter(scopes)}
+    tokens = yield from tokens_by(
+        form, server=found.metadata, resource=found.resource, client=client, situation=situation, scopes=scopes
+    )
+    record = situation.stored.issuers.get(found.issuer, IssuerRecord())
+    kept = None if client is None else client.kept
+    record = attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes, resource=found.resource)
+    return Grant(issuer=found.issuer, record=record)
+
+
+def tokens_by(
+    form: Mapping[str, str],
+    *,
+    server: ServerMetadata,
+    resource: str,
+    client: TokenClient | None,
+    situation: Situation,
+    scopes: tuple[str, ...],
+) -> Machine[Tokens]:
+    """Return the tokens for ``resource`` that the token endpoint of ``server`` grants for the grant in ``form``, where
+    ``scopes`` are the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449
+    section 8).
+
+    Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
+    """
+    form = {**form, "resource": resource}  # RFC 8707 section 2, whether the server supports it or not
+    answer = yield from ask(form, server=server, client=client, situation=situation)
+    kind = _TYPES.get(answer.token_type.lower())
+    # RFC 6749 section 7.1: a token of an unknown type is not used.
+    if kind is None or (kind == "DPoP" and situation.proofs is None):
+        raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
+    refresh_token = answer.refresh_token
+    if refresh_token is not None and not _TOKEN.fullmatch(refresh_token):
+        raise AuthorizationError("the authorization server has granted a refresh token that nobody can send")
+    return Tokens(
+        access_token=answer.access_token,
+        token_type=kind,
+        # RFC 6749 section 5.1: without the parameter, all that was asked for
+        scopes=scopes if answer.scope is None else scopes_in(answer.scope),
+        expires_at=_expiry(answer.expires_in, situation.now()),
+        refresh_token=refresh_token,
+    )
+
+
+def ask(
+    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient | None, situation: Situation
+) -> Machine[TokenResponse]:
+    """Return the answer of the token endpoint to ``form``, its token checked for nothing but characters."""
+    url = server.token_endpoint
+    if url is None:
+        raise AuthorizationError("the authorization server has no token endpoint")
+    answer = yield from _exchange(form, url, server, client, situation, None)
+    nonce = answer.headers.get("dpop-nonce", "")
+    # 401 is what a resource server would say, and some token endpoints say (RFC 9449 section 8).
+    demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
+    if demanded and situation.proofs is not None and _NONCE.fullmatch(nonce):
+        answer = yield from _exchange(form, url, server, client, situation, nonce)
+    # RFC 6749 section 5.2, and the servers that send errors with status 200
+    if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
+        raise refused(f"the token endpoint of {server.issuer[:200]!r} has refused", error, answer.status)
+    try:
+        response = TokenResponse.from_json(answer.body)
+    except InvalidDocument:
+        raise AuthorizationError("the token endpoint has answered with no token") from None
+    if not _TOKEN.fullmatch(response.access_token):
+        raise AuthorizationError("the authorization server has granted a token that nobody can send")
+    return response
+
+
+def _exchange(
+    form: Mapping[str, str],
+    url: str,
+    server: ServerMetadata,
+    client: TokenClient | None,
+    situation: Situation,
+    nonce: str | None,
+) -> Machine[Fetched]:
+    algorithms = server.token_endpoint_auth_signing_alg_values_supported
+    headers, named = ({}, {}) if client is None else authentication(client, server.issuer, situation.now(), algorithms)
+    headers["accept"] = "application/json"
+    if situation.proofs is not None:
+        try:
+            headers["dpop"] = situation.proofs.proof("POST", url, nonce=nonce)
+        except ValueError:
+            raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
+    try:
+        answer: Fetched = yield Fetch(
+            method="POST",
+            url=url,
+            headers=tuple(headers.items()),
+            body=urlencode({**form, **named}).encode("ascii"),
+            content_type=_FORM,
+            secrets_of=server.issuer,
+        )
+    except FetchFailed as error:
+        raise AuthorizationError(f"the token endpoint could not be asked: {error}") from None
+    return answer
+
+
+def _expiry(seconds: float | None, now: float) -> float | None:
+    """Return the end of a token that lives for ``seconds``; `None` where the server has told nothing of use."""
+    if seconds is None or seconds < 0:
+        return None
+    return now + min(seconds, _LONGEST_SECONDS)
+
+
+SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
+"""Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
+the ``client_id`` in the body, and others forbid that; some decode the parts of the header, and others do not."""
+USUAL_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic",)
+"""Methods of a server that names none (RFC 8414 section 2)."""
+
+
+@attrs.frozen(kw_only=True)
+class TokenClient:
+    """A client with all that a token endpoint is told of the client."""
+
+    client_id: str
+    auth_method: AuthMethod
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    key: PreregisteredClient | None = attrs.field(default=None, repr=False)
+    """The owner of the key that signs assertions; `None` without a key."""
+    kept: RegisteredClient
+    """The part that is stored. Secrets that the client's people gave are not."""
+
+
+def preregistered(client: PreregisteredClient, supported: Collection[str] | None) -> TokenClient:
+    """Return a client that the authorization server knows, by the first of its methods that are ``supported``: an
+    assertion before a secret, and a secret in the body before one in a header."""
+    able: tuple[AuthMethod, ...]
+    if client.auth_method is not None:
+        able = (client.auth_method,)
+    elif client.private_key is not None:
+        able = ("private_key_jwt",)
+    elif client.client_secret is not None:
+        able = SECRET_METHODS
+    else:
+        able = ("none",)
+    listed = USUAL_METHODS if supported is None else supported
+    method: AuthMethod = able[-1]
+    for better in reversed(able):
+        if better in listed:
+            method = better
+    if method == "private_key_jwt" and client.private_key is None:
+        raise AuthorizationError("private_key_jwt needs the private key of the client")
+    if method in SECRET_METHODS and client.client_secret is None:
+        raise AuthorizationError(f"{method} needs the secret of the client")
+    return TokenClient(
+        client_id=client.client_id,
+        auth_method=method,
+        client_secret=client.client_secret,
+        key=client,
+        kept=RegisteredClient(client_id=client.client_id, auth_method=method),
+    )
+
+
+def authentication(
+    client: TokenClient, issuer: str, now: float, algorithms: Collection[str] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers and the form parameters by which ``client`` names itself in one request to the token endpoint
+    of ``issuer``, which takes signatures by ``algorithms``. Raises `AuthorizationError` for a key that is of no use.
+
+    RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
+    """
+    match client.auth_method:
+        case "client_secret_basic":
+            return {"authorization": basic_credentials(client.client_id, client.client_secret or "")}, {}
+        case "client_secret_post":
+            return {}, {"client_id": client.client_id, "client_secret": client.client_secret or ""}
+        case "private_key_jwt":
+            assert client.key is not None
+            assertion = _assertion(client.key, issuer, now, algorithms)
+            return {}, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+        case "none":
+            return {}, {"client_id": client.client_id}
+
+
+def _assertion(client: PreregisteredClient, issuer: str, now: float, algorithms: Collection[str] | None) -> str:
+    """Return a new JWT for one request. The issuer alone is its audience, so nobody can use the JWT elsewhere."""
+    assert client.private_key is not None
+    try:
+        return client_assertion(
+            client.client_id,
+            issuer,
+            client.private_key,
+            algorithm=client.signing_algorithm,
+            key_id=client.key_id,
+            supported=algorithms,
+            now=now,
+        )
+    except (ImportError, ValueError) as error:
+        failure = str(error)
+    raise AuthorizationError(failure)

@@ -1,1 +1,0 @@
-"""Visiting: the user's browser goes to an authorization server, and comes back."""

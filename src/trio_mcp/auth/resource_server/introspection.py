@@ -1,0 +1,179 @@
+"""IntrospectionVerifier asks the issuer about each access token (RFC 7662)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlencode
+
+import attrs
+import msgspec
+
+from ...runtime.principal import Principal
+from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
+from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
+from .metadata import check_endpoint
+from .verification import (
+    BuiltInVerifier,
+    ExpectedClaims,
+    Untrusted,
+    VerifierUnavailable,
+    VerifyingObject,
+    audiences,
+    fetcher_for,
+)
+
+logger = logging.getLogger("trio_mcp")
+
+_LONGEST: Final = 8 * 1024
+"""Characters of a token that the issuer is asked about."""
+_TYPES: Final = frozenset(("bearer", "dpop", "access_token"))
+"""Values of ``token_type``, in lower case: an issuer may as well know refresh tokens, which open nothing here."""
+
+
+@attrs.frozen(kw_only=True)
+class IntrospectionVerifier(BuiltInVerifier):
+    """Asks the issuer about each token (RFC 7662): the way for tokens that are no JWTs, and for those that can be
+    revoked. The answers are kept for ``cache_for`` seconds. While the issuer does not answer, clients are told to come
+    back later.
+
+    Raises `ValueError` for values that make no sense.
+    """
+
+    endpoint: str = attrs.field(converter=check_endpoint)
+    """The introspection endpoint of the issuer."""
+    client_id: str
+    """The name of this server at the issuer."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    """A key, as PEM or JWK, in place of the secret (``private_key_jwt``); needs the extra ``trio-mcp[auth]``."""
+    secret_in: Literal["header", "body"] = attrs.field(
+        default="header", validator=attrs.validators.in_(("header", "body"))
+    )
+    """Where the secret is sent: as ``client_secret_basic``, or as ``client_secret_post``."""
+    issuer: str | None = None
+    """The issuer of the tokens; `None` for the one in ``authorization_servers`` of `Protected`."""
+    audience: str | Sequence[str] | None = None
+    """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`."""
+    require_audience: bool = True
+    """False takes tokens about which the issuer names no ``aud``: for issuers whose tokens are all for this server."""
+    cache_for: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
+    """Seconds until the issuer is asked again about the same token, which a revoked token is good for."""
+    leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
+    """Seconds by which the clocks of the issuer and of this machine may differ."""
+    fetcher: Fetcher | None = attrs.field(default=None, repr=False)
+    """Sends the questions; `None` for one that asks ``https`` alone, and ``http`` where the issuer is on this
+    machine."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.client_secret is None) == (self.private_key is None):
+            raise ValueError("an issuer answers clients with a client_secret, or else with a private_key")
+
+    @property
+    def holds_for(self) -> float:
+        """Seconds for which an answer holds."""
+        return self.cache_for
+
+    def at(
+        self, resource: str, authorization_servers: Sequence[str], now: Callable[[], float] = time.time
+    ) -> VerifyingObject:
+        """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
+        issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
+        if len(issuers) != 1:
+            raise ValueError("one endpoint does not know the tokens of several issuers: name one issuer")
+        if self.private_key is not None:  # a key that signs nothing is found now, and not by the first client
+            client_assertion(self.client_id, issuers[0], self.private_key, now=now())
+        audience = self.audience
+        names = (audience,) if isinstance(audience, str) else tuple(audience or (resource,))
+        expected = ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway)
+        return _Introspection(self, issuers[0], expected, self.fetcher or fetcher_for(self.endpoint), now)
+
+
+class _Introspection:
+    """Asks about tokens of ``issuer`` with the credentials of ``settings``."""
+
+    def __init__(
+        self,
+        settings: IntrospectionVerifier,
+        issuer: str,
+        expected: ExpectedClaims,
+        fetcher: Fetcher,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._issuer = issuer
+        self._expected = expected
+        self._fetcher = fetcher
+        self._now = now
+
+    async def verify(self, token: str) -> Principal | None:
+        """Return the party that ``token`` speaks for, `None` for a token that is not good here. Raises
+        `VerifierUnavailable`."""
+        if len(token) > _LONGEST:
+            return None
+        try:
+            return self._checked(await self._answer(token))
+        except Untrusted as reason:
+            logger.info("an access token was refused: %s", reason)
+            return None
+
+    def _checked(self, claims: Mapping[str, Any]) -> Principal:
+        expected = self._expected
+        if claims.get("active") is not True:
+            raise Untrusted("the issuer says that the token is not active")
+        kind = claims.get("token_type", "bearer")
+        if not isinstance(kind, str) or kind.lower() not in _TYPES:
+            raise Untrusted(f"the token_type is {kind!a:.100}")
+        if claims.get("iss") is not None:
+            expected.check_issuer(claims)
+        if claims.get("aud") is not None or self._settings.require_audience:
+            expected.check_audience(claims)
+        expected.check_times(claims, self._now())
+        principal = expected.principal(claims, self._issuer)
+        if kind.lower() == "dpop" and principal.key_thumbprint is None:  # RFC 9449 section 6.2
+            raise Untrusted("the issuer does not name the key that the token is bound to")
+        return principal
+
+    async def _answer(self, token: str) -> Mapping[str, Any]:
+        try:
+            fetched = await self._fetcher.fetch(self._request(token))
+        except FetchFailed as error:
+            raise VerifierUnavailable(str(error)) from None
+        return _read(fetched, self._settings.endpoint)
+
+    def _request(self, token: str) -> Fetch:
+        settings = self._settings
+        form = {"token": token, "token_type_hint": "access_token"}
+        headers = [("accept", "application/json")]
+        if settings.private_key is not None:
+            assertion = client_assertion(settings.client_id, self._issuer, settings.private_key, now=self._now())
+            form |= {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+        elif settings.secret_in == "header":
+            headers.append(("authorization", basic_credentials(settings.client_id, settings.client_secret or "")))
+        else:
+            form |= {"client_id": settings.client_id, "client_secret": settings.client_secret or ""}
+        return Fetch(
+            method="POST",
+            url=settings.endpoint,
+            headers=headers,
+            body=urlencode(form).encode("ascii"),
+            content_type="application/x-www-form-urlencoded",
+            secrets_of=self._issuer,
+        )
+
+
+def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
+    """Return the answer (RFC 7662 section 2.2). Any other one tells nothing of the token: the credentials of this
+    server may be wrong, for example."""
+    if fetched.status != HTTPStatus.OK:
+        raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
+    try:
+        answer: object = msgspec.json.decode(fetched.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise VerifierUnavailable(f"{endpoint}: the answer is no JSON object")
+    return cast("dict[str, Any]", answer)

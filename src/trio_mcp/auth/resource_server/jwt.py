@@ -1,0 +1,151 @@
+"""JWTVerifier checks access tokens that are signed (RFC 9068)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from ...runtime.principal import Principal
+from ..fetching import Fetcher
+from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, fetch_keys, read_key_set
+from .metadata import check_endpoint, check_issuer
+from .verification import (
+    BuiltInVerifier,
+    ExpectedClaims,
+    Signed,
+    Untrusted,
+    VerifyingObject,
+    audiences,
+    fetcher_for,
+    read_signed,
+)
+
+logger = logging.getLogger("trio_mcp")
+
+_LONGEST: Final = 8 * 1024
+"""Characters of a token. Those of the largest issuers have 2 to 4 KiB."""
+_TYPES: Final = frozenset(("at+jwt", "application/at+jwt"))
+_ANY_TYPES: Final = frozenset(("jwt", "application/jwt", *_TYPES))
+
+
+def _texts(values: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if values is None else (values,) if isinstance(values, str) else tuple(values)
+
+
+def _algorithms(values: Sequence[str]) -> tuple[str, ...]:
+    algorithms = _texts(values)
+    if not algorithms or not set(algorithms) <= set(ASYMMETRIC):
+        raise ValueError(f"algorithms are some of {', '.join(ASYMMETRIC)}, not {algorithms}")
+    return algorithms
+
+
+@attrs.frozen(kw_only=True)
+class JWTVerifier(BuiltInVerifier):
+    """Checks tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times. The keys
+    of the issuer are fetched when needed, and kept. Needs the extra ``trio-mcp[auth]``.
+
+    Raises `ValueError` for values that make no sense.
+    """
+
+    issuer: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
+    """The issuers of tokens, character by character as ``iss`` names them; `None` for the ``authorization_servers`` of
+    `Protected`."""
+    audience: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
+    """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`. Tokens for
+    anybody else are refused, whatever else they say."""
+    jwks_uri: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_endpoint))
+    """The URL of the keys; `None`: the one that the issuer names in its metadata."""
+    keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    """A JWK set, instead of one that is fetched."""
+    algorithms: Sequence[str] = attrs.field(default=ASYMMETRIC, converter=_algorithms)
+    """Algorithms of signatures that are taken. None is symmetric."""
+    leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
+    """Seconds by which the clocks of the issuer and of this machine may differ."""
+    require_typ: bool = True
+    """True takes tokens alone that call themselves access tokens, by the type ``at+jwt`` (RFC 9068 section 4). False
+    takes those of issuers that write ``JWT`` or nothing, too; ``audience`` is all then that tells ID tokens apart, so
+    no ID token may be issued to a client of that name."""
+    fetcher: Fetcher | None = attrs.field(default=None, repr=False)
+    """Fetches the keys; `None` for one that takes ``https`` alone, and ``http`` where the issuer is on this machine."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.keys is not None and self.jwks_uri is not None:
+            raise ValueError("keys are given, or fetched from jwks_uri, not both")
+        if self.keys is not None:
+            read_key_set(self.keys)
+
+    def at(
+        self, resource: str, authorization_servers: Sequence[str], now: Callable[[], float] = time.time
+    ) -> VerifyingObject:
+        """Return the verifier for ``resource``: see `BuiltInVerifier.at`."""
+        issuers = _texts(self.issuer) or tuple(authorization_servers)
+        if self.jwks_uri is not None and len(issuers) > 1:
+            raise ValueError("one jwks_uri cannot have the keys of several issuers: name one issuer")
+        return _TokenCheck(
+            ExpectedClaims(
+                issuers=issuers,
+                audiences=audiences(_texts(self.audience) or (resource,)),
+                leeway=self.leeway,
+            ),
+            {issuer: self._source(issuer) for issuer in issuers},
+            frozenset(self.algorithms),
+            _TYPES if self.require_typ else _ANY_TYPES,
+            now,
+        )
+
+    def _source(self, issuer: str) -> KeySource:
+        if self.keys is not None:
+            return FixedKeys(read_key_set(self.keys))
+        fetcher = self.fetcher or fetcher_for(self.jwks_uri or check_issuer(issuer))
+        return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher))
+
+
+class _TokenCheck:
+    """Checks tokens of the issuers whose keys are in ``sources``."""
+
+    def __init__(
+        self,
+        expected: ExpectedClaims,
+        sources: Mapping[str, KeySource],
+        algorithms: frozenset[str],
+        types: frozenset[str],
+        now: Callable[[], float],
+    ) -> None:
+        self._expected = expected
+        self._sources = sources
+        self._algorithms = algorithms
+        self._types = types
+        self._now = now
+
+    async def verify(self, token: str) -> Principal | None:
+        """Return the party that ``token`` speaks for, `None` for a token that is not good here."""
+        try:
+            return await self._checked(token)
+        except Untrusted as reason:
+            logger.info("an access token was refused: %s", reason)
+            return None
+
+    async def _checked(self, token: str) -> Principal:
+        signed = read_signed(token, self._algorithms, _LONGEST)
+        self._check_type(signed)
+        claims, expected = signed.claims, self._expected
+        # The signature comes before all that looks into the words of a stranger. The name of the issuer is compared as
+        # it stands, and how often an issuer is asked for keys does not depend on tokens.
+        issuer = expected.check_issuer(claims)
+        if not await self._sources[issuer].has_signed(signed):
+            raise Untrusted(f"signed by no key of {issuer}")
+        expected.check_audience(claims)
+        if claims.get("exp") is None:  # RFC 9068 section 2.2
+            raise Untrusted("a token that never expires")
+        expected.check_times(claims, self._now())
+        return expected.principal(claims, issuer)
+
+    def _check_type(self, signed: Signed) -> None:
+        kind = signed.header.get("typ", "JWT")
+        if not isinstance(kind, str) or kind.lower() not in self._types:  # RFC 9068 section 4
+            raise Untrusted(f"the typ is {kind!a:.100}, not at+jwt (see JWTVerifier.require_typ)")

@@ -1,0 +1,286 @@
+"""Keys: public keys of issuers and of clients, from their JWK (RFC 7517), within bounds.
+
+A `KeySource` has the keys of one issuer, which are asked for when needed, and not too often; `fetch_keys` gets them
+from the place that the metadata of the issuer names (RFC 8414). The module needs joserfc.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, Protocol, cast
+
+import attrs
+import msgspec
+import trio
+
+from ...protocol.authorization import InvalidDocument, ServerMetadata
+from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
+from .verification import Signed, VerifierUnavailable
+
+try:
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
+    from joserfc.jws import JWSRegistry
+except ImportError:
+    raise ImportError("checking signatures needs joserfc: install trio-mcp[auth]") from None
+
+
+_ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
+    ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("Ed25519", "EdDSA"),
+}
+"""Algorithms by type and curve of the key (RFC 7518 section 3.1, RFC 9864): a key of another type is good for none, so
+that no public key is ever taken for the secret of an HMAC."""
+
+ASYMMETRIC: Final = tuple(algorithm for algorithms in _ALGORITHMS.values() for algorithm in algorithms)
+"""All algorithms that can be checked here."""
+
+_MEMBERS: Final = {"RSA": ("n", "e"), "EC": ("x", "y"), "OKP": ("x",)}
+_PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
+_RSA_BITS: Final = range(2048, 8192 + 1)
+"""RFC 7518 section 3.3: 2048 bits or more. A check takes time in the square of the length."""
+_LONGEST_MEMBER: Final = 1400
+"""Characters of a member: 8192 bits."""
+_LONGEST_EXPONENT: Final = 6
+"""Characters of the exponent, 32 bits: the time of a check grows with the exponent, too."""
+_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
+_MOST_KEYS: Final = 100
+
+
+class UnusableKey(ValueError):
+    """The JWK is no public key that checks signatures here. Nothing of the key is in the message."""
+
+
+@attrs.frozen
+class VerificationKey:
+    """A public key."""
+
+    kid: str | None
+    """The name that its owner has given to the key."""
+    algorithms: frozenset[str]
+    """Algorithms that the key may be used with."""
+    _key: RSAKey | ECKey | OKPKey = attrs.field(repr=False)
+
+    @property
+    def thumbprint(self) -> str:
+        """The name of the key that follows from the key itself (RFC 7638)."""
+        return self._key.thumbprint()
+
+    def has_signed(self, signed: Signed) -> bool:
+        """Return whether the signature was made with this key, by an algorithm of the key."""
+        if signed.algorithm not in self.algorithms:
+            return False
+        return JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
+
+
+def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
+    """Return the public key in ``jwk``. Raises `UnusableKey`: for private keys, too, since a key that was shown proves
+    nothing."""
+    kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
+    if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
+        raise UnusableKey("the type of a key is missing")
+    algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else curve))
+    if algorithms is None:
+        raise UnusableKey("no type of keys that signatures are checked with here")
+    if not _PRIVATE.isdisjoint(jwk):
+        raise UnusableKey("a private key")
+    operations = jwk.get("key_ops")  # RFC 7517 sections 4.2 and 4.3
+    if jwk.get("use", "sig") != "sig" or not (operations is None or _has(operations, "verify")):
+        raise UnusableKey("a key for another use")
+    if algorithm is not None and algorithm not in algorithms:
+        raise UnusableKey("a key for an algorithm that is not used here")
+    if kid is not None and not isinstance(kid, str):
+        raise UnusableKey("the kid of a key is no text")
+    members = {name: _member(jwk, name) for name in _MEMBERS[kind]}
+    allowed = frozenset(algorithms if algorithm is None else (str(algorithm),))
+    return VerificationKey(kid, allowed, _imported(kind, curve, members))
+
+
+def _has(operations: object, operation: str) -> bool:
+    return isinstance(operations, list) and operation in operations
+
+
+def _member(jwk: Mapping[str, Any], name: str) -> str:
+    value = jwk.get(name)
+    longest = _LONGEST_EXPONENT if name == "e" else _LONGEST_MEMBER
+    if not isinstance(value, str) or len(value) > longest or not _BASE64URL.fullmatch(value):
+        raise UnusableKey(f"the member {name} of a key is no number in base64url, or too large")
+    return value
+
+
+def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKey | ECKey | OKPKey:
+    kinds = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+    named = {"kty": kind} if kind == "RSA" else {"kty": kind, "crv": str(curve)}
+    if kind == "RSA" and (bits := _bits(members["n"])) not in _RSA_BITS:
+        raise UnusableKey(f"an RSA key of {bits} bits")
+    try:
+        return kinds[kind].import_key({**named, **members})
+    except Exception:  # broken keys raise all kinds of errors, some with the key in them
+        raise UnusableKey("a key of wrong numbers") from None
+
+
+def _bits(modulus: str) -> int:
+    try:
+        return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4)), "big").bit_length()
+    except ValueError:  # of a text whose length no number has
+        return 0
+
+
+def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:
+    """Return the keys of a JWK set that can be used here (RFC 7517 section 5: others are ignored). Raises
+    `UnusableKey` for what is no set of 1 to 100 keys, and where none of the keys can be used."""
+    try:
+        found: object = msgspec.json.decode(document) if isinstance(document, bytes | str) else document
+        jwks: object = cast("Mapping[str, Any]", found).get("keys") if isinstance(found, Mapping) else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        jwks = None
+    if not isinstance(jwks, list) or len(cast("list[Any]", jwks)) > _MOST_KEYS:
+        raise UnusableKey(f"no JWK set of at most {_MOST_KEYS} keys")
+    keys, reason = list[VerificationKey](), "there is none"
+    for jwk in cast("list[Any]", jwks):
+        try:
+            if isinstance(jwk, dict):
+                keys.append(read_key(cast("dict[str, Any]", jwk)))
+        except UnusableKey as error:
+            reason = str(error)
+    if not keys:
+        raise UnusableKey(f"no key of the set can be used: {reason}")
+    return tuple(keys)
+
+
+logger = logging.getLogger("trio_mcp")
+
+_PAUSE_WITH_KEYS: Final = 30.0
+"""Seconds between two questions about keys: else whoever invents names of keys has us ask the issuer all the time."""
+_PAUSE_WITHOUT_KEYS: Final = 5.0
+"""The same while there are no keys at all, and nobody can be let in."""
+_MAX_AGE: Final = 600.0
+"""Seconds after which keys are asked for again: an issuer may have withdrawn one."""
+_DEADLINE: Final = 10.0
+"""Seconds in which the issuer has to answer."""
+
+
+class KeySource(Protocol):
+    """The keys of one issuer."""
+
+    async def has_signed(self, signed: Signed) -> bool:
+        """Return whether one of the keys has signed. Raises `VerifierUnavailable` where nobody can tell now."""
+        ...
+
+
+class FixedKeys:
+    """Keys that never change."""
+
+    def __init__(self, keys: Sequence[VerificationKey]) -> None:
+        self._keys = keys
+
+    async def has_signed(self, signed: Signed) -> bool:
+        """Return whether one of the keys has signed: see `KeySource`."""
+        return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
+
+
+class FetchedKeys:
+    """The keys that ``fetch`` gets from ``issuer``.
+
+    Keys are asked for before the first check, when they are old, and for a signature by none of the known ones; in any
+    case once in half a minute at most. Known keys stay good while the issuer does not answer.
+    """
+
+    def __init__(self, issuer: str, fetch: Callable[[], Awaitable[Sequence[VerificationKey]]]) -> None:
+        self._issuer = issuer
+        self._fetch = fetch
+        self._keys: Sequence[VerificationKey] = ()
+        self._asked_at = self._got_at = -math.inf
+        """Times of `trio.current_time`."""
+        self._failed = False
+        """Whether the issuer has not answered the last time."""
+        self._asking = trio.Lock()
+
+    async def has_signed(self, signed: Signed) -> bool:
+        """Return whether one of the keys has signed: see `KeySource`."""
+        if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
+            await self._refresh()  # one client waits for that; the others go on with the old keys
+        if not self._keys:
+            raise VerifierUnavailable(f"the keys of {self._issuer} are not known")
+        candidates = [key for key in self._keys if _may_be(key, signed)]
+        if any(key.has_signed(signed) for key in candidates):
+            return True
+        # The signature may be made with a new key. A name that is known is no reason to ask.
+        if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
+            return False
+        before = self._keys
+        await self._refresh()
+        if self._keys is not before:
+            return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
+        if self._failed:
+            raise VerifierUnavailable(f"a key of {self._issuer} is not known, and the new ones are not")
+        return False
+
+    async def _refresh(self) -> None:
+        """Ask for the keys, unless that was done lately, and keep the old ones where there is no answer."""
+        async with self._asking:
+            now = trio.current_time()
+            if now < self._asked_at + (_PAUSE_WITH_KEYS if self._keys else _PAUSE_WITHOUT_KEYS):
+                return
+            self._asked_at = now
+            self._failed = True
+            # Clients that leave at once would otherwise keep the keys from ever being known.
+            with trio.move_on_after(_DEADLINE, shield=True):
+                try:
+                    self._keys = await self._fetch()
+                    self._got_at = trio.current_time()
+                    self._failed = False
+                except (FetchFailed, UnusableKey) as error:
+                    logger.warning("the keys of %s cannot be fetched: %s", self._issuer, error)
+                return
+            logger.warning("the keys of %s cannot be fetched: no answer within %g s", self._issuer, _DEADLINE)
+
+
+def _may_be(key: VerificationKey, signed: Signed) -> bool:
+    """Return whether ``key`` is one that a token of this header may be signed with."""
+    if signed.algorithm not in key.algorithms:
+        return False
+    return signed.kid is None or key.kid is None or key.kid == signed.kid
+
+
+async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Sequence[VerificationKey]:
+    """Return the keys at ``jwks_uri``, `None` for the place that ``issuer`` says in its metadata. Raises `FetchFailed`
+    and `UnusableKey`."""
+    uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
+    return read_key_set(await _fetched(uri, fetcher))
+
+
+async def _jwks_uri(issuer: str, fetcher: Fetcher) -> str:
+    failures = list[str]()
+    for url in server_metadata_urls(issuer):
+        try:
+            return _jwks_uri_in(await _fetched(url, fetcher), issuer)
+        except FetchFailed as error:  # many servers answer any path with a page for people
+            failures.append(str(error))
+    raise FetchFailed("; ".join(failures))
+
+
+def _jwks_uri_in(body: bytes, issuer: str) -> str:
+    try:
+        metadata = ServerMetadata.from_json(body)
+    except InvalidDocument as error:
+        raise FetchFailed(f"{issuer}: {error}") from None
+    if metadata.issuer != issuer:  # RFC 8414 section 3.3: identical
+        raise FetchFailed(f"the metadata of {issuer} are those of {metadata.issuer!a:.200}")
+    if metadata.jwks_uri is None:
+        raise FetchFailed(f"the metadata of {issuer} name no jwks_uri")
+    return metadata.jwks_uri
+
+
+async def _fetched(url: str, fetcher: Fetcher) -> bytes:
+    fetched = await fetcher.fetch(Fetch(method="GET", url=url, headers=(("accept", "application/json"),)))
+    if fetched.status != HTTPStatus.OK:
+        raise FetchFailed(f"{url}: status {fetched.status}")
+    return fetched.body

@@ -1,0 +1,108 @@
+"""Refusals: the words in which an endpoint refuses a caller (RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728).
+
+A server without authorization imports this module alone of its room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+
+import attrs
+
+from ..challenges import challenge_text
+
+
+@attrs.frozen
+class Refusal:
+    """The answer to a request whose caller is not known, or may not do this."""
+
+    status: HTTPStatus
+    reason: str
+    """A sentence for the client's people, which tells nothing internal."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """``WWW-Authenticate``, and ``DPoP-Nonce`` where a proof needs one."""
+
+
+@attrs.frozen(kw_only=True)
+class Refusals:
+    """The refusals of one endpoint."""
+
+    metadata_url: str
+    scopes: frozenset[str]
+    """Scopes that every caller needs."""
+    takes_bearer: bool
+    proof_algorithms: Sequence[str]
+    """Algorithms of DPoP proofs; none where there is no DPoP."""
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The schemes that are taken here, in lower case."""
+        return frozenset((*(("bearer",) if self.takes_bearer else ()), *(("dpop",) if self.proof_algorithms else ())))
+
+    def no_token(self) -> Refusal:
+        """Return the answer to a request without a token."""
+        # RFC 6750 section 3.1: no error code where the client did not try to authenticate.
+        return self._refused(HTTPStatus.UNAUTHORIZED, "a token is needed here", {}, self.scopes)
+
+    def malformed(self, reason: str) -> Refusal:
+        """Return the answer to a request whose credentials make no sense."""
+        error = {"error": "invalid_request", "error_description": reason}
+        return self._refused(HTTPStatus.BAD_REQUEST, reason, error, self.scopes)
+
+    def bad_token(self, scheme: str, reason: str = "the access token is expired, revoked, or not for here") -> Refusal:
+        """Return the answer to a request whose token, that came by ``scheme``, is none for this resource."""
+        error = {"error": "invalid_token", "error_description": reason}
+        return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, scheme)
+
+    def bad_proof(self, reason: str) -> Refusal:
+        """Return the answer to a request whose proof does not show that the client has the key of its token."""
+        error = {"error": "invalid_dpop_proof", "error_description": reason}  # RFC 9449 section 7.1
+        return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+
+    def needs_nonce(self, nonce: str) -> Refusal:
+        """Return the answer to a request whose proof has to be made again, with ``nonce``."""
+        reason = "the proof of the key needs the nonce of the DPoP-Nonce header"
+        error = {"error": "use_dpop_nonce", "error_description": reason}  # RFC 9449 section 9
+        refusal = self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+        return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
+
+    def lacks_scope(self, scheme: str, needed: Iterable[str]) -> Refusal:
+        """Return the answer to a request whose token lacks one of the ``needed`` scopes."""
+        reason = "the access token lacks a scope that is needed here"
+        error = {"error": "insufficient_scope", "error_description": reason}
+        # 2026-07-28 authorization, Runtime Insufficient Scope Errors: all scopes that the operation needs, at once.
+        return self._refused(HTTPStatus.FORBIDDEN, reason, error, self.scopes.union(needed), scheme)
+
+    def _refused(
+        self,
+        status: HTTPStatus,
+        reason: str,
+        error: dict[str, str],
+        scopes: Iterable[str],
+        scheme: str | None = None,
+    ) -> Refusal:
+        """Return a refusal with a challenge for each scheme that is taken here. The ``error`` stands in that of the
+        ``scheme`` that was used (RFC 9449 section 7.2); in each, if the scheme is not known or not taken."""
+        scope = " ".join(sorted(scopes))
+        common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
+        own = {"bearer": ("Bearer", dict[str, str]()), "dpop": ("DPoP", {"algs": " ".join(self.proof_algorithms)})}
+        headers = list[tuple[str, str]]()
+        for name in sorted(self.schemes):
+            word, more = own[name]
+            at_fault = scheme not in self.schemes or name == scheme
+            headers.append(
+                ("WWW-Authenticate", challenge_text(word, {**(error if at_fault else {}), **common, **more}))
+            )
+        return Refusal(status, reason, tuple(headers))
+
+
+def unavailable() -> Refusal:
+    """Return the answer when nobody can say now whether a token is good."""
+    reason = "tokens cannot be checked at the moment; try again later"
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, (("Retry-After", "5"),))
+
+
+def broken() -> Refusal:
+    """Return the answer when a function of the author has failed."""
+    return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server has failed to check the caller")

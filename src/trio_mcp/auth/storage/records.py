@@ -1,0 +1,180 @@
+"""Records: what a client keeps of its authorization at one server, as versioned JSON.
+
+`Storage` is a place for such records, and `MemoryStorage` is the place that ends with the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
+
+import attrs
+import msgspec
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ..errors import AuthorizationError
+
+_VERSION: Final = 1
+BINDING: Final = "urn:trio-mcp:client:"
+"""Beginning of the names of records that belong to no server: whose the secret of a client is."""
+
+
+class Unreadable(ValueError):
+    """The text is no record of this version. Nothing of the text is in the message."""
+
+
+@attrs.frozen(kw_only=True)
+class RegisteredClient:
+    """A client as one authorization server knows it (RFC 7591 section 3.2.1)."""
+
+    client_id: str
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    secret_expires_at: float | None = None
+    """Time in seconds since the epoch; `None`: never."""
+    auth_method: str = "none"
+    """How the client names itself at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+    redirect_uris: tuple[str, ...] = ()
+    """The redirect URIs that the server has agreed to."""
+    scopes: tuple[str, ...] | None = None
+    """The scopes that the client may ask for, as far as the server has said; `None`: any."""
+
+
+@attrs.frozen(kw_only=True)
+class Tokens:
+    """What a token endpoint has granted (RFC 6749 section 5.1)."""
+
+    access_token: str = attrs.field(repr=False)
+    token_type: str = "Bearer"
+    """``Bearer`` or ``DPoP``."""
+    scopes: tuple[str, ...] = ()
+    """The granted scopes; where the server did not say, the requested ones."""
+    expires_at: float | None = None
+    """Time in seconds since the epoch; `None` where the server did not say."""
+    refresh_token: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class IssuerRecord:
+    """The record of one authorization server, of which nothing is ever shown to another (2026-07-28 authorization,
+    Authorization Server Binding)."""
+
+    client: RegisteredClient | None = None
+    """The registration; `None` where the client was not registered here."""
+    tokens: Tokens | None = None
+    requested_scopes: tuple[str, ...] = ()
+    """All scopes that were asked for so far, which a step-up adds to."""
+    resource: str | None = None
+    """The resource of the tokens, as the metadata of the server say (RFC 9728 section 2); `None` before the first."""
+    proof_key: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+    """The private key of DPoP as a JWK, without which the tokens are useless; `None` without DPoP."""
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What a client keeps of its authorization at one server, by authorization server."""
+
+    issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
+    current: str | None = None
+    """The issuer whose tokens the client used last; `None` before the first."""
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens of the `current` issuer."""
+        record = self.issuers.get(self.current or "")
+        return None if record is None else record.tokens
+
+    def with_record(self, issuer: str, record: IssuerRecord) -> Stored:
+        """Return the same with ``record`` for ``issuer``, which is the current one then."""
+        return Stored(issuers={**self.issuers, issuer: record}, current=issuer)
+
+    def to_json(self) -> bytes:
+        """Return the record as JSON, secrets included."""
+        return msgspec.json.encode(_File(_VERSION, self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Stored:
+        """Return what `to_json` has written. Raises `Unreadable`."""
+        try:
+            return msgspec.json.decode(data, type=_File).stored
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable(f"no record of version {_VERSION}: {type(error).__name__}") from None
+
+
+def _is_version(_: Any, __: Any, version: int) -> None:
+    if version != _VERSION:
+        raise ValueError("another version")
+
+
+@attrs.frozen
+class _File:
+    version: int = attrs.field(validator=_is_version)
+    stored: Stored
+
+
+class StorageFailed(AuthorizationError):
+    """The place of the records cannot be used, or holds something else."""
+
+
+def name_of_record(server_url: str) -> str:
+    """Return a name for the record of the server, of 32 hexadecimal digits: URLs are long, and have characters that
+    names of files have not."""
+    return hashlib.sha256(server_url.encode()).hexdigest()[:32]
+
+
+class Storage(Protocol):
+    """A place for records, each under the URL of an MCP server, or under a name like ``urn:trio-mcp:client:…`` for the
+    credentials of a client. All methods may be cancelled at
+    any checkpoint, and leave a whole record, the old or the new one. All raise `StorageFailed`."""
+
+    async def load(self, server_url: str) -> Stored | None:
+        """Return the record; `None` where there is none."""
+        ...
+
+    async def save(self, server_url: str, stored: Stored) -> None:
+        """Keep ``stored`` in place of the record there was, durably where the place is."""
+        ...
+
+    async def remove(self, server_url: str) -> bool:
+        """Forget the record, and return whether there was one."""
+        ...
+
+    def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
+        """Hold the record for this task alone, among all tasks and processes that share the place."""
+        ...
+
+
+class MemoryStorage(Storage):
+    """Records in memory, for a process that has a user sign in anew each time it is started."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Stored] = {}
+        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStorage, {len(self._records)} records>"
+
+    async def load(self, server_url: str) -> Stored | None:
+        """Return the record: see `Storage.load`."""
+        await trio.lowlevel.checkpoint()
+        return self._records.get(server_url)
+
+    async def save(self, server_url: str, stored: Stored) -> None:
+        """Keep ``stored`` in place of the record there was: see `Storage.save`."""
+        await trio.lowlevel.checkpoint()
+        self._records[server_url] = stored
+
+    async def remove(self, server_url: str) -> bool:
+        """Forget the record: see `Storage.remove`."""
+        await trio.lowlevel.checkpoint()
+        return self._records.pop(server_url, None) is not None
+
+    @asynccontextmanager
+    async def lock(self, server_url: str) -> AsyncGenerator[None]:
+        """Hold the record for this task alone: see `Storage.lock`."""
+        lock = self._locks.setdefault(server_url, trio.Lock())
+        async with lock:
+            yield
