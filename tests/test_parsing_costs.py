@@ -28,8 +28,7 @@ from trio_mcp.auth.oauth_client.browser import _state_in  # pyright: ignore[repo
 from trio_mcp.auth.resource_server.proof_checks import ProofChecks
 from trio_mcp.auth.resource_server.protected import Malformed, presented_token
 from trio_mcp.auth.resource_server.verification import ExpectedClaims, Untrusted, read_signed
-from trio_mcp.connecting.http.answers import content_type, words_of
-from trio_mcp.connecting.http.retry_after import seconds_until_retry
+from trio_mcp.connecting.http.responses import content_type, seconds_until_retry, words_of
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import CodedError
 from trio_mcp.protocol.authorization import (

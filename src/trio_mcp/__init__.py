@@ -99,11 +99,10 @@ if TYPE_CHECKING:
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
     from .connecting.bad_target import BadTarget
-    from .connecting.command import Command
     from .connecting.http.opening import open_http
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
-    from .connecting.stdio import open_stdio
+    from .connecting.stdio import Command, open_stdio
     from .connecting.targets import Address, InMemory
     from .connecting.websocket import open_websocket
     from .hosting.catalogue import Catalogue, Entry
@@ -141,7 +140,7 @@ _LATER: Final = {
     "ClientCredentials": ".auth.oauth_client.machine_clients",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
-    "Command": ".connecting.command",
+    "Command": ".connecting.stdio",
     "Config": ".hosting.config_files",
     "ConfigError": ".hosting.config_files",
     "EnterpriseManaged": ".auth.oauth_client.machine_clients",

@@ -11,7 +11,7 @@ from tests.interaction.client.raw import RawServer, methods_in, text_of
 from tests.patience import PATIENCE
 
 from trio_mcp import ConnectionLost, open_stdio
-from trio_mcp.connecting import exits
+from trio_mcp.connecting import stdio
 
 HELPER = """
 import subprocess
@@ -36,7 +36,7 @@ text(call, "by the daemon")
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """It is asked at once."""
-    monkeypatch.setattr(exits, "_SILENCE", 0.01)
+    monkeypatch.setattr(stdio, "_SILENCE", 0.01)
     return monkeypatch
 
 
@@ -44,7 +44,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 async def test_a_call_fails_with_the_exit_status_though_a_helper_holds_the_output(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
-    soon.setattr(exits, "_ANSWER_WITHIN", 0.01)
+    soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
     raw = RawServer(tmp_path, "CALLED = True\n" + HELPER)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era=era, close_grace=0.1) as client:
@@ -54,7 +54,7 @@ async def test_a_call_fails_with_the_exit_status_though_a_helper_holds_the_outpu
 
 
 async def test_the_loss_is_noticed_while_nobody_calls(tmp_path: Path, soon: pytest.MonkeyPatch) -> None:
-    soon.setattr(exits, "_ANSWER_WITHIN", 0.01)
+    soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
     raw = RawServer(tmp_path, "CALLED = False\n" + HELPER)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=0.1) as client:
@@ -64,7 +64,7 @@ async def test_the_loss_is_noticed_while_nobody_calls(tmp_path: Path, soon: pyte
 
 
 async def test_so_is_it_while_the_client_connects(soon: pytest.MonkeyPatch) -> None:
-    soon.setattr(exits, "_ANSWER_WITHIN", 0.01)
+    soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(["sh", "-c", "sleep 1000 & exit 3"], era="legacy", close_grace=0.1):
             pytest.fail("nobody answered")
@@ -75,7 +75,7 @@ async def test_so_is_it_while_the_client_connects(soon: pytest.MonkeyPatch) -> N
 async def test_a_server_that_makes_itself_a_daemon_and_answers_a_ping_goes_on(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
-    soon.setattr(exits, "_ANSWER_WITHIN", PATIENCE)
+    soon.setattr(stdio, "_ANSWER_WITHIN", PATIENCE)
     raw = RawServer(tmp_path, DAEMON)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era=era) as client:
@@ -84,7 +84,7 @@ async def test_a_server_that_makes_itself_a_daemon_and_answers_a_ping_goes_on(
 
 
 async def test_a_daemon_that_nobody_calls_is_asked_once(tmp_path: Path, soon: pytest.MonkeyPatch) -> None:
-    soon.setattr(exits, "_ANSWER_WITHIN", PATIENCE)
+    soon.setattr(stdio, "_ANSWER_WITHIN", PATIENCE)
     raw = RawServer(
         tmp_path, 'handshake()\nif os.fork(): os._exit(0)\nresult(until("ping"), {})\ntext(until("tools/call"))'
     )

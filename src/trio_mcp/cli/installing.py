@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ..connecting.command import Command
+from ..connecting.stdio import Command
 from ..protocol.fields import JSONObject
 from .endings import WITH_SERVER, say, say_error
 from .errands.offers import Offers, ask_for_offers

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ..connecting.bad_target import BadTarget
-from ..connecting.command import Command
 from ..connecting.credentials import is_confidential
+from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .host_files.configured import BadConfiguration, configured_target

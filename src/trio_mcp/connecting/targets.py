@@ -16,11 +16,11 @@ from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
 from .bad_target import BadTarget
-from .command import Command
 from .credentials import check_authorization
 from .http.opening import open_http
 from .lines import open_tcp, open_unix
 from .memory import open_memory
+from .stdio import Command
 from .websocket import open_websocket
 
 _SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "tcp", "unix"))

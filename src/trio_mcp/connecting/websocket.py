@@ -28,8 +28,7 @@ from ..transports.http_client.origin import TARGET
 from ..transports.sockets import keep_alive
 from ..transports.websocket import WebSocketChannel
 from .bad_target import BadTarget, check_address, check_url
-from .credentials import check_authorization, is_challenge, open_credentials
-from .given_headers import given_headers
+from .credentials import check_authorization, given_headers, is_challenge, open_credentials
 
 
 @entered("client")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ..client.options import ClientOptions
-from ..connecting.command import Command
+from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription

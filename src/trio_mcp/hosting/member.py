@@ -18,7 +18,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.together import only_member
 from ..connecting.bad_target import BadTarget
-from ..connecting.command import Command
+from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import MCPError

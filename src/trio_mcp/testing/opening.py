@@ -14,8 +14,8 @@ from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.entering import entered
 from ..concurrency.nurseries import open_service_nursery
-from ..connecting.command import Command, open_process
 from ..connecting.memory import open_server
+from ..connecting.stdio import Command, open_process
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN
 from ..runtime.limits import DEFAULT_LIMITS

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from trio_mcp import HTTPError
-from trio_mcp.connecting.http.answers import is_passing, words_of
-from trio_mcp.connecting.http.retry_after import seconds_until_retry
+from trio_mcp.connecting.http.responses import is_passing, seconds_until_retry, words_of
 
 
 @pytest.mark.parametrize(

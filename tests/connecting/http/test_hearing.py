@@ -11,12 +11,12 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import HTTPError, open_http
-from trio_mcp.connecting.http import comebacks, opening
+from trio_mcp.connecting.http import opening, responses
 
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comebacks, "_FIRST", 0.001)
+    monkeypatch.setattr(responses, "_FIRST_DELAY", 0.001)
     monkeypatch.setattr(opening, "_FIRST", 0.001)
 
 

@@ -9,7 +9,7 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost, KeepAlive, MCPError, open_http
-from trio_mcp.connecting.http.inbox import Inbox
+from trio_mcp.connecting.http.endpoint import Inbox
 from trio_mcp.runtime.channel import ReplyLost
 
 

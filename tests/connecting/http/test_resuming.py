@@ -9,7 +9,7 @@ import trio
 from tests.connecting.http.scripted import Answer, Got, Handler, legacy, serving, text
 
 from trio_mcp import HTTPError, fail_after_work, open_http
-from trio_mcp.connecting.http.comebacks import Comebacks
+from trio_mcp.connecting.http.responses import Backoff
 
 
 def log(data: Any) -> dict[str, Any]:
@@ -123,13 +123,13 @@ async def test_a_server_that_never_comes_back_ends_the_call() -> None:
     rest = Rest()
     steps = [primed, *[rest.unavailable] * 10]
     async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
-        opened = Comebacks._growing  # pyright: ignore[reportPrivateUsage]
+        opened = Backoff._growing  # pyright: ignore[reportPrivateUsage]
         try:
-            Comebacks._growing = lambda self, attempt: 0.001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+            Backoff._growing = lambda self, attempt: 0.001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
             with pytest.raises(HTTPError, match="does not answer when asked for the rest") as caught:
                 await client.call_tool("any")
         finally:
-            Comebacks._growing = opened  # pyright: ignore[reportPrivateUsage]
+            Backoff._growing = opened  # pyright: ignore[reportPrivateUsage]
     assert caught.value.status == 503
 
 
@@ -185,19 +185,19 @@ async def test_a_question_in_the_rest_is_answered() -> None:
 # The pauses
 
 
-async def slept(comebacks: Comebacks, retry: int | None) -> float:
+async def slept(comebacks: Backoff, retry: int | None) -> float:
     began = trio.current_time()
     await comebacks.pause(retry)
     return trio.current_time() - began
 
 
 async def test_the_time_that_the_server_asks_for_is_kept_exactly(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     assert [await slept(comebacks, 500) for _ in range(5)] == pytest.approx([0.5] * 5)
 
 
 async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     pauses = [await slept(comebacks, None) for _ in range(12)]
     for pause, longest in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30), strict=True):
         assert longest / 2 <= pause <= longest
@@ -205,14 +205,14 @@ async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_cl
 
 
 async def test_a_server_for_whose_word_one_comes_in_vain_is_asked_more_seldom(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     pauses = [await slept(comebacks, 0) for _ in range(15)]
     assert pauses[:5] == pytest.approx([0.1] * 5)
     assert pauses[-1] >= 15
 
 
 async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     for _ in range(10):
         await comebacks.pause(None)
     comebacks.was_worth_it()
@@ -223,14 +223,14 @@ async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object)
 async def test_no_server_makes_a_client_come_back_more_than_ten_times_a_second(
     retry: int, autojump_clock: object
 ) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, retry) == pytest.approx(0.1)
         comebacks.ended(trio.current_time(), has_brought=True)
 
 
 async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_nothing(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     for _ in range(20):
         assert await slept(comebacks, 500) == pytest.approx(0.5)
         began = trio.current_time()
@@ -246,11 +246,11 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
     """Five comebacks at the word of the server, and then more and more seldom, in which a message counts."""
     pauses = list[tuple[int, int | None]]()
 
-    async def pause(comebacks: Comebacks, retry: int | None) -> None:
+    async def pause(comebacks: Backoff, retry: int | None) -> None:
         comebacks.in_vain += 1
         pauses.append((comebacks.in_vain, retry))
 
-    monkeypatch.setattr(Comebacks, "pause", pause)
+    monkeypatch.setattr(Backoff, "pause", pause)
     rest = Rest()
 
     async def another_id(got: Got, answer: Answer) -> None:
@@ -265,7 +265,7 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
 
 
 async def test_a_refusal_may_ask_for_a_longer_pause_and_gets_five_minutes_at_most(autojump_clock: object) -> None:
-    comebacks = Comebacks()
+    comebacks = Backoff()
     comebacks.refused({"retry-after": "50"})
     assert await slept(comebacks, 500) == pytest.approx(50)
     assert await slept(comebacks, 500) == pytest.approx(0.5)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...connecting.command import Command
+from ...connecting.stdio import Command
 from ...connecting.targets import Target
 from ...hosting.config_files import Config, ConfigError, read_config
 from ...transports.last_lines import TextSink

@@ -12,7 +12,7 @@ import trio
 from ...auth.errors import AuthorizationError
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
-from ...connecting.command import Command
+from ...connecting.stdio import Command
 from ...connecting.targets import Address, Target
 from ...proxying.proxy import proxy
 from ...runtime.channel import ConnectionLost

@@ -1,27 +1,32 @@
-"""HttpChannel: messages to and from one server over Streamable HTTP, one exchange for each of ours."""
+"""HttpChannel: messages to and from one server over Streamable HTTP, one exchange for each of ours.
+
+A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that ask for nothing:
+notifications, cancels, answers to questions of the server.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from http import HTTPStatus
+from itertools import count
 from typing import Final
 
 import trio
 
 from ...auth.errors import AuthorizationError
-from ...jsonrpc.codec import frame_notification
-from ...jsonrpc.errors import MCPError
+from ...concurrency.delays import growing_delay
+from ...jsonrpc.codec import frame_error, frame_notification
+from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.http_error import HTTPError
-from .endpoint import Endpoint
+from .endpoint import Endpoint, Seen
 from .listening import listen
 from .outgoing import Outgoing
 from .posted_request import PostedRequest
-from .questions import Question
-from .sessions import Session
-from .telling import CANCEL, Telling
+from .responses import is_good, refusal
+from .sessions import Question, Session
 
 logger = logging.getLogger("trio_mcp")
 
@@ -50,7 +55,7 @@ class HttpChannel(MessageChannel):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._telling = Telling(endpoint, max_requests)  # as many requests can be left at once
+        self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be left at once
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._notices = 0
         """Number of notifications, replies and cancels of tasks that are under way."""
@@ -154,7 +159,7 @@ class HttpChannel(MessageChannel):
             assert session is not None, "the answer to initialize came"
             await self._open(session, message)
         else:
-            await self._telling.tell(await sessions.opened(), message)
+            await self._one_way.tell(await sessions.opened(), message)
 
     def _noted(self) -> None:
         self._notices -= 1
@@ -177,7 +182,7 @@ class HttpChannel(MessageChannel):
             finally:
                 self._noted()
             if question is not None and failure is not None:
-                failure = await self._telling.tell_failure(question, request_id, failure)
+                failure = await self._one_way.tell_failure(question, request_id, failure)
                 if failure is not None and question.call is not None:
                     self._fail(question.call, failure)
         finally:
@@ -188,12 +193,12 @@ class HttpChannel(MessageChannel):
     async def _deliver(self, question: Question | None, answer: Outgoing) -> None:
         if question is not None:
             if not question.is_over:
-                await self._telling.tell(question.session, answer)
+                await self._one_way.tell(question.session, answer)
             return
         session = self._endpoint.sessions.present
         if session is not None and session.over.is_set():
             session = None  # asked while a new one is being opened
-        await self._telling.tell(session, answer)
+        await self._one_way.tell(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
         """End a call that waits for an answer of ours, since the server cannot be told that there is none."""
@@ -212,7 +217,7 @@ class HttpChannel(MessageChannel):
         if self._nursery is not None:
             self._nursery.start_soon(self._live, session, delivered)
         try:
-            await self._telling.tell(session, initialized)
+            await self._one_way.tell(session, initialized)
         finally:
             delivered.set()
 
@@ -257,3 +262,100 @@ class HttpChannel(MessageChannel):
                 logger.debug("the session is ended: HTTP status %d", reply.status)
         except (AuthorizationError, ConnectionLost) as error:
             logger.debug("the session could not be ended: %s", error)
+
+
+CANCEL: Final = "notifications/cancelled"
+
+_PLACES: Final = 32
+_CANCEL_TIMEOUT: Final = 5.0
+_NOTIFICATION_TIMEOUT: Final = 30.0
+_ANSWER_TIMEOUT: Final = 60.0
+"""Seconds for an answer, which may be long."""
+_UNTOLD: Final = 60.0
+"""Seconds for which the server is told that an answer could not be delivered."""
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 30.0
+_JITTER: Final = 0.5
+
+
+class _Lane:
+    """The lane of one kind of messages: up to ``most`` at a time, each for ``timeout`` seconds at most. So a message
+    that the server does not answer holds up others of its kind for a time, and of other kinds never."""
+
+    def __init__(self, timeout: float, most: int = _PLACES) -> None:
+        self.timeout = timeout
+        self.places = trio.Semaphore(most)
+
+
+class OneWayPosts:
+    """Sends messages that ask for nothing to the server of ``endpoint``, in one POST for each message. There are at
+    most ``most_cancels`` cancels at a time, and 32 answers, and 32 notifications."""
+
+    def __init__(self, endpoint: Endpoint, most_cancels: int) -> None:
+        self._endpoint = endpoint
+        self._cancels = _Lane(_CANCEL_TIMEOUT, most_cancels)
+        self._notifications = _Lane(_NOTIFICATION_TIMEOUT)
+        self._answers = _Lane(_ANSWER_TIMEOUT)
+
+    def _lane_of(self, message: Outgoing) -> _Lane:
+        if message.method is None:
+            return self._answers
+        return self._cancels if message.method == CANCEL else self._notifications
+
+    async def tell(self, session: Session | None, message: Outgoing) -> None:
+        """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted the message.
+
+        Raises `HTTPError` where the server refuses, cannot be reached, or does not answer in time, and
+        `AuthorizationError`. The time in which a token is got does not count.
+        """
+        lane = self._lane_of(message)
+        async with lane.places:
+            with trio.CancelScope() as scope:
+
+                def seen(is_seen: bool) -> None:
+                    scope.deadline = trio.current_time() + lane.timeout if is_seen else math.inf
+
+                await self._post(session, message, seen)
+            if scope.cancelled_caught:
+                raise HTTPError(None, f"the server has not answered within {lane.timeout:g} s")
+
+    async def _post(self, session: Session | None, message: Outgoing, seen: Seen) -> None:
+        endpoint = self._endpoint
+        try:
+            async with endpoint.post(message, endpoint.headers.in_session(session), seen) as reply:
+                if is_good(reply):
+                    return
+                error = await refusal(reply, None)
+        except ConnectionLost as lost:
+            raise HTTPError(None, lost.reason) from None
+        if reply.status == HTTPStatus.NOT_FOUND and session is not None:
+            endpoint.lose(session)
+        raise error
+
+    async def tell_failure(self, question: Question, request_id: RequestId, failure: MCPError) -> MCPError | None:
+        """Tell the server that its question ``request_id`` gets no answer, since the answer could not be delivered, as
+        ``failure`` says: in a small error, after growing delays, for a minute, while the server wants to know.
+
+        Return `None`, or why the server could not be told.
+        """
+        words = f"Internal error: the answer of the client could not be delivered{_status_in(failure)}"
+        instead = Outgoing.of(frame_error(request_id, INTERNAL_ERROR, words))
+        with trio.move_on_after(_UNTOLD):
+            for attempt in count(1):
+                if question.is_over:
+                    return None
+                if isinstance(failure, AuthorizationError):  # nobody is asked for a token again and again
+                    return failure
+                try:
+                    await self.tell(question.session, instead)
+                except MCPError as error:
+                    failure = error.with_traceback(None)
+                else:
+                    return None
+                await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER))
+        return None if question.is_over else failure
+
+
+def _status_in(failure: MCPError) -> str:
+    status = failure.status if isinstance(failure, HTTPError) else None
+    return "" if status is None else f" (HTTP status {status})"

@@ -1,26 +1,50 @@
-"""Endpoint: the things that all exchanges with one server share."""
+"""Endpoint: the URL of one server, and all that the exchanges with that server share.
+
+`authorized` is an exchange with a token, and once more with a better one. `arrived` looks at each message that an
+answer brings, and puts the message into the Inbox, where messages wait until the reader comes for more.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, TypeAlias
+from enum import Enum, auto
+from itertools import count
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
+import msgspec
+import trio
+from msgspec import UNSET
 
-from ...auth.credentials import Credentials
+from ...auth.credentials import Credentials, RefusedRequest
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.sleeper import Sleeper
+from ...jsonrpc.codec import decode
+from ...jsonrpc.errors import PeerError, UnreadableAnswer
+from ...jsonrpc.extent import MOST_LEVELS
+from ...jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+from ...protocol.fields import JSONObject
+from ...runtime.channel import ReplyLost
+from ...runtime.http_error import HTTPError
 from ...transports.event_stream.reading import EventReader
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.reply import Reply
-from ..given_headers import Headers
-from .authorized import Caller, authorized
-from .inbox import Inbox
-from .outgoing import Outgoing
-from .questions import Questions
-from .request_headers import RequestHeaders
-from .sessions import Session, Sessions
-from .tool_headers import ToolHeaders
+from ..credentials import Headers, is_challenge
+from .outgoing import Outgoing, RequestHeaders, ToolHeaders
+from .sessions import Questions, Session, Sessions
 
 Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message
@@ -95,3 +119,213 @@ def cursor_of(events: EventReader) -> str:
     """Return the id to come back with; empty where the server has given none, or none that a header can have."""
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
+
+
+class Caller(Enum):
+    """Who waits for an exchange."""
+
+    WAITS = auto()
+    NONE = auto()
+    LONG_SINCE = auto()
+    """A caller waits where the user has not signed in yet, but for nobody to sign in anew: the client opens streams
+    again by itself, and is open already."""
+
+
+@asynccontextmanager
+async def authorized(
+    http: HttpClient,
+    credentials: Credentials,
+    method: str,
+    headers: Headers,
+    body: bytes,
+    seen: Callable[[bool], None] | None,
+    caller: Caller,
+) -> AsyncGenerator[Reply]:
+    """Send a request with the headers of ``credentials``, and wait for the head of the answer. While the server refuses
+    the request by status, and so has not carried anything out, and the credentials can be had that the server asks for,
+    the very same request goes out again.
+
+    Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`;
+    ``caller`` says whether a user is asked for the sake of the request.
+    """
+    begun = trio.current_time()
+    for attempt in count(1):
+        sent = await credentials.headers(method)
+        if seen is not None:
+            seen(True)
+        async with http.request(method, http.target, [*headers, *sent], body) as reply:
+            credentials.noticed(reply.headers)
+            # Nobody is asked for anything in order to say farewell.
+            if method == "DELETE" or not is_challenge(reply.status, reply.headers):
+                yield reply
+                return
+        if seen is not None:
+            seen(False)
+        challenges = reply.headers.get("www-authenticate", "")
+        is_background = caller is Caller.NONE or (caller is Caller.LONG_SINCE and bool(sent))
+        await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt, begun, is_background))
+
+
+_MOST_OWED: Final = 1000
+
+
+class Inbox:
+    """A queue of messages and losses, in the order in which they came. An exchange reads on when there is `room`, so
+    beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each exchange adds no more
+    than was read at once."""
+
+    def __init__(self, high_water: int) -> None:
+        self._high_water = high_water
+        self._waiting: deque[tuple[bytes | ReplyLost, RequestId | None]] = deque()
+        self._size = 0
+        self.came_with: RequestId | None = None
+        """Id of the request in whose answer the last message of `take` came: see `MessageChannel.came_with`."""
+        self._owed = 0
+        """Answers of ours that are on their way to the server."""
+        self._reader = Sleeper()
+        self._producers = trio.lowlevel.ParkingLot()
+
+    def put(self, message: bytes | ReplyLost, came_with: RequestId | None = None) -> None:
+        """Append a message, which came in the answer to ``came_with`` if any, or the loss of a reply."""
+        self._waiting.append((message, came_with))
+        if isinstance(message, bytes):
+            self._size += len(message)
+        self._reader.wake()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._size >= self._high_water or self._owed >= _MOST_OWED
+
+    async def room(self) -> None:
+        """Wait until fewer bytes wait than the high-water mark, and few answers. No checkpoint when there is room."""
+        while self._is_full:
+            await self._producers.park()
+
+    def owed(self) -> None:
+        """Note that an answer of ours is to be delivered."""
+        self._owed += 1
+
+    def paid(self) -> None:
+        """Note that an answer was delivered, or never will be."""
+        self._owed -= 1
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._producers and not self._is_full:
+            self._producers.unpark_all()
+
+    async def take(self) -> bytes:
+        """Wait for the next message, and return the message; raise `ReplyLost` for a loss. No checkpoint when one
+        waits. A cancel loses nothing."""
+        while not self._waiting:
+            await self._reader.sleep()
+        message, self.came_with = self._waiting.popleft()
+        if isinstance(message, ReplyLost):
+            try:
+                raise message
+            finally:
+                del message  # with its traceback it would keep the frame that keeps it
+        self._size -= len(message)
+        self._make_room()
+        return message
+
+
+class _Head(msgspec.Struct, gc=False):
+    """The members that tell messages apart. All else is skipped."""
+
+    id: Any = UNSET
+    method: Any = UNSET
+    result: msgspec.Raw | msgspec.UnsetType = UNSET
+    error: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+_read_head: Final = msgspec.json.Decoder(_Head).decode
+_LARGE: Final = 64 * 1024
+"""Bytes from which the decoder looks for numbers that are slow to read."""
+_CANCELLED: Final = "notifications/cancelled"
+
+
+def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
+    """Hand on a message that the answer to ``request`` has brought. Return whether the message was the reply.
+
+    Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,
+    an error that names no request, and an unreadable message.
+    """
+    try:
+        head = _read_head(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _arrived_oddly(endpoint, line, request, session)
+    if head.method is not UNSET:
+        if session is not None and (head.id is not UNSET or head.method == _CANCELLED):
+            _note_questions(endpoint, (cast("Message", decode(line)),), session, request.id)
+        endpoint.inbox.put(line, request.id)
+        return False
+    is_reply = head.result is not UNSET or head.error is not UNSET
+    if is_reply and head.id == request.id and type(head.id) is type(request.id):
+        if line.count(b"[") + line.count(b"{") > MOST_LEVELS or len(line) > _LARGE:
+            _check_readable(line, request)
+        if request.method == "tools/list" and request.version is not None:
+            line = endpoint.tools.learn(line)
+        endpoint.inbox.put(line, request.id)
+        return True
+    return _arrived_oddly(endpoint, line, request, session)
+
+
+def _check_readable(line: bytes, request: Outgoing) -> None:
+    """Raise `UnreadableAnswer` for a reply that the reader would refuse: the request is known here."""
+    message = decode(line)
+    if isinstance(message, Unreadable):
+        raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
+
+
+def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
+    message = decode(line)
+    match message:
+        case ErrorResponse(id=None):
+            raise PeerError(message.code, message.message, message.data)
+        case Response() | ErrorResponse():
+            raise HTTPError(200, f"the server has answered another request, with id {message.id!r:.100}")
+        case Unreadable():
+            raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
+        case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
+            ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
+            if any(each != request.id for each in ids):
+                raise HTTPError(200, "the server has answered several requests at once")
+            _note_questions(endpoint, message.members, session, request.id)
+            endpoint.inbox.put(line, request.id)
+            if ids and request.id is not None:
+                # Where the revision has no batches, the reader makes nothing of the reply.
+                batch = UnreadableAnswer(f"{request.method}: the answer is a batch, which the revision has not")
+                endpoint.inbox.put(ReplyLost(request.id, batch))
+            return bool(ids)
+        case _:
+            endpoint.inbox.put(line, request.id)
+            return False
+
+
+def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) -> bool:
+    """Hand on a message of a stream that belongs to no request. Return false, and drop the message, when it is none
+    that such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    message = decode(line)
+    members = message.members if isinstance(message, Batch) else (message,)
+    if not all(isinstance(each, Request | Notification) for each in members):
+        return False
+    _note_questions(endpoint, members, session, None)
+    endpoint.inbox.put(line)
+    return True
+
+
+def _note_questions(
+    endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
+) -> None:
+    """Note which questions the server asks, in the answer to ``call`` if any, and which ones are taken back."""
+    if session is None:
+        return
+    for message in members:
+        if isinstance(message, Request):
+            endpoint.questions.asked(message.id, session, call)
+        elif isinstance(message, Notification) and message.method == _CANCELLED:
+            params: Any = message.params
+            request_id = cast("JSONObject", params).get("requestId") if isinstance(params, dict) else None
+            if is_request_id(request_id):
+                endpoint.questions.withdrawn(request_id)

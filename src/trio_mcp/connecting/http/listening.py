@@ -16,12 +16,9 @@ from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.channel import ConnectionLost
 from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.reply import Reply
-from .answers import EVENT_STREAM, StatusPeerError, content_type, is_good, is_passing, refusal
-from .arrivals import arrived_unasked
-from .authorized import Caller
-from .comebacks import Comebacks
-from .endpoint import Endpoint, cursor_of
+from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of
 from .outgoing import Outgoing
+from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal
 from .sessions import Session
 
 logger = logging.getLogger("trio_mcp")
@@ -45,7 +42,7 @@ class _Next(Enum):
 async def listen(endpoint: Endpoint, session: Session) -> None:
     """Hold a stream open until ``session`` is over. Returns when the server offers no stream; the client works without
     one, and most refusals mean the same (HTTP servers without the stream answer 405, 404, 406, 400 or 501)."""
-    comebacks = Comebacks()
+    backoff = Backoff()
     events = endpoint.event_reader()
     while not session.over.is_set():
         began, heard = trio.current_time(), session.heard
@@ -58,7 +55,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
                     then = _Next.AGAIN
                 else:
                     then = await _refused(endpoint, session, reply, cursor)
-                    comebacks.refused(reply.headers)
+                    backoff.refused(reply.headers)
             if then is _Next.ASK:
                 await _ask_for_session(endpoint, session)
             if then in (_Next.ASK, _Next.END):
@@ -73,9 +70,9 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
             events = endpoint.event_reader()
             endpoint.sessions.miss()
             continue
-        comebacks.ended(began, has_brought=session.heard > heard)
+        backoff.ended(began, has_brought=session.heard > heard)
         events.end()
-        await comebacks.pause(events.retry)
+        await backoff.pause(events.retry)
 
 
 async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: str) -> _Next:

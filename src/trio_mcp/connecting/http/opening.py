@@ -1,4 +1,8 @@
-"""open_http: connect to a server over Streamable HTTP."""
+"""open_http: connect to a server over Streamable HTTP.
+
+`settle_era` finds out whether a server at a URL is a modern or a legacy one (2026-07-28 Streamable HTTP, Backward
+Compatibility). A task beside the client opens a new session when the server has forgotten the last one.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,24 @@ import trio
 from ...auth.credentials import ClientAuth
 from ...client.call_timeouts import CallTimeouts
 from ...client.client import Client
-from ...client.opening import open_over, renew_session, tell_of_changes
+from ...client.opening import (
+    LegacyServers,
+    discover,
+    initialize,
+    legacy_offer,
+    negotiate_modern,
+    open_over,
+    renew_session,
+    tell_of_changes,
+)
 from ...client.options import ClientOptions, ClientSettings
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.delays import growing_delay
 from ...concurrency.entering import entered
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.under_trio import check_opened_under_trio
-from ...jsonrpc.errors import MCPError
+from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
+from ...runtime.channel import ConnectionLost
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ...transports.http_client.origin import split_url
@@ -30,11 +44,9 @@ from ...transports.http_client.proxies import is_of_this_machine
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
 from .channel import HttpChannel
-from .comebacks import Comebacks
-from .endpoint import Endpoint
-from .era import settle_era
-from .inbox import Inbox
-from .request_headers import RequestHeaders
+from .endpoint import Endpoint, Inbox
+from .outgoing import RequestHeaders
+from .responses import Backoff, StatusPeerError, is_passing
 from .sessions import Sessions
 
 logger = logging.getLogger("trio_mcp")
@@ -134,7 +146,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
     no session can be opened, try again when a message wants one, and after growing pauses where the client was hearing
     the server. Tell the callbacks of changes that may have been missed in a session."""
     timeout: Final = client.settings.connect_timeout
-    comebacks = Comebacks()
+    backoff = Backoff()
     opened, failures = -math.inf, 0
     while True:
         pause = growing_delay(failures, first=_FIRST, longest=_LONGEST, jitter=_JITTER) if failures else math.inf
@@ -144,9 +156,9 @@ async def _renew(sessions: Sessions, client: Client) -> None:
                 tell_of_changes(client)
                 continue
         if trio.current_time() - opened < _LIVED:
-            await comebacks.pause(None)
+            await backoff.pause(None)
         else:
-            comebacks.was_worth_it()
+            backoff.was_worth_it()
         logger.info("the server has forgotten the session, and is asked for a new one")
         try:
             with client.timeouts.move_on_after(timeout) as scope:
@@ -164,3 +176,65 @@ async def _renew(sessions: Sessions, client: Client) -> None:
 def _failed(sessions: Sessions, error: MCPError, failures: int) -> None:
     logger.log(logging.DEBUG if failures else logging.WARNING, "no new session: %s", error)
     sessions.fail(error)
+
+
+_LEGACY: Final = LegacyServers()
+_FORBIDDEN: Final = frozenset((401, 403))
+_REDIRECTS: Final = range(300, 400)
+
+
+async def settle_era(client: Client, url: str) -> None:
+    """Settle the revision with the server at ``url``, as the settings say. A server that was a legacy one the last time
+    is greeted as such, and probed when that fails.
+
+    Raises `ConnectionLost` when the server cannot be reached, `HTTPError` for refusals that say nothing of the era,
+    `PeerError` and `ProtocolViolation`.
+    """
+    try:
+        match client.settings.era:
+            case "legacy":
+                await initialize(client)
+            case "modern":
+                await negotiate_modern(client)
+            case "auto":
+                await _find_out(client, url)
+    except HTTPError as error:
+        if error.status is None:
+            raise ConnectionLost(error.reason) from None
+        raise
+
+
+async def _find_out(client: Client, url: str) -> None:
+    if _LEGACY.holds(url):
+        try:
+            await initialize(client)
+        except (PeerError, HTTPError, ProtocolViolation) as error:
+            if _says_nothing(error):
+                raise
+        else:
+            return
+    await _probe(client)
+    _LEGACY.note(url, is_legacy=client.revision.handshake)
+
+
+async def _probe(client: Client) -> None:
+    """Ask for modern revisions first. What a modern server does not say means a legacy one: errors of any code but
+    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other things, and statuses of requests that make no
+    sense to such servers."""
+    try:
+        await discover(client)
+    except (PeerError, HTTPError, UnreadableAnswer) as error:
+        if _says_nothing(error):
+            raise
+        offered = legacy_offer(error)
+    else:
+        return
+    await initialize(client, *offered)
+
+
+def _says_nothing(error: MCPError) -> bool:
+    """Return whether ``error`` comes from the network, a proxy or an access rule, and says nothing of the era."""
+    if not isinstance(error, HTTPError | StatusPeerError):
+        return False
+    status = error.status
+    return status is None or status in _FORBIDDEN or status in _REDIRECTS or is_passing(status)

@@ -1,14 +1,24 @@
-"""Outgoing: a message of ours, as far as HTTP has to know."""
+"""Outgoing: a message of ours, as far as HTTP has to know; and the headers of its request.
+
+RequestHeaders writes the headers of each request, with the ones that the user has given. ToolHeaders knows the
+arguments of tools that headers mirror, as far as the tools were listed.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ...jsonrpc.codec import decode_value
-from ...jsonrpc.messages import RequestId
+from ...jsonrpc.codec import decode, decode_value, frame_result
+from ...jsonrpc.messages import RequestId, Response
 from ...jsonrpc.values import value
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.param_headers import NAMED_BY, ParamHeader, encoded_name, headers_for, param_headers
+from ..credentials import Headers, given_headers
+from .responses import EVENT_STREAM, JSON
+from .sessions import Session
 
 _NOTHING: Final[JSONObject] = {}
 
@@ -44,3 +54,123 @@ class Outgoing:
         """The modern revision that the message names in its ``_meta``; `None` for messages of the legacy era."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)
         return None if self.method == "initialize" else version
+
+
+_POST: Final = [
+    (b"Content-Type", JSON.encode()),
+    (b"Accept", f"{JSON}, {EVENT_STREAM}".encode()),
+]
+_USER_AGENT: Final = b"user-agent"
+_GET: Final = (b"Accept", EVENT_STREAM.encode())
+
+
+class RequestHeaders:
+    """Writes the headers of requests to one server: the ones that the specification asks for, and ``given`` ones.
+
+    Raises as `given_headers`.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        headers = given_headers(given)
+        self.user_agent = next((text.decode("latin-1") for name, text in headers if name.lower() == _USER_AGENT), None)
+        """The given ``User-Agent``, which the HTTP client sends; `None` where none is given."""
+        self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
+
+    def of_message(self, message: Outgoing) -> Headers:
+        """Return the headers of the POST of a modern request."""
+        headers = [*_POST, *self._given]
+        if message.version is not None:
+            headers.append((b"MCP-Protocol-Version", message.version.encode()))
+        if message.method is not None:
+            headers.append((b"Mcp-Method", encoded(message.method)))
+        name = _name_in(message.method, message.params)
+        return headers if name is None else [*headers, (b"Mcp-Name", encoded(name))]
+
+    def in_session(self, session: Session | None) -> Headers:
+        """Return the headers of the POST of a legacy message; of ``initialize`` without a session."""
+        return [*_POST, *self._given, *_of_session(session)]
+
+    def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
+        """Return the headers of a GET for events behind ``last_event_id``, for all to come where that is empty."""
+        headers = [_GET, *self._given, *_of_session(session)]
+        if last_event_id:
+            headers.append((b"Last-Event-ID", last_event_id.encode()))
+        return headers
+
+    def of_end(self, session: Session) -> Headers:
+        """Return the headers of the DELETE that ends ``session``."""
+        return [*self._given, *_of_session(session)]
+
+
+def encoded(text: str) -> bytes:
+    """Return the value of a header that mirrors ``text``."""
+    return encoded_name(text).encode("ascii")
+
+
+def _name_in(method: str | None, params: JSONObject) -> str | None:
+    name: Any = params.get(NAMED_BY.get(method or "", ""))
+    return name if isinstance(name, str) else None
+
+
+def _of_session(session: Session | None) -> Headers:
+    if session is None:
+        return []
+    version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
+    return [version] if session.id is None else [(b"Mcp-Session-Id", session.id.encode("ascii")), version]
+
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_TOOLS: Final = 10_000
+
+
+class ToolHeaders:
+    """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools that ask for any."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def of_call(self, call: Outgoing) -> Headers:
+        """Return the headers that mirror arguments of ``call``. An argument that no header can carry has none: the
+        server says what is wrong."""
+        name, arguments = call.params.get("name"), call.params.get("arguments")
+        table = self._known.get(name) if isinstance(name, str) else None
+        if not table or not isinstance(arguments, dict):
+            return []
+        headers: Headers = []
+        for header in table:
+            try:
+                mirrored = headers_for((header,), cast("JSONObject", arguments))
+            except ValueError:
+                continue
+            headers += [(key.encode("ascii"), text.encode("ascii")) for key, text in mirrored]
+        return headers
+
+    def learn(self, line: bytes) -> bytes:
+        """Learn from a result of ``tools/list``. Return the result without the tools whose annotations are invalid:
+        such tools cannot be called over HTTP, and MUST be left out (2026-07-28 Streamable HTTP, Schema Extension)."""
+        message = decode(line)
+        if not isinstance(message, Response):
+            return line
+        result: Any = message.result
+        try:
+            good = [tool for tool in result["tools"] if self._learn(tool)]
+        except (KeyError, TypeError):
+            return line  # the caller is told what is wrong with it
+        if len(good) == len(result["tools"]):
+            return line
+        return frame_result(message.id, {**result, "tools": good})
+
+    def _learn(self, tool: JSONObject) -> bool:
+        name, schema = tool["name"], tool["inputSchema"]
+        self._known.pop(name, None)
+        try:
+            table = param_headers(schema)
+        except ValueError as error:
+            logger.warning("the tool %.100r is left out, since it cannot be called over HTTP: %s", name, error)
+            return False
+        if table:
+            self._known[name] = table
+            if len(self._known) > _MOST_TOOLS:
+                del self._known[next(iter(self._known))]
+        return True

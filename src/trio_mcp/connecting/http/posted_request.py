@@ -1,31 +1,45 @@
-"""PostedRequest: one request of ours, from its POST to the end of the answer."""
+"""PostedRequest: one request of ours, from its POST to the end of the answer.
+
+`session_of` reads the session that a server has opened out of the answer to ``initialize``. `list_tools` lists the
+tools of a server anew, for their headers, while a call waits.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, cast
 
 import trio
 
+from ...auth.errors import AuthorizationError
+from ...jsonrpc.codec import decode, frame_request
 from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
-from ...jsonrpc.messages import RequestId
+from ...jsonrpc.messages import RequestId, Response
 from ...protocol.errors import HEADER_MISMATCH
+from ...protocol.fields import JSONObject
+from ...protocol.meta import PROGRESS_TOKEN
+from ...protocol.revisions import REVISIONS
 from ...runtime.channel import ConnectionLost, ReplyLost
 from ...runtime.http_error import HTTPError
 from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.errors import BodyTooLong
 from ...transports.http_client.reply import Reply
-from ..given_headers import Headers
-from .answers import EVENT_STREAM, JSON, StatusPeerError, content_type, is_good, is_passing, refusal, words_of
-from .arrivals import arrived
-from .authorized import Caller
-from .comebacks import Comebacks
-from .endpoint import Endpoint, cursor_of
-from .initializing import session_of
-from .listing import list_tools
+from ..credentials import Headers
+from .endpoint import Caller, Endpoint, arrived, cursor_of
 from .outgoing import Outgoing
+from .responses import (
+    EVENT_STREAM,
+    JSON,
+    Backoff,
+    StatusPeerError,
+    content_type,
+    is_good,
+    is_passing,
+    refusal,
+    words_of,
+)
 from .sessions import Session
 
 logger = logging.getLogger("trio_mcp")
@@ -220,10 +234,10 @@ class PostedRequest:
 
     async def _come_back(self, events: EventReader, broken: str) -> None:
         """Ask for the rest of a broken stream, again and again (2025-11-25 transports, Resumability and Redelivery)."""
-        comebacks = Comebacks()
+        backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
-            await comebacks.pause(events.retry)
+            await backoff.pause(events.retry)
             events.end()
             began, brought = trio.current_time(), self._brought
             cursor = cursor_of(events)
@@ -235,7 +249,7 @@ class PostedRequest:
                         if not is_passing(reply.status):
                             self._note_lost_session(error, reply)
                             raise error
-                        comebacks.refused(reply.headers)
+                        backoff.refused(reply.headers)
                         broken = str(error)
                         unanswered += 1
                         continue
@@ -247,7 +261,7 @@ class PostedRequest:
             except ConnectionLost as error:
                 broken = error.reason
                 unanswered += 1
-            comebacks.ended(began, has_brought=self._brought > brought)
+            backoff.ended(began, has_brought=self._brought > brought)
         raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
 
 
@@ -275,3 +289,54 @@ async def _finish(reply: Reply) -> None:
                 pass
         except ConnectionLost:
             return
+
+
+def session_of(line: bytes, session_id: str | None) -> Session | None:
+    """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``line`` names;
+    `None` for a line that names no revision of ours. Raises `HTTPError` for an id that no header can have."""
+    message = decode(line)
+    if not isinstance(message, Response):
+        return None
+    result: Any = message.result
+    version = cast("JSONObject", result).get("protocolVersion") if isinstance(result, dict) else None
+    return Session(session_id, version) if isinstance(version, str) and version in REVISIONS else None
+
+
+_MOST_PAGES: Final = 1000
+
+
+async def list_tools(endpoint: Endpoint, call: Outgoing) -> None:
+    """Learn the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does,
+    and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
+    meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
+    params: JSONObject = {"_meta": meta}
+    for page in range(_MOST_PAGES):
+        line = frame_request(f"tools of {call.id}, page {page}", "tools/list", params)
+        try:
+            result = await _ask_for_tools(endpoint, Outgoing.of(line))
+        except (AuthorizationError, ConnectionLost, EventTooLong) as error:
+            logger.info("the tools could not be listed anew: %s", error)
+            return
+        cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
+        if not isinstance(cursor, str):
+            return
+        params = {"_meta": meta, "cursor": cursor}
+
+
+async def _ask_for_tools(endpoint: Endpoint, request: Outgoing) -> Any:
+    async with endpoint.post(request, endpoint.headers.of_message(request)) as reply:
+        if is_good(reply):
+            for line in await _lines_of_answer(endpoint, reply):
+                message = decode(line)
+                if isinstance(message, Response) and message.id == request.id:
+                    endpoint.tools.learn(line)
+                    return message.result
+    return None
+
+
+async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
+    """Return the messages of the whole answer."""
+    body = await reply.read(endpoint.max_message_bytes)
+    if content_type(reply) != EVENT_STREAM:
+        return [body]
+    return [event.data for event in endpoint.event_reader().feed(body)]

@@ -1,19 +1,28 @@
-"""What an HTTP answer that brings no reply means for the request: the error, and its words."""
+"""HTTP responses that bring no reply: the error that such a response means for its request, and when to come back.
+
+`refusal` makes the error, with the words of the body. `seconds_until_retry` reads when a server asks to be asked
+again (RFC 9110 section 10.2.3). Backoff gives the pauses before a client comes back, for the rest of a stream of
+events for example.
+"""
 
 from __future__ import annotations
 
 import html
 import re
+import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+import trio
+
+from ...concurrency.delays import growing_delay
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.errors import BadResponse
 from ...transports.http_client.reply import Reply
-from .retry_after import seconds_until_retry
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -96,3 +105,91 @@ def _without_markup(text: str) -> str:
         parts.append(text[at:].strip())
     words = _LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", " ".join(dict.fromkeys(parts)))
     return html.unescape(" ".join(words.split())[:_LOOKED_THROUGH])
+
+
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 30.0
+_JITTER: Final = 0.5
+_PATIENCE: Final = 5
+"""Times in a row that the server's own word is enough, though no message came."""
+_SHORTEST_DELAY: Final = 0.1
+"""Least number of seconds that a client waits, at any word of the server."""
+_LONGEST_AFTER_REFUSAL: Final = 300.0
+_LIVED: Final = 10.0
+"""Seconds that a stream without a message must have lasted for its end to count as the first again."""
+
+
+class Backoff:
+    """Counts the times in a row that a client has come back in vain."""
+
+    def __init__(self) -> None:
+        self.in_vain = 0
+        self._least = 0.0
+        """Seconds that the next pause takes at least."""
+
+    async def pause(self, retry: int | None) -> None:
+        """Wait until it is time to come back: ``retry`` milliseconds where the server has said so (2025-11-25
+        transports: MUST respect), a tenth of a second at least, else a growing delay. A server for whose word the
+        client has come back in vain again and again is asked more and more seldom."""
+        self.in_vain += 1
+        least, self._least = self._least, 0.0
+        await trio.sleep(max(self._delay(retry), least))
+
+    def _delay(self, retry: int | None) -> float:
+        if retry is None:
+            return self._growing(self.in_vain)
+        asked = max(retry / 1000, _SHORTEST_DELAY)
+        if self.in_vain > _PATIENCE:
+            asked = max(asked, self._growing(self.in_vain - _PATIENCE))
+        return asked
+
+    def _growing(self, attempt: int) -> float:
+        return growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER)
+
+    def refused(self, headers: Mapping[str, str]) -> None:
+        """Note a refusal with ``headers``: the next pause takes as long as the server asks for with ``Retry-After``,
+        within five minutes."""
+        self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
+
+    def ended(self, began: float, *, has_brought: bool) -> None:
+        """Note the end of a stream that ``began`` at a time on trio's clock. Where the stream has brought a message, or
+        has lasted, counting begins anew; the id of an event is no message."""
+        if has_brought or trio.current_time() - began >= _LIVED:
+            self.was_worth_it()
+
+    def was_worth_it(self) -> None:
+        """Begin to count anew."""
+        self.in_vain = 0
+
+
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+_LONGEST_DATE: Final = 40
+
+
+def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the ``Retry-After`` of an answer names; `None` without one that makes sense. A date is
+    compared with the ``Date`` of the answer, so that clocks need not agree, else with our clock."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if _SECONDS.fullmatch(value):
+        return float(value)
+    then = _time_of(value)
+    if then is None:
+        return None
+    now = _time_of(headers.get("date", ""))
+    return max(then - (time.time() if now is None else now), 0.0)
+
+
+def _time_of(date: str) -> float | None:
+    from datetime import UTC
+    from email.utils import parsedate_to_datetime  # 10 ms, for those who need it
+
+    if len(date) > _LONGEST_DATE:
+        return None
+    try:
+        parsed = parsedate_to_datetime(date)
+        # RFC 9110 section 5.6.7: without a zone, in the form of asctime, GMT is meant.
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
