@@ -12,7 +12,7 @@ from tests.proxying.test_tasks_of_others import before, client_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.protocol.revisions import LATEST_MODERN
-from trio_mcp.proxying.task_states import TaskStates
+from trio_mcp.proxying.listening import TaskStates
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.testing import MissingMessage, ScriptedServer, open_scripted_client
 

@@ -1,9 +1,17 @@
-"""ProxyConnection: the connection of a client of a proxy."""
+"""A proxy's connection serves one client of the proxy with the server behind.
+
+Most requests are handed on unchanged; the connection itself answers `initialize` and `server/discover`, and keeps
+log levels and subscriptions. Requests that were read together are handed on in
+the order of reading, although each runs in a task of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -30,11 +38,9 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream
-from .forwarding import UPSTREAM_ERRORS, check_headers, forward, upstream_error
+from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
 from .listening import listen
-from .passed_tasks import offered
-from .reading_order import ReadingOrder
-from .tenants import Reaching, Tenants
+from .tenants import MakeLink, Tenants
 from .upstream import Upstream
 
 _DONE: Final = EmptyResult()
@@ -46,13 +52,13 @@ _UNNAMED: Final = Implementation("unknown", "0")
 
 
 class ProxyConnection:
-    """Serve a client with the server at the end of its `Reach`, until the client or the server is gone. Where the
-    requests of everybody come over the connection, each principal is a client with a reach of its own, which comes and
-    goes while the connection stays."""
+    """Serve a client with the server at the end of its `UpstreamLink`, until the client or the server is gone. Where
+    the requests of everybody come over the connection, each principal is a client with a link of its own, which comes
+    and goes while the connection stays."""
 
     def __init__(
         self,
-        reaching: Reaching,
+        make_link: MakeLink,
         channel: MessageChannel,
         peer: Peer,
         *,
@@ -74,7 +80,7 @@ class ProxyConnection:
             replies=Replies(self._server_info),
         )
         self._state = self.duplex.state
-        self._tenants = Tenants(self.duplex, reaching)
+        self._tenants = Tenants(self.duplex, make_link)
         self._reading_order = ReadingOrder()
         self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -243,3 +249,42 @@ class ProxyConnection:
 
 def _discovered(upstream: Upstream, revision: Revision) -> DiscoverResult:
     return DiscoverResult(_VERSIONS, offered(upstream, revision), upstream.client.instructions)
+
+
+class _Turn:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_next = trio.Event()
+        self.left = False
+
+    def __lt__(self, other: _Turn) -> bool:
+        return self.number < other.number
+
+
+class ReadingOrder:
+    """The order of a connection's requests. Each request runs in a task of its own, and tasks start in any order."""
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
+        self._count = count()
+        self._turns: list[_Turn] = []
+
+    def note(self, request: InboundRequest) -> None:
+        """Note that ``request`` was read now."""
+        self._numbers[request] = next(self._count)
+
+    async def take(self, request: InboundRequest) -> None:
+        """Wait for the requests that were read before ``request`` and have reached this method, or reach this method in
+        the same moment. The next request waits until the caller of this call waits for something."""
+        turn = _Turn(self._numbers.pop(request))
+        heappush(self._turns, turn)
+        try:
+            await trio.lowlevel.checkpoint()
+            if self._turns[0] is not turn:
+                await turn.is_next.wait()
+        finally:
+            turn.left = True
+            while self._turns and self._turns[0].left:
+                heappop(self._turns)
+            if self._turns:
+                self._turns[0].is_next.set()

@@ -1,8 +1,11 @@
-"""listen: streams of ``subscriptions/listen`` through a proxy."""
+"""Streams of ``subscriptions/listen`` pass through a proxy: changes, and the states of tasks.
+
+A client that reads slowly gets the latest state of each task; where a state had to be dropped, the stream ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
@@ -31,9 +34,7 @@ from ..server.listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
 from ..server.offers.uri_templates import LONGEST_URI
 from ..state.events import NotificationReceived
 from .downstream import Downstream
-from .passed_tasks import tasks_to_listen_for
-from .per_request import per_request_fields
-from .task_states import TaskStates
+from .forwarding import per_request_fields, tasks_to_listen_for
 from .upstream import Upstream
 
 _TOO_SLOW: Final = "the client reads too slowly: states of tasks were lost"
@@ -149,3 +150,49 @@ def _acknowledgement(upstream: Upstream, asked: SubscriptionFilter, uris: list[s
     honoured = honoured_part(asked, upstream.capabilities, uris)
     params = unstructure(SubscriptionsAcknowledgedParams(honoured), LATEST_MODERN)
     return NotificationReceived(LATEST_MODERN.methods[_ACKNOWLEDGED], params, LATEST_MODERN)
+
+
+class TaskStates:
+    """The latest state of each of the tasks ``task_ids``, until the client has room for the state."""
+
+    def __init__(self, task_ids: Collection[str], most_bytes: int) -> None:
+        self._task_ids = frozenset(task_ids)
+        self._most_bytes = most_bytes
+        self._waiting: dict[str, tuple[JSONObject, int]] = {}
+        self._bytes = 0
+        self._changed = trio.Event()
+        self.overflowed = trio.Event()
+        """Event set when the client reads so slowly that a state was dropped."""
+
+    def told(self, event: NotificationReceived, size: int) -> None:
+        """Take a notification of ``size`` bytes. A task that was not asked for is ignored."""
+        task_id = event.params.get("taskId")
+        if task_id not in self._task_ids:
+            return
+        _, before = self._waiting.pop(task_id, (None, 0))
+        self._bytes += size - before
+        self._waiting[task_id] = (event.params, size)
+        while self._bytes > self._most_bytes and len(self._waiting) > 1:
+            self._take()
+            self.overflowed.set()
+        self._changed.set()
+
+    def _take(self) -> JSONObject:
+        state, size = self._waiting.pop(next(iter(self._waiting)))
+        self._bytes -= size
+        return state
+
+    async def tell(self, stream: ListenStream) -> None:
+        """Tell the client of the states, as the client has room, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            while self._waiting:
+                await stream.room()
+                if self._waiting:
+                    stream.task_told(self._take())
+
+    def tell_all(self, stream: ListenStream) -> None:
+        """Tell the client of the rest, because the stream ends."""
+        while self._waiting:
+            stream.task_told(self._take())

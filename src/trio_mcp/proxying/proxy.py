@@ -20,11 +20,10 @@ from ..server.asking.state_cipher import StateCipher
 from ..server.server import Server
 from ..state.connection_state import ConnectionState
 from .connection import ProxyConnection
-from .places import Places
-from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
-from .task_owners import TaskOwners
-from .tenants import Reaching
+from .tasks import TaskOwners
+from .tenants import MakeLink
 from .upstream import Upstream
+from .upstream_links import ConnectionPlaces, OpenUpstream, OwnLink, SharedLink
 
 
 def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
@@ -109,9 +108,9 @@ class Proxy:
             async with open_service_nursery("the proxy has ended") as nursery:
                 await nursery.start(host.run)
                 bounds = host.limits
-                places = Places(bounds.max_upstreams)
-                reaching = partial(OwnUpstream, self._upstream, self._task_owners, places, bounds.session_timeout)
-                yield RunningProxy(reaching, host)
+                places = ConnectionPlaces(bounds.max_upstreams)
+                make_link = partial(OwnLink, self._upstream, self._task_owners, places, bounds.session_timeout)
+                yield RunningProxy(make_link, host)
             return
         shared = Upstream.shared_through(self._upstream)
         async with open_service_nursery("the proxy has ended") as nursery:
@@ -120,10 +119,8 @@ class Proxy:
             yield RunningProxy(partial(_share, shared), host)
 
 
-def _share(
-    shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, holder: object, many: bool
-) -> SharedUpstream:
-    return SharedUpstream(shared)
+def _share(shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, holder: object, many: bool) -> SharedLink:
+    return SharedLink(shared)
 
 
 async def _tell_of_loss(shared: Upstream) -> None:
@@ -137,8 +134,8 @@ async def _tell_of_loss(shared: Upstream) -> None:
 class RunningProxy:
     """A proxy that is serving clients."""
 
-    def __init__(self, reaching: Reaching, host: RequestHost) -> None:
-        self._reaching = reaching
+    def __init__(self, make_link: MakeLink, host: RequestHost) -> None:
+        self._make_link = make_link
         self._host = host
         self._cipher = StateCipher("proxy")
 
@@ -146,7 +143,7 @@ class RunningProxy:
         self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
     ) -> ProxyConnection:
         """Return the connection to another client, whose messages ``state`` rules on."""
-        return ProxyConnection(self._reaching, channel, peer, host=self._host, cipher=self._cipher, state=state)
+        return ProxyConnection(self._make_link, channel, peer, host=self._host, cipher=self._cipher, state=state)
 
     @property
     def callers(self) -> Callers:

@@ -1,4 +1,4 @@
-"""Tenants: the callers of one connection to a proxy, each with a way of its own to the server behind."""
+"""Tenants: the callers of one connection to a proxy, each with a link of its own to the server behind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..runtime.duplex import DuplexChannel
 from ..runtime.principal import PrincipalId
 from ..state.requests import InboundRequest
 from .downstream import Downstream
-from .reaching import Reach
 from .upstream import Upstream
+from .upstream_links import UpstreamLink
 
 
-class Reaching(Protocol):
-    """Makes the reach of a client, or of many clients together, to the server behind: see `OwnUpstream`."""
+class MakeLink(Protocol):
+    """Makes the link of a client, or of many clients together, to the server behind: see `OwnUpstream`."""
 
     def __call__(
         self, nursery: ServiceNursery, ended: Callable[[str], None], /, *, holder: object, many: bool
-    ) -> Reach:
-        """Return the reach."""
+    ) -> UpstreamLink:
+        """Return the link."""
         ...
 
 
@@ -34,42 +34,42 @@ class Tenant:
     def __init__(self, downstream: Downstream, gone: Callable[[Tenant], None] | None) -> None:
         self.downstream = downstream
         self._gone = gone
-        self._reach: Reach | None = None
+        self._link: UpstreamLink | None = None
         self._users = 0
 
-    def reach_by(self, reach: Reach) -> None:
+    def set_link(self, link: UpstreamLink) -> None:
         """Set the way to the server behind."""
-        self._reach = reach
+        self._link = link
 
     @property
     def upstream(self) -> Upstream | None:
         """The server behind, if already reached; else `None`."""
-        return self._reach.upstream if self._reach is not None else None
+        return self._link.upstream if self._link is not None else None
 
     @property
     def is_over(self) -> bool:
         """True once the way leads nowhere any more."""
-        return self._reach is not None and self._reach.is_over
+        return self._link is not None and self._link.is_over
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server behind, for ``request``: see `Reach.reached`."""
-        assert self._reach is not None, "requests come while the connection runs"
-        return await self._reach.reached(request)
+        """Return the server behind, for ``request``: see `UpstreamLink.reached`."""
+        assert self._link is not None, "requests come while the connection runs"
+        return await self._link.reached(request)
 
     @contextmanager
     def in_use(self) -> Generator[None]:
         """Use the way to the server inside. Where the caller comes and goes, a way that no request uses may end."""
-        if self._gone is None or self._reach is None:
+        if self._gone is None or self._link is None:
             yield
             return
         self._users += 1
-        self._reach.used()
+        self._link.used()
         try:
             yield
         finally:
             self._users -= 1
             if not self._users:
-                self._reach.rest()
+                self._link.rest()
                 self._look()
 
     def ended(self, reason: str) -> None:
@@ -78,7 +78,7 @@ class Tenant:
 
     def let_go(self) -> None:
         """Drop the way, which refers to the caller: else only the garbage collector could free the two."""
-        self._reach = None
+        self._link = None
 
     def _look(self) -> None:
         if self.is_over and not self._users and self._gone is not None:
@@ -89,9 +89,9 @@ class Tenants:
     """The callers of the connection ``duplex``: one; or, where the requests of everybody come over the connection, one
     for each principal, and one for all unknown clients."""
 
-    def __init__(self, duplex: DuplexChannel, reaching: Reaching) -> None:
+    def __init__(self, duplex: DuplexChannel, make_link: MakeLink) -> None:
         self._duplex = duplex
-        self._reaching = reaching
+        self._make_link = make_link
         self._peer = duplex.exchange.peer
         self._is_everybody = self._peer.everybody
         self._all: dict[PrincipalId | None, Tenant] = {}
@@ -130,7 +130,7 @@ class Tenants:
         tenant = Tenant(downstream, self._drop if self._is_everybody else None)
         ended = tenant.ended if self._is_everybody else downstream.end
         holder = principal or self._peer.caller or downstream
-        tenant.reach_by(self._reaching(self._services, ended, holder=holder, many=self._is_everybody))
+        tenant.set_link(self._make_link(self._services, ended, holder=holder, many=self._is_everybody))
         return tenant
 
     def _drop(self, tenant: Tenant) -> None:

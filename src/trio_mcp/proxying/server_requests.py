@@ -1,4 +1,4 @@
-"""Handing of requests from the server behind a proxy on to the right client."""
+"""Requests of the server behind a proxy are handed on to the right client, and the answers back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.request_scope import RequestScope, current_request
 from .downstream import Downstream, ForwardedCall
-from .task_owners import KnownTasks
-from .translating import translated
+from .tasks import KnownTasks
+from .translation import translated
 
 _NOBODY: Final = "Internal error: no client is there that could be asked"
 _WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"

@@ -1,11 +1,16 @@
-"""TaskOwners and KnownTasks: the clients to whom the tasks of the server behind belong, or who run tasks for it."""
+"""Tasks of the server behind a proxy: their owners, and the calls that wait for a task.
+
+The task of a principal exists for that principal alone. Tasks that clients run for the server are known, too.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
+import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
@@ -13,12 +18,13 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import ProgressToken, related_task_of
 from ..runtime.principal import PrincipalId
 from ..state.events import NotificationReceived
+from ..tasks.task_state import FINAL
 from .downstream import Downstream, ForwardedCall
 
-_MOST_TASKS: Final = 50_000
+_MOST_OWNED: Final = 50_000
 _MOST_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
-LONGEST_ID: Final = 1000
+LONGEST_TASK_ID: Final = 1000
 """Characters of the longest id that is kept."""
 
 Owner: TypeAlias = PrincipalId | Downstream
@@ -28,7 +34,7 @@ Owner: TypeAlias = PrincipalId | Downstream
 class TaskOwners:
     """The owners of the latest tasks, up to 50,000, of which no owner takes the share of another."""
 
-    def __init__(self, most: int = _MOST_TASKS) -> None:
+    def __init__(self, most: int = _MOST_OWNED) -> None:
         self._most = most
         self._owners: dict[str, Owner] = {}
         self._held: dict[Owner, dict[str, None]] = {}
@@ -37,7 +43,7 @@ class TaskOwners:
         """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
         more than 1,000 characters is not noted."""
         before = self._owners.get(task_id)
-        if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_ID:
+        if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
         self._drop(task_id)
         held = self._held.setdefault(owner, {})
@@ -94,7 +100,7 @@ class KnownTasks:
 
     def note_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
         """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
-        if len(task_id) > LONGEST_ID:
+        if len(task_id) > LONGEST_TASK_ID:
             return
         self.tokens[task_id] = (downstream, token)
         if len(self.tokens) > _MOST_TOKENS:
@@ -180,3 +186,36 @@ def _task_id(said: Any) -> str | None:
     """Return the member ``taskId`` of what should be an object; `None` where there is none."""
     task_id = cast("JSONObject", said).get("taskId") if isinstance(said, dict) else None
     return task_id if isinstance(task_id, str) else None
+
+
+_MOST_WORKING: Final = 1000
+
+
+class WorkingTasks:
+    """The latest 1,000 tasks that have not ended, as far as is known. The end of the connection is the end of the tasks
+    of a child process, and of any server that keeps tasks with the connection."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, float] = {}
+
+    def until(self) -> float:
+        """Return the time on trio's clock at which all tasks are over; ``-inf`` where none is known, ``inf`` where one
+        has no end of its own."""
+        now = trio.current_time()
+        self._ends = {task_id: end for task_id, end in self._ends.items() if end > now}
+        return max(self._ends.values(), default=-math.inf)
+
+    def note(self, task_id: str, told: JSONObject) -> None:
+        """Note the words of the server on a task."""
+        self._ends.pop(task_id, None)
+        if told.get("status") in FINAL:
+            return
+        ttl: Any = told.get("ttlMs", told.get("ttl"))
+        known = type(ttl) in (int, float) and ttl >= 0
+        self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
+        if len(self._ends) > _MOST_WORKING:
+            del self._ends[next(iter(self._ends))]
+
+    def ended(self, task_id: str) -> None:
+        """Note that a task has ended."""
+        self._ends.pop(task_id, None)

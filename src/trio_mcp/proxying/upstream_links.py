@@ -1,9 +1,14 @@
-"""Reach: the way of a proxy's client to the server behind, over a shared connection or one of its own."""
+"""Links lead clients of a proxy to the server behind, over a connection that is shared or one of their own.
+
+A link of its own opens its connection for the first request, and closes the connection after some rest.
+Places bound the number of such connections, and no holder takes the share of others.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, Unpack
@@ -13,15 +18,15 @@ import trio
 from ..auth.errors import AuthorizationError
 from ..client.client import Client
 from ..client.options import ClientOptions
+from ..concurrency.fair_share import leaves_enough
 from ..concurrency.nurseries import ServiceNursery
-from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import TOO_BUSY, CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
 from ..protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from ..state.requests import InboundRequest
-from .places import Places
-from .task_owners import TaskOwners
+from .tasks import TaskOwners
 from .upstream import Upstream
 
 logger = logging.getLogger("trio_mcp")
@@ -41,7 +46,7 @@ class OpenUpstream(Protocol):
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
-class Reach(Protocol):
+class UpstreamLink(Protocol):
     """The way of a client to the server behind."""
 
     @property
@@ -67,7 +72,7 @@ class Reach(Protocol):
         ...
 
 
-class SharedUpstream:
+class SharedLink:
     """A server behind that is connected already."""
 
     def __init__(self, upstream: Upstream) -> None:
@@ -76,7 +81,7 @@ class SharedUpstream:
         self.is_over = False
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server: see `Reach.reached`."""
+        """Return the server: see `UpstreamLink.reached`."""
         return self._upstream
 
     def used(self) -> None:
@@ -87,7 +92,7 @@ class SharedUpstream:
         self.is_over = True
 
 
-class OwnUpstream:
+class OwnLink:
     """A server behind that is opened for the first request of the client, with the name and the capabilities of the
     client, and in the era and revision of the client where the server has that revision. Where ``many`` clients share
     the connection, it is opened in no client's name and with all capabilities that can be handed on; each call has its
@@ -101,7 +106,7 @@ class OwnUpstream:
         self,
         open_upstream: OpenUpstream,
         task_owners: TaskOwners,
-        places: Places,
+        places: ConnectionPlaces,
         patience: float,
         nursery: ServiceNursery,
         ended: Callable[[str], None],
@@ -125,7 +130,7 @@ class OwnUpstream:
         self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server, which the first call opens: see `Reach.reached`."""
+        """Return the server, which the first call opens: see `UpstreamLink.reached`."""
         if not self._asked:
             self._asked = True
             self._nursery.start_soon(
@@ -142,7 +147,7 @@ class OwnUpstream:
 
     @property
     def is_over(self) -> bool:
-        """True once the connection is lost or being closed: see `Reach.is_over`."""
+        """True once the connection is lost or being closed: see `UpstreamLink.is_over`."""
         lost = self.upstream is not None and self.upstream.client.lost is not None
         return lost or self._closed.is_set() or self._scope.cancel_called
 
@@ -230,3 +235,46 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     if request.client_info is not None:
         options["info"] = request.client_info
     return options
+
+
+class IdleConnection(Protocol):
+    """A connection to the server behind that nobody uses now."""
+
+    async def make_room(self) -> None:
+        """Close the connection, and wait until its place is free."""
+        ...
+
+
+class ConnectionPlaces:
+    """The places of at most ``most`` connections at the same time, of which no holder takes the share of others."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[object] = Counter()
+        self._idle: dict[IdleConnection, None] = {}
+        """The connections that may be closed for others, the one that is idle for the longest first."""
+
+    async def take(self, holder: object) -> None:
+        """Take a place for ``holder``, a party that calls the proxy. Where none is left, and ``holder`` has
+        none, the connection that is idle for the longest is closed first. Raises `CodedError` (-31000)."""
+        while not leaves_enough(self._held[holder], self._most - self._held.total()):
+            if self._held[holder] or not self._idle:
+                raise CodedError(TOO_BUSY, "Too busy: too many connections to the server behind; try again later")
+            idle = next(iter(self._idle))
+            del self._idle[idle]
+            await idle.make_room()
+        self._held[holder] += 1
+
+    def give_back(self, holder: object) -> None:
+        """Give a place of ``holder`` back."""
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]
+
+    def mark_idle(self, idle: IdleConnection) -> None:
+        """Note that nobody uses a connection now, so that it may be closed for others."""
+        self._idle[idle] = None
+
+    def mark_used(self, idle: IdleConnection) -> None:
+        """Note that a connection is used again, or closed. Idempotent."""
+        self._idle.pop(idle, None)
