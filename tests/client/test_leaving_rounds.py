@@ -34,7 +34,7 @@ from trio_mcp import (
     PeerError,
     fail_after_silence,
 )
-from trio_mcp.concurrency.places import PlaceState
+from trio_mcp.concurrency.workers import PlaceState
 
 
 class Thinking:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.concurrency.wakeups import Alarms
 
 
 async def rung(*dues: float, stop: tuple[int, ...] = (), late: tuple[float, ...] = ()) -> list[float]:

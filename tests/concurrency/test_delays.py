@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.concurrency.delays import growing_delay
+from trio_mcp.concurrency.time_limits import growing_delay
 
 
 def never() -> float:

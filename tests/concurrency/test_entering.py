@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.concurrency.entering import entered
+from trio_mcp.concurrency.misuse import entered
 
 left_by: list[BaseException | None] = []
 

@@ -5,7 +5,7 @@ from contextvars import ContextVar, copy_context
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.on_demand import OnDemand
+from trio_mcp.concurrency.wakeups import OnDemand
 
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
 

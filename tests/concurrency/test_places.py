@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
 from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.places import Place, PlaceState, Workers, WorkerShare
+from trio_mcp.concurrency.workers import Place, PlaceState, Workers, WorkerShare
 from trio_mcp.jsonrpc.errors import TOO_BUSY, CodedError
 
 

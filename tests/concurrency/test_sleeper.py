@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.sleeper import Sleeper
+from trio_mcp.concurrency.wakeups import Sleeper
 
 
 async def test_a_sleeping_task_goes_on_when_it_is_woken(nursery: trio.Nursery) -> None:

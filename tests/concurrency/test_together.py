@@ -12,7 +12,7 @@ import trio
 from trio.testing import Sequencer
 
 from trio_mcp import CodedError
-from trio_mcp.concurrency.together import run_together
+from trio_mcp.concurrency.nurseries import run_together
 
 
 def gives(value: Any, seconds: float = 0) -> Callable[[], Awaitable[Any]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.watch import Watch
+from trio_mcp.concurrency.wakeups import Watch
 
 
 async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: MockClock, nursery: trio.Nursery) -> None:

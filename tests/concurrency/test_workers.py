@@ -20,9 +20,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency import workers
 from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.graces import Graces
-from trio_mcp.concurrency.places import PlaceState, Workers, WorkerShare
-from trio_mcp.concurrency.workers import await_in_worker, frames_of, run_in_worker
+from trio_mcp.concurrency.time_limits import Graces
+from trio_mcp.concurrency.workers import PlaceState, Workers, WorkerShare, await_in_worker, frames_of, run_in_worker
 from trio_mcp.jsonrpc.errors import CodedError
 
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import weakref
 
-from trio_mcp.diagnostics.texts import LONGEST, bound, message_of, resolve
+from trio_mcp.diagnostics.log_shares import LONGEST, bound, message_of, resolve
 
 FORMATTER = logging.Formatter()
 

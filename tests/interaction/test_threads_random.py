@@ -12,7 +12,7 @@ import trio
 from tests.patience import PATIENCE
 
 from trio_mcp import CodedError, Limits, RequestContext, Server
-from trio_mcp.concurrency.places import Place, PlaceState, WorkerShare
+from trio_mcp.concurrency.workers import Place, PlaceState, WorkerShare
 from trio_mcp.server.server import RunningServer
 
 from .conversation import ANSWERS

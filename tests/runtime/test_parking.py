@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.runtime.requests.parking import Parking
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.runtime.outbox import Outbox, Owner
 from trio_mcp.runtime.requests.progress import ProgressReporter
 

@@ -7,8 +7,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.shared_bytes import SharedBytes
+from trio_mcp.concurrency.fair_share import Caller, SharedBytes
 from trio_mcp.transports.coalescing import CoalescingStream
 from trio_mcp.transports.frames import close_frame, text_frames
 

@@ -15,9 +15,8 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.graces import Graces
-from ..concurrency.places import WorkerShare
-from ..concurrency.workers import run_in_worker
+from ..concurrency.time_limits import Graces
+from ..concurrency.workers import WorkerShare, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.conversion.converters import structure_params
 from ..protocol.fields import JSONObject

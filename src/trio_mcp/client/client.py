@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.fair_share import Caller
-from ..concurrency.graces import Graces
+from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject

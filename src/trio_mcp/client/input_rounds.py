@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..concurrency.together import run_together
+from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import CodedError, ProtocolViolation
 from ..protocol.conversion.converters import structure, unstructure
 from ..protocol.fields import JSONObject

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import entered
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..protocol.conversion.converters import unstructure

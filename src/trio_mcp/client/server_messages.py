@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import attrs
 import trio
 
-from ..concurrency.graces import Graces
+from ..concurrency.time_limits import Graces
 from ..protocol.errors import NoWayBack
 from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult

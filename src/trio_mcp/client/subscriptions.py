@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.delays import growing_delay
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
 from ..protocol.conversion.converters import structure
 from ..protocol.revisions import LATEST_MODERN

@@ -1,10 +1,16 @@
-"""Time limits that depend on the calls inside: the limits start anew, or pause."""
+"""Time limits that depend on the calls inside: the limits start anew, or pause.
+
+Besides, `Graces` bounds how long cancelled calls may clean up before being abandoned, and `growing_delay` says how long
+to wait before a retry.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+import random
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
+from typing import Final
 
 import trio
 
@@ -129,3 +135,43 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
             limit.over = True
     if scope.cancelled_caught:
         raise trio.TooSlowError
+
+
+class Graces:
+    """The graces of one connection, each of ``seconds``, or of less once `shorten` was called."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._scopes: set[trio.CancelScope] = set()
+
+    def shorten(self, seconds: float) -> None:
+        """Give at most ``seconds`` from now on, also to blocks whose grace has begun."""
+        self.seconds = min(self.seconds, seconds)
+        end = trio.current_time() + self.seconds
+        for scope in self._scopes:
+            scope.deadline = min(scope.deadline, end)
+
+    @contextmanager
+    def grace(self) -> Generator[None]:
+        """Shield the block from cancels for as long as the grace lasts; then leave it."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.seconds) as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+
+_LARGEST_EXPONENT: Final = 64
+
+
+def growing_delay(
+    attempt: int, *, first: float, longest: float, jitter: float, random: Callable[[], float] = random.random
+) -> float:
+    """Return the seconds to wait before ``attempt``, which counts from 1.
+
+    The delay is ``first``, then twice as long each time, up to ``longest``. Each delay is shorter by up to ``jitter``,
+    a share of itself, so that peers that failed together do not return together. ``random`` gives numbers from 0 to 1.
+    """
+    delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
+    return delay * (1 - jitter * random())

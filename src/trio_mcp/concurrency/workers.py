@@ -1,4 +1,8 @@
-"""Plain ``def`` handlers, in worker threads that can be abandoned."""
+"""Plain ``def`` handlers run in worker threads that can be abandoned.
+
+`run_in_worker` runs a call in a thread; `await_in_worker` leads from there back into trio. `Workers` decide how many
+threads there may be, and which waiting call gets the next thread; each call in a thread has a `Place`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import queue
 import sys
 import threading
 import traceback
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
+from enum import IntEnum
 from itertools import takewhile
 from types import FrameType
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import outcome
 import trio
 
-from .graces import Graces
-from .places import Place, WorkerShare
+from ..jsonrpc.errors import TOO_BUSY, CodedError
+from .fair_share import Caller
+from .time_limits import Graces
 
 T = TypeVar("T")
 
@@ -177,3 +185,237 @@ def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
     one."""
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()
+
+
+_MOST_TOLD: Final = 10
+
+
+class PlaceState(IntEnum):
+    """The life of a thread's place: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE."""
+
+    OUTSIDE = 0
+    RUNNING = 1
+    ASKING = 2
+    ABANDONED = 3
+
+
+class Work(Protocol):
+    """A call that is run in a thread."""
+
+    def describe(self) -> str:
+        """Return the name of the function and where it is now, for the log."""
+        ...
+
+
+class ThreadBounds(Protocol):
+    """How many threads there may be; `Limits` has these among others."""
+
+    @property
+    def worker_threads(self) -> int:
+        """Number of threads that may run."""
+        ...
+
+    @property
+    def max_asking_threads(self) -> int:
+        """Number of threads that may wait for an answer."""
+        ...
+
+    @property
+    def max_abandoned_threads(self) -> int:
+        """Number of threads that may run on although they were abandoned."""
+        ...
+
+
+class Workers:
+    """The threads of plain handlers, of all callers together.
+
+    Up to ``worker_threads`` threads run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that no
+    call that waits for a thread waits for a client's user. Abandoned threads count separately: while there are
+    ``max_abandoned_threads``, no other call gets a thread. Each caller has a `WorkerShare`.
+    """
+
+    def __init__(self, bounds: ThreadBounds) -> None:
+        self._most = {
+            PlaceState.RUNNING: bounds.worker_threads,
+            PlaceState.ASKING: bounds.max_asking_threads,
+            PlaceState.ABANDONED: bounds.max_abandoned_threads,
+        }
+        self._counts = [0] * len(PlaceState)
+        self._shares = WeakValueDictionary[Caller, WorkerShare]()
+        self._queue = deque[WorkerShare]()
+        """Callers with waiting calls, the next in turn first."""
+        self._hanging: dict[Place, Work] = {}
+        """Calls in abandoned threads that still run, by their places."""
+        self._told = True
+        """True while the log has been told of all those calls."""
+
+    def share(self, caller: Caller) -> WorkerShare:
+        """Return the share of ``caller``, which is one as long as anything refers to it, a thread for example."""
+        share = self._shares.get(caller)
+        if share is None:
+            share = self._shares[caller] = WorkerShare(self, caller)
+        return share
+
+    def free(self, state: PlaceState) -> int:
+        """Return how many more threads may be in ``state``; 0 or less: none."""
+        return self._most[state] - self._counts[state]
+
+    def move(self, before: PlaceState, after: PlaceState) -> None:
+        """Count a thread that was ``before`` and is ``after`` now."""
+        self._counts[before] -= 1
+        self._counts[after] += 1
+
+    def line_up(self, share: WorkerShare) -> None:
+        """Add ``share``, whose first call waits now, behind the waiting shares."""
+        self._queue.append(share)
+
+    def line_out(self, share: WorkerShare) -> None:
+        """Give up the turn of ``share``, which has no waiting call any more."""
+        self._queue.remove(share)
+
+    def hand_out(self) -> None:
+        """Wake the calls that have a place now: one of each caller, then the next of each."""
+        found = True
+        while found:
+            found = False
+            for share in tuple(self._queue):
+                if self.free(PlaceState.RUNNING) <= 0:
+                    return
+                if not share.may_have(PlaceState.RUNNING):
+                    continue
+                found = True
+                self._queue.remove(share)
+                share.wake_next()
+                if share.waits:
+                    self._queue.append(share)
+
+    def keep(self, place: Place, work: Work) -> None:
+        """Note that ``work`` goes on at ``place``, which was abandoned."""
+        self._hanging[place] = work
+        self._told = False
+
+    def forget(self, place: Place) -> None:
+        """Note that the thread at ``place`` has ended."""
+        self._hanging.pop(place, None)
+
+    def refusal(self) -> CodedError:
+        """Return the error for a call refused because of too many abandoned threads. The log is told where the threads
+        hang, once for all calls refused until one more thread is abandoned."""
+        if not self._told:
+            self._told = True
+            most = Counter(work.describe() for work in self._hanging.values()).most_common(_MOST_TOLD)
+            logger.error(
+                "plain def handlers are refused: %d threads that were abandoned still run (max_abandoned_threads: %d)."
+                " They are in:\n%s",
+                len(self._hanging),
+                self._most[PlaceState.ABANDONED],
+                "".join(f"{count} x {work}" for work, count in most),
+            )
+        return CodedError(TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later")
+
+
+class WorkerShare:
+    """The part of ``caller`` in `Workers`: no more than it leaves for others."""
+
+    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "workers")
+
+    def __init__(self, workers: Workers, caller: Caller) -> None:
+        self.workers = workers
+        self._caller = caller
+        self._counts = [0] * len(PlaceState)
+        self._waiting: dict[Place, trio.lowlevel.Task] = {}
+        """Tasks that wait for a thread, by their places, oldest first."""
+
+    @property
+    def waits(self) -> bool:
+        """True while a call waits for a thread."""
+        return bool(self._waiting)
+
+    def may_have(self, state: PlaceState) -> bool:
+        """Return whether one more thread of the caller may be in ``state``."""
+        return self._caller.may_take(self._counts[state], self.workers.free(state))
+
+    def move(self, before: PlaceState, after: PlaceState) -> None:
+        """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
+        self._counts[before] -= 1
+        self._counts[after] += 1
+        self.workers.move(before, after)
+        if before is PlaceState.RUNNING:
+            self.workers.hand_out()
+
+    async def turn(self, place: Place) -> None:
+        """Wait until ``place`` runs. Places of one caller get their turn in the order of arrival.
+
+        A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
+        `CodedError` when ``place`` is refused; nothing has changed then, nor after a cancelled wait.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._waiting and self.may_have(PlaceState.RUNNING):
+            place.run()
+            return
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            del self._waiting[place]
+            if not self._waiting:
+                self.workers.line_out(self)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        if not self._waiting:
+            self.workers.line_up(self)
+        self._waiting[place] = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def wake_next(self) -> None:
+        """Give the turn to the oldest place."""
+        place = next(iter(self._waiting))
+        trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
+
+
+class Place:
+    """The place of one thread, from its start to its end, even after being abandoned.
+
+    A `Place` stands in for the limiter in `trio.to_thread.run_sync`.
+    """
+
+    __slots__ = ("_share", "_state", "given_back")
+
+    def __init__(self, share: WorkerShare) -> None:
+        self._share = share
+        self._state = PlaceState.OUTSIDE
+        self.given_back = trio.Event()
+        """Event set when the thread has ended, and counts no more."""
+
+    def _move(self, state: PlaceState) -> None:
+        before, self._state = self._state, state
+        self._share.move(before, state)
+
+    def run(self) -> None:
+        """Take the place. Raises `CodedError` for a thread that is not to start, since too many were abandoned."""
+        if self._state is PlaceState.OUTSIDE and not self._share.may_have(PlaceState.ABANDONED):
+            raise self._share.workers.refusal()
+        self._move(PlaceState.RUNNING)
+
+    async def acquire_on_behalf_of(self, _: object) -> None:
+        """Wait for the turn of a thread that is to start."""
+        await self._share.turn(self)
+
+    def release_on_behalf_of(self, _: object) -> None:
+        """Give the place back: the thread has ended, and counts no more."""
+        self._share.workers.forget(self)
+        self._move(PlaceState.OUTSIDE)
+        self.given_back.set()
+
+    def ask(self) -> None:
+        """Let another thread run while this one waits for an answer. Raises `CodedError` when too many threads wait."""
+        if not self._share.may_have(PlaceState.ASKING):
+            raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
+        self._move(PlaceState.ASKING)
+
+    async def go_on(self) -> None:
+        """Wait for the turn of a thread that has its answer. A cancelled thread is to end, and waits for no turn."""
+        await self._share.turn(self)
+
+    def abandon(self, work: Work) -> None:
+        """Let another thread run, though ``work`` has not ended."""
+        self._share.workers.keep(self, work)
+        self._move(PlaceState.ABANDONED)

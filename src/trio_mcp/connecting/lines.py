@@ -15,8 +15,7 @@ from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.entering import entered
-from ..concurrency.under_trio import check_opened_under_trio
+from ..concurrency.misuse import check_opened_under_trio, entered
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive, socket_path

@@ -11,9 +11,8 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
-from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Servable, check_servable, connection_to

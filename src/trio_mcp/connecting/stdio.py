@@ -20,9 +20,8 @@ from ..client.keep_alive import answers, in_progress
 from ..client.opening import LegacyServers, LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
-from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..transports.last_lines import TextSink

@@ -16,9 +16,8 @@ from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..transports.broken import let_go_of_cause

@@ -18,10 +18,8 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.fair_share import Caller
-from .log_shares import Share, Shares
-from .texts import bound
-from .unread import let_go_of_unread_output
-from .writer import Writer, hand_over
+from .log_shares import Share, Shares, bound
+from .writer import Writer, hand_over, let_go_of_unread_output
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""

@@ -11,9 +11,8 @@ import trio
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..concurrency.under_trio import check_opened_under_trio
 from ..protocol.fields import JSONObject
 from ..protocol.types.prompts import GetPromptResult
 from ..protocol.types.resources import ReadResourceResult

@@ -16,7 +16,7 @@ from ..auth.errors import AuthorizationError
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.together import only_member
+from ..concurrency.nurseries import only_member
 from ..connecting.bad_target import BadTarget
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from ..concurrency.delays import growing_delay
+from ..concurrency.time_limits import growing_delay
 
 
 def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:

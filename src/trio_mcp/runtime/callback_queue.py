@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from ..concurrency.backlog import Backlog
-from ..concurrency.on_demand import OnDemand
+from ..concurrency.wakeups import OnDemand
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ..concurrency.graces import Graces
+from ..concurrency.time_limits import Graces
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
 from ..jsonrpc.messages import RequestId

@@ -16,7 +16,7 @@ from weakref import ref
 import attrs
 import trio
 
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 
 LINE_END: Final = b"}}\n"
 """End of the line of a notification, behind the members of its parameters."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import trio
 
-from ..concurrency.together import failures_in, only_member
+from ..concurrency.nurseries import failures_in, only_member
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 from ..protocol.revisions import Revision
 from ..stores.task_store import TaskRecord
 from ..tasks.projections import extension_task

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import attrs
 import trio
 
-from ..concurrency.graces import Graces
+from ..concurrency.time_limits import Graces
 from ..jsonrpc.errors import CodedError
 from ..protocol.conversion.converters import structure_params
 from ..protocol.errors import NoWayBack

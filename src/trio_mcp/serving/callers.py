@@ -11,8 +11,7 @@ from typing import Final, TypeAlias, cast
 import attrs
 import trio
 
-from ..concurrency.fair_share import Caller, Callers
-from ..concurrency.shared_bytes import SharedBytes
+from ..concurrency.fair_share import Caller, Callers, SharedBytes
 from ..runtime.limits import Limits
 
 _Address: TypeAlias = IPv4Address | IPv6Address

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import attrs
 import trio
 
-from ..concurrency.fair_share import Caller
+from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..concurrency.shared_bytes import HeldBytes, SharedBytes
 from ..diagnostics.log import share_of_a_peer
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits

@@ -8,9 +8,9 @@ from typing import Unpack
 import attrs
 import trio
 
+from ..concurrency.fair_share import HeldBytes
+from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
-from ..concurrency.shared_bytes import HeldBytes
-from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 
+from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import open_service_nursery
-from ..concurrency.under_trio import check_served_under_trio
 from ..diagnostics.log import written_in_a_thread
-from ..diagnostics.unread import let_go_of_unread_output
+from ..diagnostics.writer import let_go_of_unread_output
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Connection, Running, Servable, check_servable, connection_to, end_tasks

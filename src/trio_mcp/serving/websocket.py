@@ -12,9 +12,9 @@ import attrs
 import trio
 
 from ..auth.resource_server.refusals import Refusal
+from ..concurrency.fair_share import HeldBytes
+from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
-from ..concurrency.shared_bytes import HeldBytes
-from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.served import Servable

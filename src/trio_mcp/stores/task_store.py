@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import contextmanager
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
 """Fate of a task after the death of its process: the task fails, runs again from the top, or runs again and is

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 from ..runtime.cancellation import CancelCause
 from .request_task import new_holder
 from .restarts import request_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..concurrency.sleeper import Sleeper
+from ..concurrency.wakeups import Sleeper
 from .transitions import noted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import contextmanager
-from ..concurrency.watch import Watch
+from ..concurrency.wakeups import Watch
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..stores.logged_store import LoggedStore
 from ..stores.memory import MemoryTaskStore

@@ -23,7 +23,7 @@ from .task_questions import TaskQuestions
 from .transitions import Log, checkpointed, given_away
 
 if TYPE_CHECKING:
-    from ..concurrency.alarms import Alarm
+    from ..concurrency.wakeups import Alarm
     from ..protocol.revisions import Revision
     from ..runtime.on_progress import OnProgress
     from ..runtime.requests.request_scope import RequestScope

@@ -12,7 +12,7 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager, contextmanager
-from ..concurrency.entering import entered
+from ..concurrency.misuse import entered
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
 from ..connecting.stdio import Command, open_process

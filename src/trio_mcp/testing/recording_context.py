@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.together import failures_in
+from ..concurrency.nurseries import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.messages import RequestId
 from ..protocol.declared import declares

@@ -11,8 +11,8 @@ from ..client.answers import Answers
 from ..client.call_timeouts import CallTimeouts
 from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
 from ..concurrency.fair_share import Caller
-from ..concurrency.graces import Graces
-from ..concurrency.places import Workers
+from ..concurrency.time_limits import Graces
+from ..concurrency.workers import Workers
 from ..jsonrpc.errors import CodedError, PeerError
 from ..protocol.conversion.converters import unstructure
 from ..protocol.fields import JSONObject

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from ..concurrency.shared_bytes import UNCOUNTED, HeldBytes
+from ..concurrency.fair_share import UNCOUNTED, HeldBytes
 from .broken import let_go_of_cause, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
 from .nowait import nowait_writer

@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 
 import trio
 
-from ..concurrency.shared_bytes import HeldBytes
+from ..concurrency.fair_share import HeldBytes
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
 from .nowait import AT_ONCE, nowait_writer

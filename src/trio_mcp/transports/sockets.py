@@ -19,7 +19,7 @@ from typing import Final, cast
 import trio
 
 from ..concurrency.contexts import contextmanager
-from ..concurrency.shared_bytes import HeldBytes
+from ..concurrency.fair_share import HeldBytes
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from ..concurrency.contexts import contextmanager
-from ..diagnostics.unread import takes_more
+from ..diagnostics.writer import takes_more
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from ..concurrency.shared_bytes import HeldBytes
+from ..concurrency.fair_share import HeldBytes
 from ..runtime.channel import ConnectionLost, MessageChannel
 from .close_codes import CLOSE_WAIT, closed_by_peer, closed_by_us
 from .coalescing import CoalescingStream

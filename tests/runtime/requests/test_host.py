@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.concurrency.places import PlaceState, Workers
+from trio_mcp.concurrency.workers import PlaceState, Workers
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.load import Load
 from trio_mcp.runtime.requests.host import RequestHost

@@ -15,8 +15,8 @@ import trio
 from tests.state.peers import accepted, meta_of, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.alarms import Alarms
 from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import NoWayBack
 from trio_mcp.protocol.log_levels import log_level_rank

@@ -13,7 +13,7 @@ import trio
 from tests.state.peers import accepted, cancel, meta_of, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.graces import Graces
+from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.jsonrpc.errors import CodedError
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES

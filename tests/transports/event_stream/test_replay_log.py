@@ -10,8 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.shared_bytes import SharedBytes
+from trio_mcp.concurrency.fair_share import Caller, SharedBytes
 from trio_mcp.transports.event_stream.replay_log import BadCursor, ReplayLog
 
 KIB = 1024

@@ -13,8 +13,7 @@ import h11
 import trio
 from trio.testing import memory_stream_pair
 
-from trio_mcp.concurrency.fair_share import Caller
-from trio_mcp.concurrency.shared_bytes import HeldBytes, SharedBytes
+from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from trio_mcp.transports.http.application import Admission, Answer, Looked, Response
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection

@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from ...auth.errors import AuthorizationError
-from ...concurrency.delays import growing_delay
+from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error, frame_notification
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId

@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from ...auth.credentials import Credentials, RefusedRequest
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.sleeper import Sleeper
+from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError, UnreadableAnswer
 from ...jsonrpc.extent import MOST_LEVELS

@@ -31,10 +31,9 @@ from ...client.opening import (
 )
 from ...client.options import ClientOptions, ClientSettings
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.delays import growing_delay
-from ...concurrency.entering import entered
+from ...concurrency.misuse import check_opened_under_trio, entered
 from ...concurrency.nurseries import open_service_nursery
-from ...concurrency.under_trio import check_opened_under_trio
+from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.channel import ConnectionLost
 from ...runtime.http_error import HTTPError

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trio
 
-from ...concurrency.delays import growing_delay
+from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId

@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from ...concurrency.backlog import Backlog
-from ...concurrency.sleeper import Sleeper
 from ...concurrency.time_limits import call_limits
+from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.values import value
 from ..on_progress import OnProgress, Progress

@@ -15,7 +15,7 @@ from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from .handler_timeout import HandlerLimit
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm
+    from ...concurrency.wakeups import Alarm
 
 T = TypeVar("T")
 

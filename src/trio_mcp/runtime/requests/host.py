@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from ...concurrency.alarms import Alarms
-from ...concurrency.places import Workers
+from ...concurrency.wakeups import Alarms
+from ...concurrency.workers import Workers
 from ..cancellation import CancelCause
 from ..limits import Limits
 from ..load import Load

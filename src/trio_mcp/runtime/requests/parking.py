@@ -11,8 +11,8 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm, Alarms
     from ...concurrency.fair_share import Caller
+    from ...concurrency.wakeups import Alarm, Alarms
     from ...state.requests import InboundRequest
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from ...protocol.meta import ProgressToken
 from ..outbox import LINE_END
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm
+    from ...concurrency.wakeups import Alarm
     from ..outbox import Outbox, Owner, Segment
 
 Report: TypeAlias = tuple[float, float | None, str | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from ...concurrency.sleeper import Sleeper
+from ...concurrency.wakeups import Sleeper
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import InputRequest
 

@@ -26,9 +26,9 @@ from .question import Question
 from .rounds import Rounds, Send
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm, Alarms
-    from ...concurrency.graces import Graces
-    from ...concurrency.places import Workers
+    from ...concurrency.time_limits import Graces
+    from ...concurrency.wakeups import Alarm, Alarms
+    from ...concurrency.workers import Workers
     from ...protocol.fields import JSONObject
     from ...protocol.meta import ProgressToken
     from ...protocol.revisions import Revision

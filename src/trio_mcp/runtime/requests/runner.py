@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ...concurrency.fair_share import Caller
-from ...concurrency.together import only_member
+from ...concurrency.nurseries import only_member
 from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
@@ -25,7 +25,7 @@ from .handler import LATER, Now
 from .request_scope import RequestScope
 
 if TYPE_CHECKING:
-    from ...concurrency.graces import Graces
+    from ...concurrency.time_limits import Graces
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
     from ..exchange import Exchange

@@ -11,7 +11,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import attrs
 import trio
 
-from ...concurrency.together import run_together
+from ...concurrency.nurseries import run_together
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ...protocol.conversion.shapes import NotExpressible
 from ...protocol.errors import CapabilityMissing, NoWayBack

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.misuse import check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
-from ...concurrency.under_trio import check_mounted_under_trio
 from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
 from ...server.served import Running, Servable, check_servable, end_tasks

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
+from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
-from ...concurrency.shared_bytes import HeldBytes
 from ...transports.http.application import Admission, Answer, Ask, Response, Source
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers

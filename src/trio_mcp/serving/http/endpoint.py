@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ...concurrency.shared_bytes import HeldBytes
+from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import trio
 
-from ...concurrency.under_trio import check_served_under_trio
+from ...concurrency.misuse import check_served_under_trio
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ..accepting import SocketListeners, serve_streams

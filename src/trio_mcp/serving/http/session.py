@@ -9,8 +9,7 @@ from weakref import ref
 
 import trio
 
-from ...concurrency.fair_share import Caller
-from ...concurrency.shared_bytes import SharedBytes
+from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.outbox import Outbox
@@ -27,7 +26,7 @@ from .session_exchange import OpeningExchange, SessionExchange
 from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm
+    from ...concurrency.wakeups import Alarm
 
 
 class _SessionChannel(MessageChannel):

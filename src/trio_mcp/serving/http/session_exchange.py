@@ -14,7 +14,7 @@ from .post_exchange import PostExchange
 from .session_stream import SessionStream
 
 if TYPE_CHECKING:
-    from ...concurrency.alarms import Alarm
+    from ...concurrency.wakeups import Alarm
     from ...state.requests import InboundRequest
 
 

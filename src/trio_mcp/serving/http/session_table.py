@@ -8,8 +8,7 @@ from typing import Final
 
 import trio
 
-from ...concurrency.fair_share import Caller
-from ...concurrency.shared_bytes import SharedBytes
+from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.principal import PrincipalId

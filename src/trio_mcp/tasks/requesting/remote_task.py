@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import trio
 
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...concurrency.sleeper import Sleeper
+from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, MCPError, PeerError, ProtocolViolation
 from ...protocol.conversion.converters import structure_result
 from ...protocol.fields import JSONObject

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from ...concurrency.shared_bytes import HeldBytes
+from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.values import value
 
 _OVERHEAD: Final = 256

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from ...concurrency.shared_bytes import HeldBytes
+from ...concurrency.fair_share import HeldBytes
 from .heads import RequestHead
 from .unserved import UnservedBody
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import trio
 
-from ...concurrency.shared_bytes import UNCOUNTED, HeldBytes
-from ...concurrency.sleeper import Sleeper
+from ...concurrency.fair_share import UNCOUNTED, HeldBytes
+from ...concurrency.wakeups import Sleeper
 from ..broken import let_go_of_cause, until_broken
 from .answers import CONTINUE, answer_bytes, stream_head
 from .application import Admission, Answer, Ask, HttpApplication, Response, Source

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import attrs
 import trio
 
-from ...concurrency.alarms import Alarms
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
+from ...concurrency.wakeups import Alarms
 from ...runtime.channel import ConnectionLost
 from .addresses import AddressRule
 from .connection import Connection

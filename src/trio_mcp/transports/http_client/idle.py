@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from ...concurrency.alarms import Alarm, Alarms
+from ...concurrency.wakeups import Alarm, Alarms
 from .connection import Connection
 
 

@@ -1,4 +1,4 @@
-"""entered wraps the context managers of the API, so that awaiting one raises an error with the correct code."""
+"""Errors with the correct code, for users who await what is entered, or who run trio-mcp with asyncio."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import CoroutineType, TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import trio
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,4 +53,34 @@ class _Entered(AbstractAsyncContextManager[T]):
         raise TypeError(
             f"{self._name} is entered, not awaited, since what it opens is closed with the block: "
             f"async with {self._name}(...){f' as {self._what}' if self._what else ''}:"
+        )
+
+
+def check_served_under_trio(name: str) -> None:
+    """Raise `RuntimeError` with the correct code unless trio runs the ``serve_*`` function ``name``."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            f"{name} is run by trio only. Write\n"
+            f"    wrong:  asyncio.run({name}(server))\n"
+            f"    right:  trio.run({name}, server)"
+        )
+
+
+def check_opened_under_trio(name: str) -> None:
+    """Raise `RuntimeError` with the correct code unless trio runs the function that enters ``name``, an ``open_*``."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"
+            "    wrong:  asyncio.run(main())\n"
+            "    right:  trio.run(main)"
+        )
+
+
+def check_mounted_under_trio() -> None:
+    """Raise `RuntimeError` with the correct command unless trio runs the server of an ASGI application."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "http_app is run by trio only, and this ASGI server runs asyncio. Start the application with\n"
+            "    wrong:  uvicorn module:app\n"
+            "    right:  hypercorn --worker-class trio module:app"
         )

@@ -1,0 +1,201 @@
+"""Tasks that sleep until there is something to do.
+
+`Sleeper` lets one task wait until woken; a `Watch` wakes its reader for changes, and at the latest after some seconds;
+`OnDemand` is a task of a connection that is started only when first needed; `Alarms` call functions at given times, all
+from one task.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from itertools import count
+from typing import Any, Final
+
+import trio
+
+
+class Sleeper:
+    """A `trio.lowlevel.ParkingLot` for a single task: each wake-up takes 3.6 µs instead of 4.4, and a message takes
+    two of them."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+
+    @property
+    def asleep(self) -> bool:
+        """True while a task sleeps here that was neither woken nor cancelled."""
+        return self._task is not None
+
+    @property
+    def task(self) -> trio.lowlevel.Task | None:
+        """The task that sleeps here."""
+        return self._task
+
+    async def sleep(self) -> None:
+        """Wait for the next `wake`. Always a checkpoint. Only one task may wait at a time."""
+        assert self._task is None, "one task sleeps here"
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _: Any) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def wake(self) -> None:
+        """Wake the sleeping task, if any. Synchronous."""
+        task = self._task
+        if task is not None:
+            self._task = None
+            trio.lowlevel.reschedule(task)
+
+
+class Watch:
+    """The changes of one thing, for one reader, who looks after ``seconds`` at the latest: hints may be lost."""
+
+    __slots__ = ("_has_changed", "_seconds", "_sleeper")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._has_changed = False
+        self._sleeper = Sleeper()
+
+    def notice(self, *_: object) -> None:
+        """Note a change. Synchronous."""
+        self._has_changed = True
+        self._sleeper.wake()
+
+    async def next_look(self) -> None:
+        """Wait until it is time to read again. A change during the last reading counts, too."""
+        if self._has_changed:
+            await trio.lowlevel.checkpoint()
+        else:
+            with trio.move_on_after(self._seconds):
+                await self._sleeper.sleep()
+        self._has_changed = False
+
+
+class OnDemand:
+    """A task that is started for its first work, and sleeps when there is no more work.
+
+    Most connections never need most of these tasks, and each task would add some 3 KiB to an idle connection.
+    """
+
+    def __init__(self) -> None:
+        self._sleeper = Sleeper()
+        self._started = False
+        self._where: tuple[trio.Nursery, Context] | None = None
+
+    def start_in(self, nursery: trio.Nursery, context: Context) -> None:
+        """Set the nursery and the context variables of the task, which are not those of its first caller."""
+        self._where = nursery, context
+
+    def wake(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Start or wake ``run``, always the same function: there is something to do. Synchronous; after `start_in`."""
+        if self._started:
+            self._sleeper.wake()
+            return
+        assert self._where is not None, "nothing is needed before the connection runs"
+        nursery, context = self._where
+        self._started = True
+        context.run(nursery.start_soon, run)
+
+    async def sleep(self) -> None:
+        """Wait for the next `wake`. Called in ``run`` when there is nothing to do."""
+        await self._sleeper.sleep()
+
+
+_SPARE: Final = 64
+
+
+class Alarm:
+    """A function that is called at the time ``due`` (`trio.current_time`), unless `stop` comes first."""
+
+    __slots__ = ("_alarms", "_ring", "due")
+
+    def __init__(self, alarms: Alarms, due: float, ring: Callable[[], object]) -> None:
+        self.due = due
+        self._alarms: Alarms | None = alarms
+        self._ring: Callable[[], object] | None = ring
+
+    @property
+    def is_set(self) -> bool:
+        """True until the function was called or `stop` was."""
+        return self._ring is not None
+
+    def stop(self) -> None:
+        """Forget the function, and all that it refers to, at once. Idempotent."""
+        alarms, self._alarms, self._ring = self._alarms, None, None
+        if alarms is not None:
+            alarms.stopped()
+
+    def ring(self) -> None:
+        """Call the function, once."""
+        ring = self._ring
+        self.stop()
+        if ring is not None:
+            ring()
+
+
+class Alarms:
+    """A heap of alarms, and one task, `run`, which calls their functions.
+
+    Functions are called in the order of their times, never early, in the context of that task; they must be quick, and
+    must not raise. Setting and stopping cost a few comparisons, however many alarms there are.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Alarm]] = []
+        """Alarms by time. Those that were stopped stay for a while, without what they referred to."""
+        self._numbers = count()
+        self._set = 0
+        """Number of alarms in the heap that are set."""
+        self._sleeper = Sleeper()
+
+    def __len__(self) -> int:
+        """Return the length of the heap, stopped alarms included."""
+        return len(self._heap)
+
+    def set(self, due: float, ring: Callable[[], object]) -> Alarm:
+        """Have ``ring`` called at ``due`` (`trio.current_time`); `math.inf` is never. Synchronous."""
+        alarm = Alarm(self, due, ring)
+        if due < math.inf:
+            self._set += 1
+            entry = (due, next(self._numbers), alarm)
+            heapq.heappush(self._heap, entry)
+            if self._heap[0] is entry:
+                self._sleeper.wake()
+        return alarm
+
+    def stopped(self) -> None:
+        """Note that one of the alarms was stopped; for `Alarm`."""
+        self._set = max(self._set - 1, 0)
+        if len(self._heap) > 2 * self._set + _SPARE:
+            self._heap = [entry for entry in self._heap if entry[2].is_set]
+            heapq.heapify(self._heap)
+
+    async def run(self) -> None:
+        """Call the functions that are due, until cancelled."""
+        while True:
+            due = self._next_due()
+            if due is None:
+                await self._sleeper.sleep()
+            elif due > trio.current_time():
+                with trio.move_on_at(due):
+                    await self._sleeper.sleep()  # until an earlier one is set
+            else:
+                self._ring_first()
+
+    def _next_due(self) -> float | None:
+        heap = self._heap
+        while heap and not heap[0][2].is_set:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _ring_first(self) -> None:
+        """Ring the first, outside of `run`, which sleeps next and would keep alive what the alarm refers to."""
+        heapq.heappop(self._heap)[2].ring()
