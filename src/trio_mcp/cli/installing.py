@@ -11,11 +11,11 @@ import attrs
 
 from ..connecting.stdio import Command
 from ..protocol.fields import JSONObject
-from .endings import WITH_SERVER, say, say_error
 from .errands.offers import Offers, ask_for_offers
 from .host_files.hosts import Host
 from .host_files.json_text import NotEditable, parse_object, with_value
 from .host_files.kept_file import CannotChange, KeptFile
+from .reporting import WITH_SERVER, say, say_error
 from .statuses import ENDED_WELL, NOT_WRITTEN
 from .terminal.interrupts import run_until_interrupted
 from .terminal.printable import name_shown

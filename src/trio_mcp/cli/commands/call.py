@@ -11,8 +11,7 @@ from .shell_completion import TARGET, TOOL
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..errands.calling import Calling
-    from ..errands.task_errands import StartingTask
+    from ..errands.calling import Calling, StartingTask
 
 
 @click.command(cls=TargetCommand)
@@ -49,12 +48,8 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
     wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
     """
     from ..errands.arguments import object_typed
-    from ..errands.calling import Calling
+    from ..errands.calling import Calling, StartingTask
 
     typed = None if given is None else object_typed(given)
     calling = Calling(tool=tool, pairs=arguments, given=typed, raw=raw)
-    if not as_task:
-        return calling
-    from ..errands.task_errands import StartingTask
-
-    return StartingTask(calling=calling)
+    return StartingTask(calling=calling) if as_task else calling

@@ -45,8 +45,8 @@ def inspect(
     Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
-    from ..endings import say
     from ..errands.inspecting import inspect_server
+    from ..reporting import say
     from ..statuses import OUT_OF_TIME
     from ..targets import NoTarget, is_file, target_typed
     from ..terminal.printable import CopiedToStderr

@@ -61,7 +61,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
     def _asked(self, address: Address) -> list[str]:
         import trio
 
-        from ..endings import WITH_SERVER
+        from ..reporting import WITH_SERVER
 
         async def ask() -> list[str]:
             with trio.fail_after(_PATIENCE):

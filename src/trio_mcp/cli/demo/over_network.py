@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from ...client.client import Client
+from ... import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.targets import Address

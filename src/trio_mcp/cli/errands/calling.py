@@ -1,7 +1,8 @@
-"""call: call a tool of a server."""
+"""call: call a tool of a server, or start it as a task."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import attrs
@@ -11,8 +12,9 @@ from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.tools import CallToolResult
 from ...runtime.on_progress import OnProgress
-from ..endings import say
+from ..reporting import say
 from ..statuses import ENDED_WELL, TOOL_FAILED
+from ..terminal.printable import printable
 from ..terminal.tool_results import show_result
 from .arguments import arguments_typed
 from .errand import Errand, found
@@ -46,3 +48,29 @@ class Calling(Errand[CallToolResult]):
             return ENDED_WELL
         say(f"the tool {self.tool!r} failed")
         return TOOL_FAILED
+
+
+@attrs.define(kw_only=True)
+class StartingTask(Errand["str | CallToolResult"]):
+    """The errand that calls a tool and does not wait for the end of the task. `prepare` raises as that of
+    ``calling``."""
+
+    calling: Calling
+    answers_tasks = False
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool: see `Calling.prepare`."""
+        await self.calling.prepare(client)
+
+    async def request(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
+        """Call the tool. Return the id of the task, or the result where the server answers at once."""
+        task = await client.start_task(self.calling.tool, self.calling.arguments)
+        return await task.result() if task.id is None else task.id
+
+    def show(self, result: str | CallToolResult, revision: Revision) -> int:
+        """Print the id, or the result."""
+        if not isinstance(result, str):
+            say("the server answered at once, without a task")
+            return self.calling.show(result, revision)
+        print(printable(result) if sys.stdout.isatty() else result)
+        return ENDED_WELL

@@ -18,7 +18,7 @@ from ...jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
 from ...protocol.errors import URL_ELICITATION_REQUIRED
 from ...protocol.revisions import Revision
 from ...runtime.on_progress import OnProgress
-from ..endings import WITH_SERVER, say, say_error
+from ..reporting import WITH_SERVER, say, say_error
 from ..statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
 from ..terminal.printable import name_shown
 from ..terminal.questions import Questions

@@ -17,7 +17,7 @@ from ...protocol.conversion.converters import unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.types.prompts import Prompt
 from ...protocol.types.tools import Tool
-from ..endings import WITH_SERVER, say_error
+from ..reporting import WITH_SERVER, say_error
 from ..statuses import ENDED_WELL
 from ..terminal.interrupts import run_until_interrupted
 from ..terminal.printable import name_shown, on_one_line, printable

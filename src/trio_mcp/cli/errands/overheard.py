@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...transports.last_lines import LastLines
-from ..endings import say
+from ..reporting import say
 
 _MOST: Final = 200
 _TRACEBACK: Final = "Traceback (most recent call last)"

@@ -15,7 +15,7 @@ from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult
 from ...runtime.on_progress import OnProgress
-from ..endings import say
+from ..reporting import say
 from ..statuses import ENDED_WELL, SERVER_ERROR
 from ..terminal.printable import printable
 from ..terminal.tool_results import words_of_resource

@@ -14,7 +14,7 @@ from ...auth.storage.files import FileStorage
 from ...auth.storage.records import StorageFailed
 from ...connecting.credentials import is_confidential, resource_at
 from ...connecting.targets import Address, Target
-from ..endings import say
+from ..reporting import say
 from ..signing_in import storage_in
 from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
 from ..terminal.interrupts import run_until_interrupted

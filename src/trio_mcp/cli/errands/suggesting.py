@@ -13,7 +13,7 @@ from ...protocol.conversion.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.on_progress import OnProgress
-from ..endings import say
+from ..reporting import say
 from ..statuses import ENDED_WELL
 from ..terminal.printable import printable
 from .arguments import WrongArgument, texts_typed

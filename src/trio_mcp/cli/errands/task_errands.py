@@ -18,11 +18,10 @@ from ...protocol.types.tools import CallToolResult
 from ...runtime.http_error import HTTPError
 from ...runtime.on_progress import OnProgress
 from ...tasks.task_state import TaskState
-from ..endings import say
+from ..reporting import say
 from ..statuses import ENDED_WELL, TOOL_FAILED
-from ..terminal.printable import name_shown, on_one_line, printable
+from ..terminal.printable import name_shown, on_one_line
 from ..terminal.tool_results import show_result
-from .calling import Calling
 from .errand import Errand, NotOffered
 
 R = TypeVar("R")
@@ -31,32 +30,6 @@ _LONGEST_ID: Final = 2000
 _INSTEAD: Final = (
     "keep the ids that `trio-mcp call --task` prints, and look at each with `trio-mcp tasks get TARGET ID`"
 )
-
-
-@attrs.define(kw_only=True)
-class StartingTask(Errand["str | CallToolResult"]):
-    """The errand that calls a tool and does not wait for the end of the task. `prepare` raises as that of
-    ``calling``."""
-
-    calling: Calling
-    answers_tasks = False
-
-    async def prepare(self, client: Client) -> None:
-        """Find the tool: see `Calling.prepare`."""
-        await self.calling.prepare(client)
-
-    async def request(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
-        """Call the tool. Return the id of the task, or the result where the server answers at once."""
-        task = await client.start_task(self.calling.tool, self.calling.arguments)
-        return await task.result() if task.id is None else task.id
-
-    def show(self, result: str | CallToolResult, revision: Revision) -> int:
-        """Print the id, or the result."""
-        if not isinstance(result, str):
-            say("the server answered at once, without a task")
-            return self.calling.show(result, revision)
-        print(printable(result) if sys.stdout.isatty() else result)
-        return ENDED_WELL
 
 
 @attrs.define(kw_only=True)
@@ -105,7 +78,7 @@ class WaitingForTask(_AboutTasks[CallToolResult]):
         return await client.resume_task(self.task).result(on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result: see `Calling.show`."""
+        """Print the result: see `Errand.show`."""
         show_result(result, revision, raw=self.raw)
         if not result.is_error:
             return ENDED_WELL

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...protocol.conversion.converters import structure
 from ...protocol.errors import URLElicitationRequiredData
-from ..endings import say
+from ..reporting import say
 
 
 def say_urls(data: Any) -> None:

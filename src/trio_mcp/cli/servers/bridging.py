@@ -17,8 +17,8 @@ from ...connecting.targets import Address, Target
 from ...proxying.proxy import proxy
 from ...runtime.channel import ConnectionLost
 from ...serving.stdio import serve_stdio
-from ..endings import say
 from ..log_lines import log_to_stderr
+from ..reporting import say
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 

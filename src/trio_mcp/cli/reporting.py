@@ -1,4 +1,4 @@
-"""Endings of the commands that use a server: the sentence for each error, and the exit status."""
+"""Reports to the user on standard error: sentences, and for each failure of a server the exit status, too."""
 
 from __future__ import annotations
 
