@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .concurrency.time_limits import fail_after_silence, fail_after_work
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from .protocol.conversion.shapes import NotExpressible
+from .protocol.converters import NotExpressible
 from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
-from .protocol.log_levels import LogLevel, log_level_rank, should_log
+from .protocol.meta import TraceContext
 from .protocol.revisions import REVISIONS, Revision
-from .protocol.trace_context import TraceContext
-from .protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
 from .protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
 from .protocol.types.content import (
     Annotations,
@@ -36,20 +34,27 @@ from .protocol.types.content import (
 )
 from .protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from .protocol.types.input_required import InputRequest
-from .protocol.types.lifecycle import Icon, Implementation
-from .protocol.types.notifications import LogParams
+from .protocol.types.lifecycle import (
+    ClientCapabilities,
+    Elicitation,
+    Icon,
+    Implementation,
+    Roots,
+    Sampling,
+    ServerCapabilities,
+)
+from .protocol.types.notifications import LogLevel, LogParams, SubscriptionFilter, log_level_rank, should_log
 from .protocol.types.prompts import GetPromptResult, Prompt, PromptArgument, PromptMessage
 from .protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
-from .protocol.types.roots import Root
 from .protocol.types.sampling import (
     CreateMessageParams,
     CreateMessageResult,
     ModelHint,
     ModelPreferences,
+    Root,
     SamplingMessage,
     ToolChoice,
 )
-from .protocol.types.subscriptions import SubscriptionFilter
 from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
 from .runtime.cancellation import CancelCause, Cancellation
 from .runtime.channel import ConnectionLost

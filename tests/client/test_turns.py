@@ -27,7 +27,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.client.options import ClientSettings
-from trio_mcp.protocol.types.capabilities import Elicitation
+from trio_mcp.protocol.types.lifecycle import Elicitation
 
 EMPTY: Any = {"type": "object", "properties": {}}
 ERAS: Any = ("legacy", "modern")

@@ -19,7 +19,7 @@ from trio_mcp import (
     Root,
     Server,
 )
-from trio_mcp.protocol.types.roots import ListRootsResult
+from trio_mcp.protocol.types.sampling import ListRootsResult
 
 from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, connected, connected_twice
 

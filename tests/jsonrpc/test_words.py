@@ -22,7 +22,7 @@ from trio_mcp import (
 from trio_mcp.jsonrpc.errors import CodedError, UnreadableAnswer
 from trio_mcp.jsonrpc.messages import Notification
 from trio_mcp.jsonrpc.words import clean
-from trio_mcp.protocol.conversion.converters import structure
+from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.protocol.types.content import TextContent
 from trio_mcp.state.events import Ignored

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.protocol.conversion.converters import structure
-from trio_mcp.protocol.types.capabilities import ClientCapabilities
+from trio_mcp.protocol.converters import structure
+from trio_mcp.protocol.types.lifecycle import ClientCapabilities
 
 
 def declared(**capabilities: Any) -> ClientCapabilities:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
-from trio_mcp.protocol.conversion.converters import structure, structure_params, unstructure
-from trio_mcp.protocol.conversion.shapes import NotExpressible
+from trio_mcp.protocol.converters import NotExpressible, structure, structure_params, unstructure
 from trio_mcp.protocol.revisions import LATEST_LEGACY, REVISIONS, Revision
-from trio_mcp.protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
 from trio_mcp.protocol.types.completion import CompleteParams, PromptReference, ResourceTemplateReference
 from trio_mcp.protocol.types.content import (
     Annotations,
@@ -28,12 +26,27 @@ from trio_mcp.protocol.types.content import (
 )
 from trio_mcp.protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
 from trio_mcp.protocol.types.input_required import InputRequest, InputRequiredResult
-from trio_mcp.protocol.types.lifecycle import DiscoverResult, Icon, Implementation, InitializeParams
+from trio_mcp.protocol.types.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    Elicitation,
+    Icon,
+    Implementation,
+    InitializeParams,
+    Roots,
+    Sampling,
+    ServerCapabilities,
+)
 from trio_mcp.protocol.types.notifications import LogParams, ProgressParams, SetLevelParams
 from trio_mcp.protocol.types.prompts import GetPromptParams, PromptMessage
 from trio_mcp.protocol.types.resources import ListResourcesResult, PageParams, ReadResourceResult, Resource
-from trio_mcp.protocol.types.roots import Root
-from trio_mcp.protocol.types.sampling import CreateMessageParams, CreateMessageResult, ModelPreferences, SamplingMessage
+from trio_mcp.protocol.types.sampling import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ModelPreferences,
+    Root,
+    SamplingMessage,
+)
 from trio_mcp.protocol.types.tasks import Task
 from trio_mcp.protocol.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.protocol.declared import declares, has_capability
-from trio_mcp.protocol.revisions import REVISIONS
-from trio_mcp.protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
+from trio_mcp.protocol.revisions import REVISIONS, declares, has_capability
+from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling
 
 ALL = ClientCapabilities(
     {"x": {}}, Roots(), Sampling({}, {}), Elicitation({}, {}), extensions={"io.modelcontextprotocol/ui": {}}

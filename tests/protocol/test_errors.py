@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from trio_mcp.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
-from trio_mcp.protocol.conversion.converters import structure
+from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.errors import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CapabilityMissing,
     NoWayBack,
 )
 from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, Revision
-from trio_mcp.protocol.types.capabilities import ClientCapabilities
+from trio_mcp.protocol.types.lifecycle import ClientCapabilities
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.protocol.examples import full, sayable_classes
 
-from trio_mcp.protocol.conversion.converters import unstructure
+from trio_mcp.protocol.converters import unstructure
 from trio_mcp.protocol.revisions import REVISIONS, Revision
 
 CAME = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.protocol.log_levels import DEFAULT_LOG_LEVEL, LogLevel, log_level_rank, should_log
+from trio_mcp.protocol.types.notifications import DEFAULT_LOG_LEVEL, LogLevel, log_level_rank, should_log
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 

@@ -9,13 +9,12 @@ from tests.protocol.examples import CASES, full, minimal, restricted
 
 from trio_mcp.jsonrpc.codec import decode, frame_notification
 from trio_mcp.jsonrpc.messages import Notification
-from trio_mcp.protocol.conversion.converters import structure, unstructure
+from trio_mcp.protocol.converters import structure, unstructure
 from trio_mcp.protocol.errors import URLElicitationRequiredData
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from trio_mcp.protocol.types.input_required import InputRequest, InputRequiredResult
-from trio_mcp.protocol.types.roots import ListRootsResult
-from trio_mcp.protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from trio_mcp.protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
 
 # What travels inside other messages: questions and answers of modern requests, the data of errors.
 INSIDE: list[tuple[Revision, str, Any]] = [

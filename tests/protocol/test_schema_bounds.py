@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.protocol.json_schema.schema_bounds import SchemaBounds
-from trio_mcp.protocol.json_schema.schema_validator import SchemaValidator
+from trio_mcp.protocol.schema_validator import SchemaBounds, SchemaValidator
 
 MANY = [1] * 100_001
 HUGE = 10**4000

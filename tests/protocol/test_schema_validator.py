@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.protocol.json_schema.schema_validator import SchemaValidator
+from trio_mcp.protocol.schema_validator import SchemaValidator
 
 
 def test_faults_are_named_with_their_place() -> None:
@@ -77,7 +77,7 @@ PEAK = """
 import sys
 from pathlib import Path
 from trio_mcp.server.signatures.signature import BadArguments, Signature
-from trio_mcp.protocol.json_schema.schema_validator import SchemaValidator
+from trio_mcp.protocol.schema_validator import SchemaValidator
 
 def peak():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]

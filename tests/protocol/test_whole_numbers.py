@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.protocol.conversion import whole_numbers
-from trio_mcp.protocol.conversion.plain_classes import convert
-from trio_mcp.protocol.conversion.whole_numbers import with_whole_numbers
+from trio_mcp.protocol import plain_classes
+from trio_mcp.protocol.plain_classes import convert, with_whole_numbers
 
 FLOAT = ValueError("Expected `int`, got `float`")
 
@@ -96,9 +95,9 @@ def test_a_fault_that_is_about_no_float_is_not_looked_into() -> None:
 
 
 def test_what_is_too_large_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = [1.0] * whole_numbers._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
+    most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
     assert convert(most, list[int])[-1] == 1
-    monkeypatch.setattr(whole_numbers, "_fix_for", None)  # so that it would not go unseen
+    monkeypatch.setattr(plain_classes, "_fix_for", None)  # so that it would not go unseen
     with pytest.raises(ValueError, match=r"Expected `int`, got `float` - at `\$\[0\]`"):
         convert([*most, 1.0], list[int])
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from trio_mcp import CodedError, ElicitAnswer
-from trio_mcp.protocol.json_schema.schema_validator import SchemaValidator
+from trio_mcp.protocol.schema_validator import SchemaValidator
 from trio_mcp.server.signatures.forms import form_schema
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.protocol.types.capabilities import (
+from trio_mcp.protocol.types.lifecycle import (
     PromptsCapability,
     ResourcesCapability,
     ServerCapabilities,
     ToolsCapability,
 )
-from trio_mcp.protocol.types.subscriptions import SubscriptionFilter
+from trio_mcp.protocol.types.notifications import SubscriptionFilter
 from trio_mcp.server.listen_stream import honoured_part
 
 EVERYTHING = SubscriptionFilter(True, True, True, ["note://a", "note://b"])

@@ -18,16 +18,15 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import WorkerShare, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
-from ..protocol.json_schema.schema_validator import SchemaValidator
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
+from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
-from ..protocol.types.extension_tasks import TASKS_EXTENSION
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
-from ..protocol.types.roots import ListRootsResult
-from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from ..protocol.types.lifecycle import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
+from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
+from ..protocol.types.tasks import TASKS_EXTENSION
 from .call_timeouts import CallTimeouts
 from .callbacks import Relay
 from .options import ClientSettings

@@ -15,8 +15,8 @@ import attrs
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
-from ..protocol.caching import scope_in, ttl_ms_in
 from ..protocol.fields import JSONObject
+from ..protocol.types.lifecycle import scope_in, ttl_ms_in
 from .changes import Change
 
 _PUBLIC: Final = "public"

@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final, Protocol
 
 from ..jsonrpc.errors import PeerError
-from ..protocol.conversion.converters import structure
+from ..protocol.converters import structure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
 from ..protocol.fields import JSONObject
 from ..protocol.types.notifications import ElicitationCompleteParams, LogParams

@@ -6,9 +6,8 @@ from typing import Literal, TypeAlias, cast
 
 import attrs
 
-from ..protocol.conversion.converters import structure
-from ..protocol.types.notifications import ResourceUpdatedParams
-from ..protocol.types.subscriptions import SubscriptionFilter
+from ..protocol.converters import structure
+from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFilter
 from ..state.events import NotificationReceived
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]

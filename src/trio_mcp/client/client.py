@@ -16,9 +16,7 @@ from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import LogLevel
 from ..protocol.revisions import Revision, lacks_notification
-from ..protocol.types.capabilities import ClientCapabilities, ServerCapabilities
 from ..protocol.types.completion import (
     CompleteParams,
     CompleteResult,
@@ -28,8 +26,14 @@ from ..protocol.types.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
-from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation
-from ..protocol.types.notifications import SetLevelParams
+from ..protocol.types.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    EmptyResult,
+    Implementation,
+    ServerCapabilities,
+)
+from ..protocol.types.notifications import LogLevel, SetLevelParams, SubscriptionFilter
 from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.types.resources import (
     ReadResourceParams,
@@ -38,7 +42,6 @@ from ..protocol.types.resources import (
     ResourceTemplate,
     SubscribeParams,
 )
-from ..protocol.types.subscriptions import SubscriptionFilter
 from ..protocol.types.tools import CallToolResult, Tool
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import CallSettings, DuplexChannel

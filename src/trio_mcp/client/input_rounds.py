@@ -14,11 +14,11 @@ import attrs
 
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import CodedError, ProtocolViolation
-from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.types.extension_tasks import created_id
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
+from ..protocol.types.tasks import created_id
 from ..runtime.calls.call import RoundTrips
 from ..runtime.calls.outbound import Outbound
 from ..runtime.calls.present_trace import answering

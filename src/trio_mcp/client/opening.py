@@ -19,13 +19,18 @@ from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.misuse import entered
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SERVER_INFO
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS, Revision
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
+from ..protocol.types.lifecycle import (
+    DiscoverResult,
+    Implementation,
+    InitializeParams,
+    InitializeResult,
+    ServerCapabilities,
+)
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..state.events import NotificationReceived
 from .call_timeouts import CallTimeouts

@@ -16,12 +16,10 @@ import attrs
 
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LEGACY_REVISIONS
-from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
-from ..protocol.types.lifecycle import Implementation
+from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import LogParams
-from ..protocol.types.roots import Root
-from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.tracing import Tracing
 from ..tasks.settings import TaskSettings

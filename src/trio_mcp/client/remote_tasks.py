@@ -17,8 +17,8 @@ from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.input_required import InputRequest
+from ..protocol.types.tasks import CreatedTask, DetailedTask
 from ..protocol.types.tools import CallToolResult
 from ..runtime.on_progress import OnProgress, Progress
 from ..tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state

@@ -12,9 +12,8 @@ import trio
 
 from ..jsonrpc.codec import canonical_value
 from ..jsonrpc.errors import NotSerializable, PeerError
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import LogLevel
 from ..protocol.meta import (
     BAGGAGE,
     CLIENT_CAPABILITIES,
@@ -28,7 +27,7 @@ from ..protocol.meta import (
 )
 from ..protocol.methods import ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
-from ..protocol.types.subscriptions import ListenParams, SubscriptionFilter
+from ..protocol.types.notifications import ListenParams, LogLevel, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls.call import OnNotification
 from ..runtime.calls.outbound import Outbound

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, PeerError, ProtocolViolation
-from ..protocol.conversion.converters import structure_result
+from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.types.prompts import ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams

@@ -18,10 +18,10 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
-from ..protocol.conversion.converters import structure
+from ..protocol.converters import structure
 from ..protocol.revisions import LATEST_MODERN
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.subscriptions import SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..protocol.types.lifecycle import ServerCapabilities
+from ..protocol.types.notifications import SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..runtime.calls.call import OnNotification
 from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel

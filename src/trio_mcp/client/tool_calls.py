@@ -14,8 +14,8 @@ import trio
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.extension_tasks import TASKS_CAPABILITY, is_task
+from ..protocol.types.lifecycle import ServerCapabilities
+from ..protocol.types.tasks import TASKS_CAPABILITY, is_task
 from ..runtime.calls.outbound import Outbound
 from ..runtime.calls.present_trace import answering
 from ..runtime.on_progress import OnProgress

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..jsonrpc.values import value
-from .declared import has_capability
-from .revisions import Revision
+from .revisions import Revision, has_capability
 from .types.elicitation import ElicitURLParams
 
 HEADER_MISMATCH: Final = -32020

@@ -1,14 +1,17 @@
-"""The keys of ``_meta`` reserved by the specification, and how to read a progress token.
+"""The keys of ``_meta`` reserved by the specification: how to read a progress token and a trace context.
 
 ``_meta`` itself stays the plain dict received: every unknown key is kept verbatim. The ``_meta`` of a request is kept
-beside its parameters; results, notifications and their parts have a field for ``_meta``.
+beside its parameters; results, notifications and their parts have a field for ``_meta``. `TraceContext` is the
+distributed trace that a request belongs to (W3C Trace Context, W3C Baggage).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
+
+import attrs
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -78,3 +81,98 @@ def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str,
     Metadata)."""
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
+
+
+_LONGEST: Final = 8192
+"""Longest text of each of the three, in characters: W3C Baggage, Limits, asks for so much to be propagated. A longer
+text is ignored."""
+_MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
+
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
+)
+_STATE: Final = re.compile(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
+# The quantifiers are possessive, so that no value, however made, takes more than one pass.
+_TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105, a token of RFC 9110
+_VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
+_BAGGAGE: Final = re.compile(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
+
+
+@attrs.frozen
+class TraceContext:
+    """The trace named by a request, verbatim (2026-07-28 basic, OpenTelemetry trace context).
+
+    Each member is well-formed or `None`; a ``tracestate`` never comes without its ``traceparent``.
+    """
+
+    traceparent: str | None = None
+    """``00-<trace id>-<parent id>-<flags>``."""
+    tracestate: str | None = None
+    """Data that vendors of tracing systems add."""
+    baggage: str | None = None
+    """Names and values the application sends along."""
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
+        """Return the trace context in ``meta``, `None` when there is none. A malformed member counts as absent, and is
+        never an error."""
+        if TRACEPARENT not in meta and BAGGAGE not in meta:
+            return None
+        traceparent = _text(meta.get(TRACEPARENT), _is_traceparent)
+        # W3C Trace Context, Processing Model: without a valid traceparent the tracestate is discarded.
+        tracestate = _text(meta.get(TRACESTATE), _is_tracestate) if traceparent is not None else None
+        baggage = _text(meta.get(BAGGAGE), _is_baggage)
+        return cls(traceparent, tracestate, baggage) if traceparent is not None or baggage is not None else None
+
+    @property
+    def trace_id(self) -> str | None:
+        """32 hexadecimal digits shared by all requests of one trace."""
+        return None if self.traceparent is None else self.traceparent[3:35]
+
+    @property
+    def parent_id(self) -> str | None:
+        """16 hexadecimal digits: the span that sent the request."""
+        return None if self.traceparent is None else self.traceparent[36:52]
+
+    @property
+    def is_sampled(self) -> bool:
+        """True when the caller may have recorded the request."""
+        return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
+
+    def carried_by(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
+        ``meta`` itself takes precedence: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
+        carried: dict[str, Any] = {}
+        if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
+            carried[TRACEPARENT] = self.traceparent
+            if self.tracestate is not None:
+                carried[TRACESTATE] = self.tracestate
+        if self.baggage is not None:
+            carried[BAGGAGE] = self.baggage
+        return {**carried, **meta}
+
+
+def _text(value: Any, is_valid: Callable[[str], bool]) -> str | None:
+    return value if type(value) is str and 0 < len(value) <= _LONGEST and is_valid(value) else None
+
+
+def _is_traceparent(value: str) -> bool:
+    """Return whether ``value`` is valid (W3C Trace Context, traceparent Header Field Values): version 00 is exactly
+    this long, later ones may add."""
+    match = _TRACEPARENT.fullmatch(value)
+    return match is not None and (match[2] is None or match[1] != "00")
+
+
+def _is_tracestate(value: str) -> bool:
+    keys: list[str] = []
+    for member in value.split(","):
+        if not (member := member.strip(" \t")):
+            continue
+        if (match := _STATE.fullmatch(member)) is None:
+            return False
+        keys.append(match[1])
+    return 0 < len(keys) <= _MOST_STATES and len(set(keys)) == len(keys)
+
+
+def _is_baggage(value: str) -> bool:
+    return all(_BAGGAGE.fullmatch(member) is not None for member in value.split(","))

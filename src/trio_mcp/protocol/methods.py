@@ -6,20 +6,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from .types import (
-    completion,
-    elicitation,
-    extension_tasks,
-    lifecycle,
-    notifications,
-    prompts,
-    resources,
-    roots,
-    sampling,
-    subscriptions,
-    tasks,
-    tools,
-)
+from .types import completion, elicitation, lifecycle, notifications, prompts, resources, sampling, tasks, tools
 
 Sender = Literal["client", "server", "both"]
 
@@ -100,8 +87,8 @@ ROWS: Final = (
     Method(
         "subscriptions/listen",
         "client",
-        subscriptions.ListenParams,
-        subscriptions.ListenResult,
+        notifications.ListenParams,
+        notifications.ListenResult,
         since=_MODERN,
         streams=True,
     ),
@@ -114,7 +101,7 @@ ROWS: Final = (
     Method(
         "notifications/subscriptions/acknowledged",
         "server",
-        subscriptions.SubscriptionsAcknowledgedParams,
+        notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
     # What servers ask, and what clients tell
@@ -133,7 +120,7 @@ ROWS: Final = (
         since="2025-06-18",
         until=_LEGACY,
     ),
-    Method("roots/list", "server", _EMPTY, roots.ListRootsResult, until=_LEGACY),
+    Method("roots/list", "server", _EMPTY, sampling.ListRootsResult, until=_LEGACY),
     Method("notifications/roots/list_changed", "client", _TOLD, until=_LEGACY),
     Method(
         "notifications/elicitation/complete",
@@ -154,10 +141,10 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    Method("tasks/get", "client", tasks.TaskParams, extension_tasks.DetailedTask, since=_MODERN),
-    Method("tasks/update", "client", extension_tasks.UpdateTaskParams, _DONE, since=_MODERN),
+    Method("tasks/get", "client", tasks.TaskParams, tasks.DetailedTask, since=_MODERN),
+    Method("tasks/update", "client", tasks.UpdateTaskParams, _DONE, since=_MODERN),
     Method("tasks/cancel", "client", tasks.TaskParams, _DONE, since=_MODERN),
-    Method("notifications/tasks", "server", extension_tasks.DetailedTask, since=_MODERN),
+    Method("notifications/tasks", "server", tasks.DetailedTask, since=_MODERN),
 )
 """Every method, with one more row where its sender or its form changed."""
 

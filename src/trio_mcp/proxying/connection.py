@@ -17,12 +17,11 @@ import trio
 
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.converters import structure_params, unstructure
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
-from ..protocol.types.notifications import SetLevelParams
+from ..protocol.types.notifications import ListenResult, SetLevelParams
 from ..protocol.types.resources import SubscribeParams
-from ..protocol.types.subscriptions import ListenResult
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange

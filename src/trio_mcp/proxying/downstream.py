@@ -18,10 +18,10 @@ from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import RequestId
 from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import log_level_rank, should_log
 from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.lifecycle import ClientCapabilities
+from ..protocol.types.notifications import log_level_rank, should_log
 from ..runtime.callback_queue import NotificationQueue
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits

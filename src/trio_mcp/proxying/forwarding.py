@@ -14,15 +14,14 @@ import attrs
 from ..auth.errors import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.conversion.converters import unstructure
-from ..protocol.conversion.shapes import NotExpressible
+from ..protocol.converters import NotExpressible, unstructure
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, PROTOCOL_VERSION, RELATED_TASK
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.extension_tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
+from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
+from ..protocol.types.tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from ..runtime.on_progress import OnProgress, Progress

@@ -19,10 +19,10 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import PeerError
-from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN
-from ..protocol.types.subscriptions import (
+from ..protocol.types.notifications import (
     ListenParams,
     ListenResult,
     SubscriptionFilter,

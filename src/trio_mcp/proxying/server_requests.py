@@ -8,15 +8,14 @@ from typing import Any, Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..protocol.conversion.shapes import NotExpressible
-from ..protocol.declared import declares
+from ..protocol.converters import NotExpressible
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import PROGRESS_TOKEN, RELATED_TASK
 from ..protocol.methods import METHODS
-from ..protocol.revisions import Revision, requests_of
-from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.revisions import Revision, declares, requests_of
 from ..protocol.types.input_required import ASKABLE, InputRequest, capability_for
+from ..protocol.types.lifecycle import ClientCapabilities
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.request_scope import RequestScope, current_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SERVER_INFO
 from ..protocol.revisions import Revision

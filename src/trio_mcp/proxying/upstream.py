@@ -21,12 +21,11 @@ from ..client.client import Client
 from ..client.subscriptions import Changes
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import log_level_rank
 from ..protocol.meta import related_task_of
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.subscriptions import SubscriptionFilter
+from ..protocol.types.lifecycle import ServerCapabilities
+from ..protocol.types.notifications import SubscriptionFilter, log_level_rank
 from ..runtime.calls.call import OnNotification
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress

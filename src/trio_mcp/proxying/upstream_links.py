@@ -22,7 +22,7 @@ from ..concurrency.fair_share import leaves_enough
 from ..concurrency.nurseries import ServiceNursery
 from ..jsonrpc.errors import TOO_BUSY, CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
-from ..protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
+from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from ..state.requests import InboundRequest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..jsonrpc.codec import pack_value
 from ..jsonrpc.errors import PeerError
-from ..protocol.conversion.converters import structure
+from ..protocol.converters import structure
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .exchange import BatchExchange, Exchange

@@ -13,13 +13,12 @@ from ..concurrency.nurseries import failures_in, only_member
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
-from ..protocol.conversion.converters import unstructure
-from ..protocol.conversion.shapes import NotExpressible
+from ..protocol.converters import NotExpressible, unstructure
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.meta import SERVER_INFO, check_meta_keys
 from ..protocol.types.content import TextContent
-from ..protocol.types.extension_tasks import CreatedTask
 from ..protocol.types.input_required import InputRequiredResult
+from ..protocol.types.tasks import CreatedTask
 from ..protocol.types.tools import CallToolResult, ToolError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..jsonrpc.errors import ProtocolViolation
-from ..protocol.conversion.converters import structure
+from ..protocol.converters import structure
 from ..protocol.errors import CapabilityMissing, NoWayBack
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.types.lifecycle import Implementation
-from ..protocol.types.roots import ListRootsResult, Root
+from ..protocol.types.sampling import ListRootsResult, Root
 from ..runtime.duplex import DuplexChannel
 
 

@@ -10,11 +10,17 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.revisions import MODERN_REVISIONS
-from ..protocol.types.capabilities import ResourcesCapability, ServerCapabilities
 from ..protocol.types.completion import CompleteParams
-from ..protocol.types.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
+from ..protocol.types.lifecycle import (
+    CacheScope,
+    DiscoverResult,
+    EmptyResult,
+    InitializeResult,
+    ResourcesCapability,
+    ServerCapabilities,
+)
 from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams, ReadResourceParams

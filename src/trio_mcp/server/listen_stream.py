@@ -7,11 +7,11 @@ from typing import Any, Final
 import trio
 
 from ..jsonrpc.codec import frame_notification
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..protocol.meta import SUBSCRIPTION_ID
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.extension_tasks import DetailedTask
-from ..protocol.types.subscriptions import ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..protocol.types.lifecycle import ServerCapabilities
+from ..protocol.types.notifications import ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..protocol.types.tasks import DetailedTask
 from ..runtime.requests.request_scope import RequestScope
 
 CONNECTION_ENDS: Final = "the connection is ending"

@@ -10,7 +10,7 @@ import trio
 
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.errors import CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.errors import NoWayBack
 from ..protocol.types.tools import CallToolParams
 from ..runtime.exchange import Exchange

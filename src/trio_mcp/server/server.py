@@ -12,17 +12,18 @@ import attrs
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..protocol.revisions import MODERN_REVISIONS
-from ..protocol.types.capabilities import (
+from ..protocol.types.lifecycle import (
+    Icon,
+    Implementation,
     PromptsCapability,
     ResourcesCapability,
     ServerCapabilities,
     ServerTasks,
     ToolsCapability,
 )
-from ..protocol.types.extension_tasks import TASKS_EXTENSION
-from ..protocol.types.lifecycle import Icon, Implementation
+from ..protocol.types.tasks import TASKS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.replies import Replies

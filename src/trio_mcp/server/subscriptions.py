@@ -8,13 +8,12 @@ from typing import Final
 import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
-from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.extension_tasks import TASKS_CAPABILITY
-from ..protocol.types.lifecycle import EmptyResult
+from ..protocol.types.lifecycle import EmptyResult, ServerCapabilities
+from ..protocol.types.notifications import ListenParams, ListenResult
 from ..protocol.types.resources import SubscribeParams
-from ..protocol.types.subscriptions import ListenParams, ListenResult
+from ..protocol.types.tasks import TASKS_CAPABILITY
 from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
 from ..runtime.requests.request_scope import RequestScope

@@ -33,14 +33,13 @@ from ..jsonrpc.messages import (
     is_request_id,
 )
 from ..jsonrpc.words import clean
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED
-from ..protocol.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
 from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
-from ..protocol.types.capabilities import ClientCapabilities
-from ..protocol.types.lifecycle import Implementation, InitializeParams
+from ..protocol.types.lifecycle import ClientCapabilities, Implementation, InitializeParams
+from ..protocol.types.notifications import DEFAULT_LOG_LEVEL, log_level_rank
 from .events import (
     AnswerLost,
     BatchReceived,

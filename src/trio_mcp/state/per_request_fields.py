@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..protocol.log_levels import log_level_rank
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision
-from ..protocol.types.capabilities import ClientCapabilities
-from ..protocol.types.lifecycle import Implementation
+from ..protocol.types.lifecycle import ClientCapabilities, Implementation
+from ..protocol.types.notifications import log_level_rank
 
 
 def unsupported_version(version: str) -> CodedError:

@@ -10,12 +10,10 @@ import attrs
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import CodedError
 from ..jsonrpc.messages import RequestId
-from ..protocol.declared import declares
 from ..protocol.meta import ProgressToken
 from ..protocol.methods import Method
-from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ClientCapabilities
-from ..protocol.types.lifecycle import Implementation
+from ..protocol.revisions import Revision, declares
+from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 
 _WORTH_PACKING: Final = 512
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..jsonrpc.errors import INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response, Unreadable
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate
 from ..protocol.types.lifecycle import InitializeParams
 from .connection_state import ConnectionState, no_initialize, params_and_meta, refused

@@ -6,11 +6,10 @@ from typing import Any
 
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params
+from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
-from ..protocol.types.extension_tasks import TASKS_CAPABILITY, DetailedTask, UpdateTaskParams
 from ..protocol.types.lifecycle import EmptyResult
-from ..protocol.types.tasks import TaskParams
+from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask, TaskParams, UpdateTaskParams
 from ..runtime.requests.request_scope import RequestScope
 from .outcomes import telling_of_the_store
 from .projections import extension_task

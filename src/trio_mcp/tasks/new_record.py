@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..stores.task_store import TaskRecord, new_mark
 from .extension_methods import scope_of
 

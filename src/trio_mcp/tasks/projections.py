@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ..jsonrpc.codec import decode_value
-from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.input_required import InputRequest
-from ..protocol.types.tasks import CreateTaskResult, Task, TaskStatus
+from ..protocol.types.tasks import CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
 from ..protocol.types.tools import CallToolResult
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..jsonrpc.codec import decode_value
-from ..protocol.conversion.converters import structure
+from ..protocol.converters import structure
 from ..protocol.revisions import REVISIONS
-from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.lifecycle import ClientCapabilities
 from ..runtime.peer import Peer
 from ..runtime.principal import Auth, Principal, PrincipalId
 from ..runtime.remaining_time import REMAINING_MS

@@ -7,8 +7,7 @@ from typing import Final
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.values import value
 from ..jsonrpc.words import clean
-from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
-from ..protocol.types.tasks import Task, TaskStatus
+from ..protocol.types.tasks import CreatedTask, DetailedTask, Task, TaskStatus
 
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))
 """The statuses of tasks that have ended."""

@@ -15,13 +15,11 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.messages import RequestId
-from ..protocol.declared import declares
 from ..protocol.errors import MethodUnavailable, NoWayBack
 from ..protocol.fields import JSONObject
-from ..protocol.log_levels import should_log
-from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, lacks_notification
-from ..protocol.trace_context import TraceContext
-from ..protocol.types.notifications import LogParams
+from ..protocol.meta import TraceContext
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
+from ..protocol.types.notifications import LogParams, should_log
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.on_progress import Progress
 from ..runtime.peer import Headers

@@ -14,11 +14,11 @@ from ..concurrency.fair_share import Caller
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import Workers
 from ..jsonrpc.errors import CodedError, PeerError
-from ..protocol.conversion.converters import unstructure
+from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.types.capabilities import ClientCapabilities
-from ..protocol.types.roots import Root
+from ..protocol.types.lifecycle import ClientCapabilities
+from ..protocol.types.sampling import Root
 from ..runtime.limits import DEFAULT_LIMITS
 from ..tasks.settings import TaskSettings
 

@@ -19,9 +19,8 @@ from trio_mcp import ConnectionLost, PeerError, Progress, fail_after_silence
 from trio_mcp.concurrency.time_limits import fail_after_work
 from trio_mcp.jsonrpc.errors import CodedError, NotSerializable, UnreadableAnswer
 from trio_mcp.protocol.errors import MethodUnavailable
-from trio_mcp.protocol.meta import PROGRESS_TOKEN, TRACEPARENT
+from trio_mcp.protocol.meta import PROGRESS_TOKEN, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.protocol.trace_context import TraceContext
 from trio_mcp.runtime.callback_queue import callback_queue
 from trio_mcp.runtime.calls.call import Settled
 from trio_mcp.runtime.calls.outbound import Outbound

@@ -9,8 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_mcp.protocol.meta import BAGGAGE, TRACEPARENT
-from trio_mcp.protocol.trace_context import TraceContext
+from trio_mcp.protocol.meta import BAGGAGE, TRACEPARENT, TraceContext
 from trio_mcp.runtime.calls.present_trace import answering, present_trace
 from trio_mcp.runtime.requests.request_scope import current_request
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.errors import NotSerializable
-from trio_mcp.protocol.log_levels import LogLevel, log_level_rank
+from trio_mcp.protocol.types.notifications import LogLevel, log_level_rank
 from trio_mcp.runtime.outbox import LINE_END, Outbox, Owner
 from trio_mcp.runtime.requests import logs
 from trio_mcp.runtime.requests.logs import RequestLog

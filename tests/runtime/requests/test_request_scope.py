@@ -19,10 +19,9 @@ from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import NoWayBack
-from trio_mcp.protocol.log_levels import log_level_rank
-from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, TRACEPARENT
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
-from trio_mcp.protocol.trace_context import TraceContext
+from trio_mcp.protocol.types.notifications import log_level_rank
 from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits

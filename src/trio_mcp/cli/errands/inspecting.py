@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...connecting.targets import Target
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.types.prompts import Prompt
 from ...protocol.types.tools import Tool

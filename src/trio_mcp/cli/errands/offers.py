@@ -9,11 +9,10 @@ import attrs
 
 from ...client.client import Client
 from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
-from ...protocol.types.capabilities import ServerCapabilities
-from ...protocol.types.lifecycle import Implementation
+from ...protocol.types.lifecycle import Implementation, ServerCapabilities
 from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.tools import Tool

@@ -10,7 +10,7 @@ import sys
 import attrs
 
 from ...client.client import Client
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from ...client.client import Client
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.on_progress import OnProgress

@@ -13,7 +13,7 @@ from ...client.client import Client
 from ...jsonrpc.errors import PeerError
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
-from ...protocol.types.extension_tasks import TASKS_EXTENSION
+from ...protocol.types.tasks import TASKS_EXTENSION
 from ...protocol.types.tools import CallToolResult
 from ...runtime.http_error import HTTPError
 from ...runtime.on_progress import OnProgress

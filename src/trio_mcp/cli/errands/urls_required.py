@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...protocol.conversion.converters import structure
+from ...protocol.converters import structure
 from ...protocol.errors import URLElicitationRequiredData
 from ..reporting import say
 

@@ -8,7 +8,7 @@ import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schema_validator import SchemaValidator
+from ...protocol.schema_validator import SchemaValidator
 from ...protocol.types.elicitation import check_form_size
 from .printable import name_shown, on_one_line
 

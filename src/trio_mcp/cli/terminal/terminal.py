@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...concurrency.contexts import asynccontextmanager, contextmanager
-from ...protocol.log_levels import should_log
-from ...protocol.types.notifications import LogParams
+from ...protocol.types.notifications import LogParams, should_log
 from ...runtime.on_progress import OnProgress, Progress
 from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line

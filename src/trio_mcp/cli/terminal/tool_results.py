@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.content import (
     AudioContent,

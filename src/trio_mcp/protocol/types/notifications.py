@@ -1,13 +1,51 @@
-"""Parameters of the notifications, both ways."""
+"""Parameters of the notifications, both ways, and of ``subscriptions/listen``, by which a client of a modern
+revision asks for some of them.
+
+The eight log levels of RFC 5424 stand here, too, and when a message passes.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from ...jsonrpc.values import value
 from ..fields import JSONObject, since
-from ..log_levels import LogLevel
 from .tasks import TaskStatus
+
+
+class LogLevel(StrEnum):
+    """Severity, least first (RFC 5424, section 6.2.1)."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    NOTICE = "notice"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+    ALERT = "alert"
+    EMERGENCY = "emergency"
+
+
+DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
+"""Least severe level on a legacy connection before any ``logging/setLevel``; servers are free to choose it."""
+
+_RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
+
+
+def log_level_rank(level: str) -> int:
+    """Return 0 for debug to 7 for emergency, -1 for a level that RFC 5424 does not know."""
+    return _RANKS.get(level, -1)
+
+
+def should_log(level: str, minimum: str) -> bool:
+    """Return whether a message of ``level`` passes ``minimum``.
+
+    Fails open: an unknown level always passes, and an unknown minimum admits everything, so that a custom
+    level is never lost in silence. Levels that arrive from the wire are checked strictly, elsewhere.
+    """
+    rank = log_level_rank(level)
+    return rank < 0 or rank >= log_level_rank(minimum)
 
 
 @value
@@ -81,4 +119,38 @@ class TaskStatusParams:
     ttl: int | None
     status_message: str | None = None
     poll_interval: int | None = None
+    meta: JSONObject | None = None
+
+
+@value
+class SubscriptionFilter:
+    """The changes to be told of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+    """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
+
+
+@value
+class ListenParams:
+    """Parameters of ``subscriptions/listen``: the changes to be told of."""
+
+    notifications: SubscriptionFilter
+
+
+@value
+class ListenResult:
+    """The graceful end of a subscription; ``meta`` names it by its subscription id."""
+
+    meta: JSONObject
+
+
+@value
+class SubscriptionsAcknowledgedParams:
+    """The first message of a subscription: the changes that the server will announce."""
+
+    notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -1,4 +1,6 @@
-"""Sampling: a server asks the client for a completion of its model."""
+"""Sampling and roots: a server asks the client for a completion of its model, or for the directories that the
+client lets a server know of.
+"""
 
 from __future__ import annotations
 
@@ -90,3 +92,20 @@ class CreateMessageResult:
     def text(self) -> str:
         """The text blocks of ``content``, joined by newlines; empty when there are none."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
+
+
+@value
+class Root:
+    """A ``file://`` URI and a name to show for it."""
+
+    uri: str
+    name: str | None = None
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@value
+class ListRootsResult:
+    """The roots of a client."""
+
+    roots: list[Root]
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")

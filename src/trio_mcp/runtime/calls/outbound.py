@@ -13,8 +13,8 @@ from ...concurrency.time_limits import last_deadline
 from ...jsonrpc.codec import frame_notification, frame_request
 from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ...protocol.meta import PROGRESS_TOKEN
-from ...protocol.types.extension_tasks import created_id
 from ...protocol.types.input_required import asks_for_input
+from ...protocol.types.tasks import created_id
 from ..cancellation import CancelCause, reason_of
 from ..channel import ConnectionLost
 from ..on_progress import OnProgress, Progress
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from ...jsonrpc.messages import RequestId
+    from ...protocol.meta import TraceContext
     from ...protocol.revisions import Revision
-    from ...protocol.trace_context import TraceContext
     from ...state.connection_state import ConnectionState
     from ...state.requests import OutboundRequest
     from ..callback_queue import NotificationQueue

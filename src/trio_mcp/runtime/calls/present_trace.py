@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ...concurrency.contexts import contextmanager
-from ...protocol.trace_context import TraceContext
+from ...protocol.meta import TraceContext
 from ..requests.request_scope import RequestScope, current_request
 
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from ...jsonrpc.codec import encode_value
-from ...protocol.log_levels import LogLevel, log_level_rank
+from ...protocol.types.notifications import LogLevel, log_level_rank
 from ...state.request_life import RequestLife
 from ..outbox import Outbox, Owner
 

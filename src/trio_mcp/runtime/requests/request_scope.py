@@ -11,10 +11,9 @@ import trio
 
 from ...concurrency.workers import frames_of
 from ...jsonrpc.codec import encode_value, frame_notification
-from ...protocol.log_levels import log_level_rank
-from ...protocol.meta import with_related_task
-from ...protocol.trace_context import TraceContext
+from ...protocol.meta import TraceContext, with_related_task
 from ...protocol.types.input_required import ASKABLE
+from ...protocol.types.notifications import log_level_rank
 from ...state.request_life import Phase, RequestLife, Step
 from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from ..outbox import LINE_END, Outbox, Owner

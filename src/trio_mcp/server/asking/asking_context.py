@@ -6,17 +6,15 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
-from ...protocol.conversion.converters import structure
-from ...protocol.conversion.shapes import NotExpressible
-from ...protocol.declared import ASKED_BY
+from ...protocol.converters import NotExpressible, structure
 from ...protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schema_validator import SchemaValidator
+from ...protocol.revisions import ASKED_BY
+from ...protocol.schema_validator import SchemaValidator
 from ...protocol.types.content import TextContent
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
 from ...protocol.types.input_required import ASKABLE, for_elicitation, for_sampling
-from ...protocol.types.roots import ListRootsResult, Root
-from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult, Root, SamplingMessage
 from ..context.elicit_answer import ElicitAnswer
 from ..context.request_context import RequestContext
 from ..options import SamplingOptions

@@ -13,7 +13,7 @@ import trio
 
 from ...concurrency.nurseries import run_together
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ...protocol.conversion.shapes import NotExpressible
+from ...protocol.converters import NotExpressible
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.methods import Method
 from ...protocol.revisions import LATEST_MODERN, Revision

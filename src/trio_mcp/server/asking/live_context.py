@@ -9,11 +9,10 @@ from typing import Any
 import trio
 
 from ...jsonrpc.messages import RequestId
-from ...protocol.declared import declares
 from ...protocol.errors import MethodUnavailable, NoWayBack
 from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision, lacks_notification
-from ...protocol.trace_context import TraceContext
+from ...protocol.meta import TraceContext
+from ...protocol.revisions import Revision, declares, lacks_notification
 from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...protocol.conversion.converters import structure_params, unstructure
+from ...protocol.converters import structure_params, unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.meta import check_meta_keys
 from ...protocol.methods import METHODS

@@ -6,10 +6,10 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
-from ...protocol.conversion.plain_classes import convert, optional_fields
 from ...protocol.fields import JSONObject
+from ...protocol.plain_classes import convert, optional_fields
 from ...protocol.revisions import Revision
-from ...protocol.types.capabilities import ClientCapabilities
+from ...protocol.types.lifecycle import ClientCapabilities
 
 COMPLETE: Final = "notifications/elicitation/complete"
 

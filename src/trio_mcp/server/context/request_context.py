@@ -15,10 +15,9 @@ import trio
 from ...jsonrpc.errors import INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import RequestId
 from ...protocol.fields import JSONObject
+from ...protocol.meta import TraceContext
 from ...protocol.revisions import LATEST_MODERN, Revision
-from ...protocol.trace_context import TraceContext
-from ...protocol.types.roots import Root
-from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
+from ...protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
 from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog

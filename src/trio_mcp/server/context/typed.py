@@ -8,8 +8,8 @@ import attrs
 import msgspec
 
 from ... import protocol
-from ...protocol.conversion.converters import structure
-from ...protocol.conversion.plain_classes import convert
+from ...protocol.converters import structure
+from ...protocol.plain_classes import convert
 
 T = TypeVar("T")
 

@@ -14,10 +14,9 @@ from ...concurrency.workers import await_in_worker
 from ...jsonrpc.errors import CodedError
 from ...jsonrpc.messages import RequestId
 from ...protocol.fields import JSONObject
+from ...protocol.meta import TraceContext
 from ...protocol.revisions import Revision
-from ...protocol.trace_context import TraceContext
-from ...protocol.types.roots import Root
-from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
+from ...protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
 from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog

@@ -13,7 +13,7 @@ import msgspec
 from ...jsonrpc.errors import NotSerializable
 from ...jsonrpc.extent import MOST_LEVELS
 from ...jsonrpc.scalars import plain_scalar
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.revisions import LATEST_MODERN
 from ...protocol.types.content import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from ...protocol.types.tools import CallToolResult

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ...protocol.errors import CapabilityMissing
-from ...protocol.types.extension_tasks import TASKS_CAPABILITY
 from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.tasks import TASKS_CAPABILITY
 from ...protocol.types.tools import CallToolParams, CallToolResult
 from ...runtime.requests.request_scope import RequestScope
 from ...stores.task_store import OnRestart

@@ -14,9 +14,9 @@ import trio
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, NotSerializable, UnsendableResult
 from ...protocol.errors import CapabilityMissing
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.meta import check_meta_keys
 from ...protocol.param_headers import ParamHeader, param_headers
+from ...protocol.schema_validator import SchemaValidator
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.lifecycle import Icon
 from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError, ToolExecution

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NotRequired, Required, Union, cast, get_args,
 from msgspec import inspect
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...protocol.conversion.plain_classes import optional_fields
 from ...protocol.fields import JSONObject
+from ...protocol.plain_classes import optional_fields
 from ...protocol.types.elicitation import check_form_schema
 from .signature import schema_of
 from .unread_notes import check_fields

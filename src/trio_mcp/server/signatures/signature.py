@@ -14,8 +14,8 @@ import attrs
 import msgspec
 
 from ...jsonrpc.extent import is_checkable
-from ...protocol.conversion.whole_numbers import with_whole_numbers
 from ...protocol.fields import JSONObject
+from ...protocol.plain_classes import with_whole_numbers
 from ..context.request_context import RequestContext
 from ..context.worker_context import WorkerContext
 from .inspected_types import check_keys, most_hashed, needs_options

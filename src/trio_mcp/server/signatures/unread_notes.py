@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_h
 import attrs
 import msgspec
 
-from ...protocol.conversion.plain_classes import is_plain_class
+from ...protocol.plain_classes import is_plain_class
 
 _PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ...jsonrpc.codec import frame_notification
-from ...protocol.conversion.converters import unstructure
+from ...protocol.converters import unstructure
 from ...protocol.errors import NoWayBack
 from ..projections import core_task
 from .questions import Asker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ...protocol.conversion.converters import structure_params
+from ...protocol.converters import structure_params
 from ...protocol.meta import with_related_task
 from ...protocol.revisions import Revision
 from ...protocol.types.resources import PageParams

@@ -13,10 +13,9 @@ import trio
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, MCPError, PeerError, ProtocolViolation
-from ...protocol.conversion.converters import structure_result
+from ...protocol.converters import structure_result
 from ...protocol.fields import JSONObject
-from ...protocol.types.extension_tasks import CreatedTask, created_id
-from ...protocol.types.tasks import CreateTaskResult
+from ...protocol.types.tasks import CreatedTask, CreateTaskResult, created_id
 from ...runtime.http_error import HTTPError
 from ..task_state import TaskState, state_of
 

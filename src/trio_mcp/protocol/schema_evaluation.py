@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias, cast
 
-from ..fields import JSONObject
+from .fields import JSONObject
 from .schema_growth import SCHEMA_KEYWORDS, anchors_in, targets_of
 
 _MOST: Final = 50_000

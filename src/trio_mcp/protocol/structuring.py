@@ -13,15 +13,15 @@ from cattrs.cols import list_structure_factory
 from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
 from cattrs.gen import make_dict_structure_fn, override
 
-from ..caching import with_good_hints
-from ..fields import is_said, wire_name
-from ..log_levels import LogLevel, log_level_rank
-from ..revisions import Revision
-from ..types.content import BlobResourceContents, ResourceContents, TextResourceContents
-from ..types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
-from ..types.sampling import CreateMessageResult
-from ..types.tasks import Task
+from .fields import is_said, wire_name
 from .plain_classes import convert, is_plain_class
+from .revisions import Revision
+from .types.content import BlobResourceContents, ResourceContents, TextResourceContents
+from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
+from .types.lifecycle import with_good_hints
+from .types.notifications import LogLevel, log_level_rank
+from .types.sampling import CreateMessageResult
+from .types.tasks import Task
 
 
 def structurer(converter: cattrs.Converter, revision: Revision | None = None) -> cattrs.Converter:

@@ -1,20 +1,66 @@
-"""Whole numbers: 3.0 is an integer to JSON Schema (2020-12 validation, 6.1.1), and no `int` to msgspec.
+"""Plain classes: JSON data as the classes that authors write, dataclasses, TypedDicts and the like.
 
-A peer decides how much data is searched here. The data is therefore searched once, each value by one fix alone, and
-only where a fix may help and the data is not too large.
+msgspec does the work, strictly: JSON types are never coerced, except that 3.0 is an integer where a type asks for one
+(JSON Schema 2020-12 validation, 6.1.1), and no `int` to msgspec. A peer decides how much data is searched for such
+numbers. The data is therefore searched once, each value by one fix alone, and only where a fix may help and the data is
+not too large.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import is_
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast, is_typeddict
 
+import msgspec
 from msgspec import inspect
 
-from ...jsonrpc.extent import MOST_LEVELS, is_small
+from ..jsonrpc.extent import MOST_LEVELS, is_small
+
+T = TypeVar("T")
+
+
+def is_plain_class(kind: Any) -> bool:
+    """Return whether ``kind`` is a dataclass, TypedDict, NamedTuple or msgspec Struct."""
+    if not isinstance(kind, type):
+        return False
+    is_named_tuple = tuple in kind.__mro__ and hasattr(kind, "_fields")
+    is_struct = msgspec.Struct in kind.__mro__
+    return is_named_tuple or is_struct or is_typeddict(kind) or dataclasses.is_dataclass(cast("Any", kind))
+
+
+def convert(data: Any, kind: type[T]) -> T:
+    """Return JSON data as a ``kind``. Raises `ValueError` naming the place that does not fit."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        whole = with_whole_numbers(data, kind, error)
+        if whole is data:
+            raise
+    return msgspec.convert(whole, kind)
+
+
+def optional_fields(kind: Any) -> Iterator[str]:
+    """Yield the names, as on the wire, of the fields of a class that may be `None` and have no default."""
+    for field in getattr(inspect.type_info(kind), "fields", ()):
+        if field.required and _may_be_none(field.type):
+            yield field.encode_name
+
+
+def _may_be_none(info: Any) -> bool:
+    match info:
+        case inspect.Metadata(type=inner):
+            return _may_be_none(inner)
+        case inspect.UnionType(types=types):
+            return any(map(_may_be_none, types))
+        case inspect.LiteralType(values=values):
+            return None in values
+        case _:
+            return isinstance(info, inspect.NoneType)
+
 
 _Fix: TypeAlias = Callable[[Any], Any]
 """Returns a value with whole numbers where the type has integers; the same object if nothing changes."""

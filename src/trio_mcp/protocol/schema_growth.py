@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
-from ..fields import JSONObject
+from .fields import JSONObject
 
 _MOST: Final = 10_000_000
 """Evaluations of parts of a schema for one value: half a second."""

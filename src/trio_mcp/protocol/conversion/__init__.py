@@ -1,1 +1,0 @@
-"""Conversion: plain data as objects of the specification, and objects as plain data, per revision."""

@@ -1,0 +1,285 @@
+"""Converters: JSON data as objects of the specification, and objects as JSON data, per revision.
+
+The conversion code of a class is generated at its first use; each message runs one generated function. `structuring`
+reads; here objects are written in the form of one revision, derived from the history beside each field. `SHAPES` has
+the few classes whose shape, not only their fields, differs between revisions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_unstructure_fn, override
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
+from ..jsonrpc.extent import MOST_LEVELS, is_small
+from ..jsonrpc.words import clean
+from .fields import is_said, wire_name
+from .revisions import Revision
+from .structuring import structurer
+from .types.content import ResourceLink, ToolResultContent, ToolUseContent
+from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, first_form
+from .types.sampling import CreateMessageResult, SamplingMessage
+from .types.tools import CallToolResult, Tool
+
+T = TypeVar("T")
+
+_PARTS: Final = 1000
+_CHARACTERS: Final = 1_000_000
+
+
+def structure(data: Any, kind: type[T]) -> T:
+    """Make an object of ``kind`` from JSON data. Raises `ValueError` that names each fault and its place; for large
+    data, only the first fault without its place."""
+    try:
+        return _hook_for(kind)(data, kind)
+    except (KeyError, TypeError, ValueError) as error:
+        if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
+            raise ValueError(clean(_in_words(error, None))) from None
+        try:  # once more, by the converter that tells places; it collects all faults, with a traceback each
+            return _detailed().structure(data, kind)
+        except (TypeError, ValueError, cattrs.BaseValidationError) as error:
+            faults = cattrs.transform_error(error, format_exception=_in_words)
+            raise ValueError(clean("; ".join(map(_on_the_wire, faults)))) from None
+
+
+def structure_result(method: str, result: Any, kind: type[T]) -> T:
+    """Make an object of ``kind`` from the result of a request of ``method``. Faults raise `ProtocolViolation`."""
+    try:
+        return structure(result, kind)
+    except ValueError as error:
+        raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+
+
+def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
+    """Make an object of ``kind`` from parameters of the wire. Faults raise `CodedError` -32602, except that members
+    unknown to ``revision`` are ignored."""
+    members: Any = {} if data is None else data
+    try:
+        return _hook_for(kind)(members, kind)
+    except (KeyError, TypeError, ValueError):
+        return _without_later_members(members, kind, revision)
+
+
+def _without_later_members(members: Any, kind: type[T], revision: Revision) -> T:
+    try:
+        return structure(members, kind)
+    except ValueError as error:
+        try:
+            return _hook_in(revision, kind)(members, kind)
+        except (KeyError, TypeError, ValueError):
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+
+
+def unstructure(value: Any, revision: Revision) -> Any:
+    """Return an object as plain data in the form of ``revision``. Raises `NotExpressible`."""
+    return _unhook_for(revision, cast("Any", type(value)))(value)
+
+
+def _in_words(error: BaseException, _: type | None) -> str:
+    return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
+
+
+def _on_the_wire(fault: str) -> str:
+    """Return the same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
+    words, at, place = fault.rpartition(" @ ")
+    return words + at + re.sub(r"\['.*?'\]|\.(\w+)", lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
+
+
+@cache
+def _unhook_for(revision: Revision, kind: type) -> Callable[[Any], Any]:
+    return converter_for(revision).get_unstructure_hook(kind)
+
+
+@cache
+def _hook_for(kind: Any) -> Callable[[Any, Any], Any]:
+    return _fast().get_structure_hook(kind)
+
+
+@cache
+def _hook_in(revision: Revision, kind: Any) -> Callable[[Any, Any], Any]:
+    return _fast_in(revision).get_structure_hook(kind)
+
+
+@cache
+def _fast_in(revision: Revision) -> cattrs.Converter:
+    return structurer(cattrs.Converter(detailed_validation=False), revision)
+
+
+@cache
+def _fast() -> cattrs.Converter:
+    return structurer(cattrs.Converter(detailed_validation=False))
+
+
+@cache
+def _detailed() -> cattrs.Converter:
+    return structurer(cattrs.Converter(detailed_validation=True))
+
+
+@cache
+def converter_for(revision: Revision) -> cattrs.Converter:
+    converter = cattrs.Converter()
+    converter.register_unstructure_hook(Enum, lambda member: member.value)
+    converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)
+    converter.register_unstructure_hook_factory(attrs.has, _unstructure_factory(converter, revision))
+    return converter
+
+
+def _unstructure_factory(converter: cattrs.Converter, revision: Revision) -> Callable[[Any], Callable[[Any], Any]]:
+    def factory(kind: Any) -> Callable[[Any], Any]:
+        if kind is ResourceLink and revision.structured_content == "none":
+            # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
+            return lambda link: {"type": "text", "text": link.uri}
+        first = getattr(kind, "SINCE", revision.name)
+        if first > revision.name:
+            return _refuse(f"{_words_for(kind)} cannot be said in revision {revision}; it came with {first}")
+        make = make_dict_unstructure_fn(kind, converter, **_overrides(kind, revision))  # pyright: ignore[reportArgumentType]
+        return SHAPES.get(kind, as_is)(make, revision)
+
+    return factory
+
+
+def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
+    attrs.resolve_types(kind)
+    overrides: dict[str, Any] = {}
+    for field in attrs.fields(kind):
+        if is_said(field, revision.name):
+            overrides[field.name] = override(rename=wire_name(field.name), omit_if_default=field.default is None)
+        else:
+            overrides[field.name] = override(omit=True)
+    return overrides
+
+
+def _words_for(kind: Any) -> str:
+    """Return the words for a ``kind`` in an error that the peer may be told."""
+    fields = attrs.fields_dict(kind)
+    if "mode" in fields:
+        return f"an elicitation of mode {fields['mode'].default!r}"
+    return f"content of type {fields['type'].default!r}"
+
+
+def _refuse(reason: str) -> Callable[[Any], Any]:
+    def refuse(_: Any) -> Any:
+        raise NotExpressible(reason)
+
+    return refuse
+
+
+class NotExpressible(ValueError):
+    """A value that the revision of this request cannot express, audio in 2024-11-05 for example."""
+
+
+Make = Callable[[Any], dict[str, Any]]
+
+
+def as_is(make: Make, _: Revision) -> Make:
+    return make
+
+
+def _tool(make: Make, revision: Revision) -> Make:
+    if revision.structured_content == "any":
+        return make
+
+    def unstructure_tool(tool: Tool) -> dict[str, Any]:
+        data = make(tool)
+        if (tool.output_schema or {}).get("type") != "object":
+            data.pop("outputSchema", None)  # until 2025-11-25 its root is an object
+        return data
+
+    return unstructure_tool
+
+
+def _call_result(make: Make, revision: Revision) -> Make:
+    if revision.structured_content == "any":
+        return make
+
+    def unstructure_result(result: CallToolResult | ToolResultContent) -> dict[str, Any]:
+        data = make(result)
+        if not isinstance(result.structured_content, dict):
+            data.pop("structuredContent", None)  # until 2025-11-25 it is an object
+        return data
+
+    return unstructure_result
+
+
+def _message_content(make: Make, revision: Revision) -> Make:
+    if revision.name >= ToolUseContent.SINCE:  # several blocks are possible since tools can be used
+        return make
+
+    def unstructure_message(message: Any) -> dict[str, Any]:
+        content = message.content
+        if not isinstance(content, list):
+            return make(message)
+        if len(cast("list[Any]", content)) != 1:
+            raise NotExpressible(f"a message holds exactly one content block in revision {revision}")
+        return make(attrs.evolve(message, content=content[0]))
+
+    return unstructure_message
+
+
+def _with_extras(make: Make, revision: Revision) -> Make:
+    inner = _message_content(make, revision)
+
+    def unstructure_result(result: CreateMessageResult) -> dict[str, Any]:
+        data = inner(result)
+        extra = data.pop("extra")
+        return {**extra, **data}
+
+    return unstructure_result
+
+
+def _elicit_form(make: Make, revision: Revision) -> Make:
+    if revision.name >= ElicitURLParams.SINCE:
+        return make
+
+    def unstructure_form(params: ElicitFormParams) -> dict[str, Any]:
+        try:
+            form = first_form(params.requested_schema)
+        except ValueError as error:
+            raise NotExpressible(f"{error}; this is revision {revision}") from None
+        return make(attrs.evolve(params, requested_schema=form))
+
+    return unstructure_form
+
+
+def _elicit_url(make: Make, revision: Revision) -> Make:
+    if "notifications/elicitation/complete" not in revision.methods:
+        return make
+
+    def unstructure_url(params: ElicitURLParams) -> dict[str, Any]:
+        if params.elicitation_id is None:
+            raise NotExpressible(f"a URL elicitation needs an elicitation id in revision {revision}")
+        return make(params)
+
+    return unstructure_url
+
+
+def _elicit_result(make: Make, revision: Revision) -> Make:
+    if revision.name >= ElicitURLParams.SINCE:
+        return make
+
+    def unstructure_result(result: ElicitResult) -> dict[str, Any]:
+        for name, value in (result.content or {}).items():
+            if isinstance(value, list):
+                raise NotExpressible(f"field {name!r} is a list, which revision {revision} has no form for")
+        return make(result)
+
+    return unstructure_result
+
+
+SHAPES: dict[Any, Callable[[Make, Revision], Make]] = {
+    Tool: _tool,
+    CallToolResult: _call_result,
+    ToolResultContent: _call_result,
+    SamplingMessage: _message_content,
+    CreateMessageResult: _with_extras,
+    ElicitFormParams: _elicit_form,
+    ElicitURLParams: _elicit_url,
+    ElicitResult: _elicit_result,
+}

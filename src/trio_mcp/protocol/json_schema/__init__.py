@@ -1,1 +1,0 @@
-"""JSON Schema: values checked against the schemas of authors and peers."""

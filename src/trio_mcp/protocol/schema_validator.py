@@ -1,0 +1,298 @@
+"""JSON Schemas given as dicts: compiled once, then used to validate. jsonschema-rs does the work.
+
+The dialect is the schema's own ``$schema``, by default 2020-12; drafts 4, 6, 7 and 2019-09 are known too. References to
+other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run in linear time,
+values are checked up to a size at which checking takes a moment, and references multiply nothing (`SchemaGrowth`), so
+that no peer can hold up the server.
+
+jsonschema-rs checks a value in one go, and holds the interpreter: no other task is served, and nothing can stop the
+check. Some keywords take a hundred times as long for a number as decoding did, and ``uniqueItems`` compares each pair
+of numbers. Keywords other than the cheap ones are therefore checked for values of bounded size only (`SchemaBounds`).
+
+jsonschema-rs tells at once, and without copying, whether a value fits. The reasons come only after collecting all
+faults, each with a copy of the wrong value, and the faults of all alternatives in all alternatives: 11 GiB for 16 MiB
+of numbers in place of strings. Reasons are therefore requested for small parts only, and the wrong part is found by
+asking whether each part fits (`SchemaFaults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from ..jsonrpc.extent import MOST_LEVELS, is_checkable, is_small, is_too_deep
+from ..jsonrpc.words import clean
+from .fields import JSONObject
+from .schema_evaluation import SchemaEvaluation, TooManyEvaluations
+from .schema_growth import SchemaGrowth
+
+
+class SchemaValidator:
+    """A schema, ready to validate. Raises `ValueError` for an invalid schema, one that needs another document, and one
+    whose references multiply."""
+
+    def __init__(self, schema: JSONObject) -> None:
+        import jsonschema_rs  # most servers never need it, and it takes its time to load
+
+        def compiled(make: Callable[..., Any], schema: JSONObject = schema) -> Any:
+            return make(schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions())
+
+        self._schema = schema
+        self._growth = SchemaGrowth(schema)
+        self._compiled = partial(compiled, jsonschema_rs.validator_for)
+        try:
+            self._validator = self._compiled(schema)
+        except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+            raise ValueError(f"not a usable JSON Schema: {clean(str(error).splitlines()[0])}") from None
+        self._bounds = SchemaBounds(schema)
+        self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
+
+    def faults(self, value: Any) -> str | None:
+        """Return the faults of ``value`` in one line; `None` for a valid value.
+
+        The text names the first few faults, and fewer for a large value; see `SchemaFaults`. A value that is too large
+        to be checked is a fault; see `SchemaBounds`.
+        """
+        if (fault := self._bounds.exceeded(value)) is not None:
+            return fault
+        if is_too_deep(value):  # the validator recurses
+            return f"there are more than {MOST_LEVELS} levels of nesting"
+        if self._growth.exceeded(value):
+            return self._evaluated(value)
+        return None if self._validator.is_valid(value) else self._faults.told(value)
+
+    def _evaluated(self, value: Any) -> str | None:
+        """Return what `faults` returns, for a value with too many ways through the schema."""
+        try:
+            evaluation = SchemaEvaluation(self._schema, self._compiled)
+            if evaluation.fits(self._schema, value):
+                return None
+            return self._faults.place_of(value, evaluation.fits)
+        except TooManyEvaluations:
+            return "too large to be checked: the references of the schema multiply with each level of nesting"
+
+
+def _never(uri: str) -> Any:
+    raise ValueError(f"the schema refers to {clean(uri[:200])}, and other documents are never fetched")
+
+
+_MOST_PARTS: Final = 100_000
+"""Items and members: with so many, the most expensive keywords take less than half a second."""
+_FEW_ALTERNATIVES: Final = 10
+"""Alternatives that can be tried in the time allotted to each item."""
+
+_SAY_NOTHING: Final = frozenset(
+    ("$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description")
+) | {"examples", "readOnly", "title", "writeOnly"}
+_COUNT: Final = frozenset(("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"))
+_CHEAP: Final = _SAY_NOTHING | _COUNT | {"required", "type"}
+_BELOW: Final = frozenset(("additionalProperties", "items", "prefixItems", "properties"))
+_NULL: Final = {"type": "null"}
+_LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties", "dependentSchemas", "dependencies"))
+
+
+class SchemaBounds:
+    """The bounds of values that are checked against ``schema``, for each member of an object separately as far as the
+    schema allows."""
+
+    def __init__(self, schema: JSONObject) -> None:
+        self._most = max(1, _MOST_PARTS * _FEW_ALTERNATIVES // max(_FEW_ALTERNATIVES, _alternatives(schema)))
+        self._apart = _is_cheap({keyword: said for keyword, said in schema.items() if keyword != "properties"})
+        properties = cast("JSONObject", schema.get("properties") or {}) if self._apart else {}
+        self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
+
+    def exceeded(self, value: Any) -> str | None:
+        """Return a text if ``value`` is too large to be checked; `None` if not."""
+        dear: list[Any] = [value]
+        if self._apart:
+            members = cast("JSONObject", value if isinstance(value, dict) else {})
+            dear = [members[name] for name in self._dear if name in members]
+        if is_checkable(dear, self._most + len(dear)):
+            return None
+        return (
+            f"too large to be checked: there are more than {self._most} items and members where the schema says more "
+            "than the types of values (an integer of more than 64 bits counts as 1000 of them, or more)"
+        )
+
+
+def _is_cheap(schema: Any) -> bool:
+    """Return whether checking takes only a few steps for each part of a value, whatever the value is."""
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, dict):
+            if not isinstance(node, bool):
+                return False
+            continue
+        for keyword, said in cast("JSONObject", node).items():
+            if keyword in _BELOW:
+                pending += _schemas(keyword, said)
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value, in many languages
+                pending += said
+            elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
+                return False
+    return True
+
+
+def _schemas(keyword: str, said: Any) -> list[Any]:
+    if keyword == "properties":
+        return list(cast("JSONObject", said).values())
+    return cast("list[Any]", said) if isinstance(said, list) else [said]
+
+
+def _alternatives(schema: JSONObject) -> int:
+    """Return the largest number of alternatives in one place of ``schema``."""
+    most, pending = 0, list[Any]([schema])
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            members = cast("JSONObject", item)
+            most = max(most, *(_tried(said) for keyword, said in members.items() if keyword in _LISTS), 0)
+            pending += members.values()
+        elif isinstance(item, list):
+            pending += cast("list[Any]", item)
+    return most
+
+
+def _tried(said: Any) -> int:
+    """Return how many entries of a list or object have to be tried; strings to choose from are looked up."""
+    if isinstance(said, list):
+        choices = cast("list[Any]", said)
+        return 0 if all(map(_is_looked_up, choices)) else len(choices)
+    return len(cast("JSONObject", said)) if isinstance(said, dict) else 0
+
+
+def _is_looked_up(choice: Any) -> bool:
+    return choice is None or isinstance(choice, str)
+
+
+_FAULTS_TOLD: Final = 5
+_LONGEST_FAULT: Final = 300
+"""Longest fault in characters; a fault quotes the wrong value."""
+_SMALL_PARTS: Final = 1000
+_CHARACTERS: Final = 20_000
+_LOOKED_AT: Final = 10_000
+"""Items of one list that are searched."""
+_STEPS: Final = 6
+"""Steps down into a value, each of which may check nearly all of the value once more."""
+_HOPS: Final = 32
+"""References that are followed one after another."""
+_REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf"))
+
+
+class SchemaFaults:
+    """Explains why values do not fit ``schema``. ``compiled`` gives the validators of the parts of the schema by their
+    pointers, and is called at their first use."""
+
+    def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
+        self._schema = schema
+        self._compiled = compiled
+        self._validators: Any = None
+        self._levels = MOST_LEVELS
+
+    def told(self, value: Any) -> str:
+        """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
+        if self._validators is None:
+            self._validators = self._compiled()
+            if _multiplies(self._schema):
+                self._levels = 1
+        pointer, place, part, steps = "#", "", value, 0
+        while not is_small(part, _SMALL_PARTS, _CHARACTERS, self._levels):
+            node, pointer = self._resolved(pointer)
+            steps += 1
+            for step, below, item in _parts(node, pointer, part) if steps <= _STEPS else ():
+                validator = self._validators.get(below)
+                if validator is not None and not validator.is_valid(item):
+                    pointer, place, part = below, place + step, item
+                    break
+            else:
+                return _at(place, _in_short(node, part))
+        faults = [
+            _at(place + "".join(map(_step, error.instance_path)), error.message)
+            for error in islice(self._validators.get(pointer).iter_errors(part), _FAULTS_TOLD)
+        ]
+        return "; ".join(faults)
+
+    def place_of(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
+        """Return in one line where the fault of an invalid ``value`` is, for a value of which ``told`` would take too
+        long. ``fits`` says whether a part fits a subschema."""
+        node, place, part = self._schema, "", value
+        for _ in range(_STEPS):
+            for step, below, item in _parts(node, "#", part):
+                inner = _node(node, below)
+                if inner and not fits(inner, item):
+                    node, place, part = inner, place + step, item
+                    break
+            else:
+                break
+        return _at(place, _in_short(node, part))
+
+    def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
+        """Return the subschema at ``pointer``, or the target of its reference, with the pointer to the result."""
+        node = _node(self._schema, pointer)
+        for _ in range(_HOPS):
+            reference = node.get("$ref")
+            target = unquote(reference) if isinstance(reference, str) else ""
+            if not target.startswith("#") or self._validators.get(target) is None:
+                break
+            node, pointer = _node(self._schema, target), target
+        return node, pointer
+
+
+def _multiplies(schema: JSONObject) -> bool:
+    """Return whether the faults of a value may be many times those of its parts: alternatives that refer to others."""
+    found: set[str] = set()
+    pending: list[Any] = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            members = cast("JSONObject", item)
+            found.update(members)
+            pending.extend(members.values())
+        elif isinstance(item, list):
+            pending.extend(cast("list[Any]", item))
+    return not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES)
+
+
+def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield the parts of ``value`` that have a subschema: the step to the part, the schema's pointer, and the part."""
+    if isinstance(value, dict):
+        members = cast("JSONObject", value)
+        for name in cast("JSONObject", node.get("properties") or {}):
+            if name in members:
+                below = f"{pointer}/properties/{name.replace('~', '~0').replace('/', '~1')}"
+                yield _step(name), below, members[name]
+    elif isinstance(value, list):
+        for index, item in enumerate(islice(cast("list[Any]", value), _LOOKED_AT)):
+            yield _step(index), f"{pointer}/items", item
+
+
+def _node(schema: JSONObject, pointer: str) -> JSONObject:
+    node: Any = schema
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        node = node[int(token) if isinstance(node, list) else token]  # pyright: ignore[reportUnknownVariableType] JSON data
+    return cast("JSONObject", node) if isinstance(node, dict) else {}
+
+
+def _in_short(node: JSONObject, part: Any) -> str:
+    """Return the fault of a large part whose own parts, as far as searched, fit."""
+    required: Any = node.get("required")
+    if isinstance(part, dict) and isinstance(required, list):
+        for name in cast("list[Any]", required):
+            if name not in part:
+                return f'"{name}" is a required property'
+    return "a value does not fit the schema, and is too large or too deep to say why"
+
+
+def _step(step: str | int) -> str:
+    return f".{step}" if isinstance(step, str) else f"[{step}]"
+
+
+def _at(place: str, fault: str) -> str:
+    fault = fault if len(fault) <= _LONGEST_FAULT else f"{fault[:_LONGEST_FAULT]}…"
+    return fault + (f" at {place.removeprefix('.')}" if place else "")
