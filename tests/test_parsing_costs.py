@@ -45,16 +45,14 @@ from trio_mcp.runtime.principal import Principal
 from trio_mcp.server.offers.uri_templates import UriTemplate, check_length
 from trio_mcp.serving.http.cors import Cors
 from trio_mcp.serving.http.entrance import EndpointSettings, Entrance
-from trio_mcp.transports.event_stream.reading import EventReader, EventTooLong
 from trio_mcp.transports.host_checks import host_checks_for
-from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.heads import BadRequest, RequestHead
+from trio_mcp.transports.http.heads import BadRequest, HttpBounds, RequestHead
 from trio_mcp.transports.http.requests import RequestReader
-from trio_mcp.transports.http_client.errors import BadResponse
-from trio_mcp.transports.http_client.origin import split_url
-from trio_mcp.transports.http_client.reply import Reply
-from trio_mcp.transports.http_client.reply import read_head as read_answer
-from trio_mcp.transports.upgrade import Refused, read_upgrade
+from trio_mcp.transports.http_client.connection import BadResponse, Reply
+from trio_mcp.transports.http_client.connection import read_head as read_answer
+from trio_mcp.transports.http_client.origins import split_url
+from trio_mcp.transports.sse import EventReader, EventTooLong
+from trio_mcp.transports.websocket.handshake import Refused, read_upgrade
 
 SIZE: Final = 6 * 1024
 """Bytes of each text, below the bounds of heads, tokens and URLs."""

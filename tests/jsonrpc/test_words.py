@@ -26,7 +26,7 @@ from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.protocol.types.content import TextContent
 from trio_mcp.state.events import Ignored
-from trio_mcp.transports.last_lines import LastLines
+from trio_mcp.transports.process import LastLines
 
 NASTY = "red \x1b[31m\r\nforged: line\x00\x85\x9b31m\u2028\u2029\u202e\ud800 häh"
 FORBIDDEN = frozenset("\x1b\r\n\x00\x85\x9b\u2028\u2029\u202e\ud800")

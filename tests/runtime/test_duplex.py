@@ -27,9 +27,9 @@ from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
-from trio_mcp.transports.descriptors import DescriptorStream
 from trio_mcp.transports.lines import LineChannel
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.stdio import DescriptorStream
 
 
 class Echo:

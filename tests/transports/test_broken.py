@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import trio
 
-from trio_mcp.transports.broken import let_go_of_cause, until_broken
+from trio_mcp.transports.streams import let_go_of_cause, until_broken
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.transports.descriptors import DescriptorStream
+from trio_mcp.transports.stdio import DescriptorStream
 
 KINDS = ["pipe", "socket", "pty"]
 

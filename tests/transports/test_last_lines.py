@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from trio_mcp.transports.last_lines import LastLines
+from trio_mcp.transports.process import LastLines
 
 
 def kept(*pieces: str) -> tuple[str, ...]:

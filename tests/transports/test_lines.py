@@ -14,8 +14,8 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.runtime.channel import UnreadableFrame
-from trio_mcp.transports.descriptors import DescriptorStream
 from trio_mcp.transports.lines import ByteStream, LineChannel
+from trio_mcp.transports.stdio import DescriptorStream
 
 
 class Chunks:

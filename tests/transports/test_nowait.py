@@ -7,7 +7,7 @@ import os
 import trio
 from trio.testing import memory_stream_pair
 
-from trio_mcp.transports.nowait import nowait_writer
+from trio_mcp.transports.streams import nowait_writer
 
 
 async def test_a_socket_takes_what_has_room_and_then_nothing() -> None:

@@ -17,8 +17,8 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 
 from ..transports.host_checks import is_loopback
-from ..transports.http_client.addresses import AddressRule
-from ..transports.http_client.origin import Origin, split_url
+from ..transports.http_client.dialing import AddressRule
+from ..transports.http_client.origins import Origin, split_url
 
 
 class FetchFailed(Exception):

@@ -10,8 +10,7 @@ import trio
 
 from ..runtime.channel import ConnectionLost
 from ..transports.http_client.client import HttpClient
-from ..transports.http_client.origin import Origin
-from ..transports.http_client.proxies import is_of_this_machine
+from ..transports.http_client.origins import Origin, is_of_this_machine
 from .fetching import Fetch, Fetched, FetchFailed, UrlRules
 
 _LONGEST_BODY: Final = 256 * 1024

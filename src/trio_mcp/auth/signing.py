@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote_plus
 
-from ..transports.http_client.origin import split_url
+from ..transports.http_client.origins import split_url
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, Key

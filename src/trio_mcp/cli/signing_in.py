@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from ..transports.http_client.origin import split_url
+from ..transports.http_client.origins import split_url
 from .terminal.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..connecting.bad_target import BadTarget
 from ..connecting.credentials import is_confidential
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
-from ..transports.last_lines import TextSink
+from ..transports.process import TextSink
 from .host_files.configured import BadConfiguration, configured_target
 from .signing_in import NoToken, SignIn
 

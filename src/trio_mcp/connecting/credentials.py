@@ -13,7 +13,7 @@ from ..auth.credentials import ClientAuth, Credentials
 from ..client.call_timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..transports.host_checks import is_loopback
-from ..transports.http_client.origin import split_url
+from ..transports.http_client.origins import split_url
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""

@@ -24,8 +24,7 @@ from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..transports.last_lines import TextSink
-from ..transports.process import ProcessChannel, start_process
+from ..transports.process import ProcessChannel, TextSink, start_process
 from .bad_target import BadTarget
 
 

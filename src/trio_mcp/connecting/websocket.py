@@ -20,12 +20,12 @@ from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
-from ..transports.broken import let_go_of_cause
-from ..transports.handshake import UpgradeRefused
-from ..transports.http_client.head import own_name
-from ..transports.http_client.origin import TARGET
+from ..transports.http_client.connection import own_name
+from ..transports.http_client.origins import TARGET
 from ..transports.sockets import keep_alive
-from ..transports.websocket import WebSocketChannel
+from ..transports.streams import let_go_of_cause
+from ..transports.websocket.channel import WebSocketChannel
+from ..transports.websocket.handshake import UpgradeRefused
 from .bad_target import BadTarget, check_address, check_url
 from .credentials import check_authorization, given_headers, is_challenge, open_credentials
 

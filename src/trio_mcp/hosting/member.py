@@ -23,7 +23,7 @@ from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
-from ..transports.last_lines import LastLines
+from ..transports.process import LastLines
 from .catalogue import Catalogue
 from .descriptions import MemberDescription
 from .group_errors import MemberUnavailable

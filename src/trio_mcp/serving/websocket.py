@@ -19,8 +19,8 @@ from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.served import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
-from ..transports.upgrade import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
-from ..transports.websocket import WebSocketChannel
+from ..transports.websocket.channel import WebSocketChannel
+from ..transports.websocket.handshake import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from .accepting import SocketListeners
 from .callers import TrustedProxies
 from .connections import Arrival, serve_connections

@@ -20,8 +20,8 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN
 from ..runtime.limits import DEFAULT_LIMITS
 from ..server.served import Servable
-from ..transports.last_lines import TextSink
 from ..transports.memory import memory_channel_pair
+from ..transports.process import TextSink
 from ..transports.stdio import own_stdio
 from .scripted_client import ScriptedClient
 from .scripted_server import ScriptedServer

@@ -11,8 +11,7 @@ import trio
 
 from ..concurrency.fair_share import HeldBytes
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
-from .broken import let_go_of_cause
-from .nowait import AT_ONCE, nowait_writer
+from .streams import AT_ONCE, let_go_of_cause, nowait_writer
 
 logger = logging.getLogger("trio_mcp")
 

@@ -24,8 +24,8 @@ from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
 from ..runtime.channel import ConnectionLost, UnreadableFrame
-from .broken import until_broken
 from .lines import LineChannel
+from .streams import until_broken
 
 logger = logging.getLogger("trio_mcp")
 

@@ -1,18 +1,30 @@
-"""The server's side of stdio: this process's own standard input and output."""
+"""The server's side of stdio takes this process's own standard input and output for messages.
+
+Both are shared with the process that started us, and with the terminal. Making the descriptors non-blocking would
+affect every process, since the flag belongs to the open file, not to our descriptor. So `DescriptorStream` opens each
+file anew where the system allows that. Elsewhere each descriptor is polled before each use, or used by calls that do
+not block. The flags of the given descriptors stay unchanged. Pipes, sockets, terminals, regular files and ``/dev/null``
+all work.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import select
+import socket
+import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import TextIO
+from typing import Final, Literal, TextIO, TypeVar
+
+import attrs
+import trio
 
 from ..concurrency.contexts import contextmanager
 from ..diagnostics.writer import takes_more
-from .descriptors import DescriptorStream
 from .lines import LineChannel
 
 
@@ -77,3 +89,155 @@ def _check_open() -> None:
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")
+
+
+T = TypeVar("T")
+
+_SMALL_WRITE: Final = select.PIPE_BUF
+"""Bytes that a pipe takes without blocking once polled as writable."""
+
+
+@attrs.frozen
+class _Descriptor:
+    """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use; ``never``:
+    the descriptor is always ready and cannot be polled; ``tries``: a call reports when the descriptor is not ready."""
+
+    fd: int
+    readiness: Literal["tries", "waits", "never"]
+    read: Callable[[int], bytes]
+    write: Callable[[memoryview], int]
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self.fd)
+        os.close(self.fd)
+
+
+def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
+    """Return another descriptor for the file behind ``fd``, one that never blocks where the system allows that."""
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISSOCK(kind):
+        # A socket cannot be opened by name, but each call can ask not to block.
+        ours = socket.socket(fileno=os.dup(fd))
+        own_fd = ours.detach()
+        return _Descriptor(
+            own_fd,
+            "tries",
+            lambda count: _socket_call(own_fd, lambda sock: sock.recv(count, socket.MSG_DONTWAIT)),
+            lambda data: _socket_call(own_fd, lambda sock: sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)),
+        )
+    if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(fd)):
+        return _plain(os.dup(fd), "never")
+    flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    for name in _names(fd):
+        with suppress(OSError):  # no /proc here, or the file belongs to another user
+            return _plain(os.open(name, flags), "tries")
+    return _plain(os.dup(fd), "waits")  # to be polled first, then used for small pieces
+
+
+def _names(fd: int) -> Iterator[str]:
+    yield f"/proc/self/fd/{fd}"
+    with suppress(OSError):
+        yield os.ttyname(fd)
+
+
+def _plain(fd: int, readiness: Literal["tries", "waits", "never"]) -> _Descriptor:
+    def write(data: memoryview) -> int:
+        return os.write(fd, data[:_SMALL_WRITE] if readiness == "waits" else data)
+
+    return _Descriptor(fd, readiness, lambda count: os.read(fd, count), write)
+
+
+def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
+    borrowed = socket.socket(fileno=fd)
+    try:
+        return call(borrowed)
+    finally:
+        borrowed.detach()
+
+
+class DescriptorStream:
+    """A stream that reads ``read_fd`` and writes ``write_fd``, which stay open and unchanged.
+
+    Raises `OSError` when a descriptor is not open.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        os.fstat(write_fd)  # first, since our own reader could be given the number of a closed descriptor
+        self._reader = _own(read_fd, "r")
+        try:
+            self._writer = _own(write_fd, "w")
+        except BaseException:
+            self._reader.close()
+            raise
+        self._closed = False
+        self._wait_first = self._reader.readiness == "waits"
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes, at most ``max_bytes`` (default 65,536); empty at the end of the file.
+
+        Always lets other tasks run. A cancelled call has read nothing.
+        """
+        reader, waited, most = self._reader, self._wait_first, max_bytes or 65536
+        if waited:
+            await trio.lowlevel.wait_readable(reader.fd)
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            self._check_open()
+            try:
+                data = reader.read(most)
+            except (BlockingIOError, InterruptedError):
+                await trio.lowlevel.wait_readable(reader.fd)
+                waited = True
+            except OSError as error:
+                if error.errno == errno.EIO:  # a terminal whose other end was closed
+                    return b""
+                raise trio.BrokenResourceError(str(error)) from error
+            else:
+                # After a short read there is hardly more, so trying again before waiting would be in vain.
+                self._wait_first = reader.readiness != "never" and (reader.readiness == "waits" or len(data) < most)
+                if not waited:  # the bytes are ours already, and must not be lost to a cancel here
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``. A cancelled call may have written a part. No checkpoint when there is no need to
+        wait."""
+        writer, rest = self._writer, memoryview(data)
+        while rest:
+            self._check_open()
+            if writer.readiness == "waits":
+                await trio.lowlevel.wait_writable(writer.fd)
+            try:
+                rest = rest[writer.write(rest) :]
+            except (BlockingIOError, InterruptedError):
+                await trio.lowlevel.wait_writable(writer.fd)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+    def send_nowait(self, data: bytes | bytearray) -> int:
+        """Write as much of ``data`` as goes without waiting, and return the number of bytes written: ``0`` also where
+        the descriptor would have to be polled first, and where writing fails, which `send_all` reports."""
+        writer = self._writer
+        if self._closed or writer.readiness == "waits":
+            return 0
+        try:
+            return writer.write(memoryview(data))
+        except OSError:
+            return 0
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this stream was closed")
+
+    def close(self) -> None:
+        """Close our own descriptors. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self._writer.close()
+
+    async def aclose(self) -> None:
+        """Close our own descriptors, as `close` does."""
+        self.close()
+        await trio.lowlevel.checkpoint()

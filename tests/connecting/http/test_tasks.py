@@ -28,7 +28,7 @@ from trio_mcp import (
     TaskSettings,
     open_http,
 )
-from trio_mcp.transports.http_client.origin import split_url
+from trio_mcp.transports.http_client.origins import split_url
 
 TASK = {
     "taskId": "t",

@@ -21,9 +21,9 @@ from wsproto.events import AcceptConnection, CloseConnection
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, LogLevel, LogParams, open_websocket, serve_websocket
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.coalescing import CoalescingStream
-from trio_mcp.transports.frames import CLOSE_FRAME
-from trio_mcp.transports.websocket import WebSocketChannel
+from trio_mcp.transports.websocket.channel import WebSocketChannel
+from trio_mcp.transports.websocket.frames import CLOSE_FRAME
+from trio_mcp.transports.websocket.stream import CoalescingStream
 
 served = partial(serving, serve_websocket)
 

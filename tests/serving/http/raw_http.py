@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp import Limits, Server
 from trio_mcp.serving.http.serve import serve_http
-from trio_mcp.transports.event_stream.reading import Event, EventReader
+from trio_mcp.transports.sse import Event, EventReader
 
 __all__ = [
     "CAPABILITIES",

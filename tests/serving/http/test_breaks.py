@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 from tests.serving.http.raw_http import Wire, open_endpoint
 
 from trio_mcp import RequestContext, Server
-from trio_mcp.transports.event_stream.reading import Event, EventReader
+from trio_mcp.transports.sse import Event, EventReader
 
 server = Server("telling")
 

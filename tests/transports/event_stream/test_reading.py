@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.transports.event_stream.reading import Event, EventReader, EventTooLong
+from trio_mcp.transports.sse import Event, EventReader, EventTooLong
 
 
 def read(*chunks: bytes, limit: int = 1000) -> list[Event | str]:

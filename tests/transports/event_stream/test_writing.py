@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.transports.event_stream.reading import Event, EventReader
-from trio_mcp.transports.event_stream.writing import (
+from trio_mcp.transports.sse import (
     KEEP_ALIVE,
     STREAM_HEADERS,
+    Event,
+    EventReader,
     events,
     identified_events,
     priming_event,

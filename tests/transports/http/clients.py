@@ -14,11 +14,9 @@ import trio
 from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
-from trio_mcp.transports.http.application import Admission, Answer, Looked, Response
-from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.application import Admission, Answer, Looked, Response, UnservedBody
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import RequestHead
-from trio_mcp.transports.http.unserved import UnservedBody
+from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 TEXT = b"Content-Type: text/plain\r\n"
 

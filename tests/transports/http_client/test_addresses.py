@@ -14,10 +14,10 @@ import trustme
 from tests.transports.http_client.scripted import OK, answering, scripted
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.transports.http_client import addresses, dialing
-from trio_mcp.transports.http_client.addresses import connect_where_allowed
+from trio_mcp.transports.http_client import dialing
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.errors import RequestNotSent
+from trio_mcp.transports.http_client.connection import RequestNotSent
+from trio_mcp.transports.http_client.dialing import connect_where_allowed
 
 
 @attrs.define
@@ -43,11 +43,11 @@ def named(*answers: Sequence[str]) -> Names:
     return names
 
 
-def only(*allowed: str) -> addresses.AddressRule:
+def only(*allowed: str) -> dialing.AddressRule:
     return lambda address: str(address) in allowed
 
 
-async def asked(url: str, allows: addresses.AddressRule, context: ssl.SSLContext | None = None) -> bytes:
+async def asked(url: str, allows: dialing.AddressRule, context: ssl.SSLContext | None = None) -> bytes:
     async with (
         HttpClient(url, proxy=None, allows=allows, ssl_context=context) as client,
         client.request("GET", client.target) as reply,
@@ -154,7 +154,7 @@ async def answers_at(**times: float) -> AsyncGenerator[dict[str, float]]:
         return ours[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(addresses.trio, "open_tcp_stream", open_tcp_stream)
+        patch.setattr(dialing.trio, "open_tcp_stream", open_tcp_stream)
         yield tried
     assert all(stream.socket.fileno() == -1 for stream in ours), "all are closed, the winner by the test"
 

@@ -14,8 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.errors import BadResponse, BodyTooLong, RequestNotSent
-from trio_mcp.transports.http_client.reply import Reply, read_head
+from trio_mcp.transports.http_client.connection import BadResponse, BodyTooLong, Reply, RequestNotSent, read_head
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;extension=1\r\nlo\r\n0\r\nTrailer: x\r\n\r\n"

@@ -10,7 +10,7 @@ from tests.transports.http_client.scripted import OK, Visitor, answering, script
 from trio.testing import Sequencer
 
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.errors import RequestNotSent
+from trio_mcp.transports.http_client.connection import RequestNotSent
 
 
 async def test_a_request_says_what_it_was_given_and_whose_host_it_is_for() -> None:

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
-from trio_mcp.transports.http_client.errors import BadResponse, RequestNotSent
+from trio_mcp.transports.http_client.connection import BadResponse, RequestNotSent
 
 
 async def failure(url: str, context: ssl.SSLContext | None = None) -> ConnectionLost:

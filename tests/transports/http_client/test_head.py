@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.head import request_head
+from trio_mcp.transports.http_client.connection import request_head
 
 
 @pytest.mark.parametrize(

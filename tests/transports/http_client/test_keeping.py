@@ -15,9 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
-from trio_mcp.transports.http_client.connection import Connection
-from trio_mcp.transports.http_client.errors import RequestNotSent
-from trio_mcp.transports.http_client.wire import Wire
+from trio_mcp.transports.http_client.connection import Connection, RequestNotSent, Wire
 
 
 async def call(client: HttpClient, body: bytes = b"{}") -> bytes:

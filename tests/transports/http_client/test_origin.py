@@ -6,7 +6,7 @@ import pytest
 from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.origin import Origin, split_url
+from trio_mcp.transports.http_client.origins import Origin, split_url
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from tests.transports.http_client.scripted import OK, Script, Scripted, Visitor,
 
 from trio_mcp.transports.http_client import dialing
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.errors import RequestNotSent
-from trio_mcp.transports.http_client.origin import Origin, split_url
-from trio_mcp.transports.http_client.proxies import Proxy, proxy_at, proxy_from
+from trio_mcp.transports.http_client.connection import RequestNotSent
+from trio_mcp.transports.http_client.origins import Origin, Proxy, proxy_at, proxy_from, split_url
 
 PROXY = "http://proxy.example:3128"
 HERE = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.transports.http_client.scripted import OK, Visitor, scripted
 
-from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.origin import Origin
-from trio_mcp.transports.http_client.redirects import MOST_REDIRECTS, redirected
+from trio_mcp.transports.http_client.client import MOST_REDIRECTS, HttpClient, redirected
+from trio_mcp.transports.http_client.origins import Origin
 
 SECURE = Origin("https", "example.com", 443)
 PLAIN = Origin("http", "example.com", 80)

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.transports.http_client.wire import Wire
+from trio_mcp.transports.http_client.connection import Wire
 
 
 def wired() -> tuple[Wire, trio.SocketStream]:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 import attrs
 
 from ...protocol.authorization import ServerMetadata
-from ...transports.http_client.origin import split_url
+from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
 from ..fetching import nearness
 from ..storage.records import IssuerRecord, Tokens

@@ -19,9 +19,9 @@ import trio
 
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.broken import until_broken
 from ...transports.host_checks import is_loopback
-from ...transports.http_client.origin import split_url
+from ...transports.http_client.origins import split_url
+from ...transports.streams import until_broken
 from ..credentials import UserIsAsked
 from ..errors import AuthorizationError, calling_user_code
 from .grants import Visit

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import attrs
 
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
-from ...transports.http_client.origin import split_url
+from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
 from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored

@@ -23,7 +23,7 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
-from ...transports.http_client.origin import split_url
+from ...transports.http_client.origins import split_url
 from ..challenges import Challenge, parse_challenges
 from ..credentials import Credentials, RefusedRequest
 from ..errors import AuthorizationError

@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from ...transports.host_checks import is_loopback
-from ...transports.http_client.origin import origin_of, split_url
+from ...transports.http_client.origins import origin_of, split_url
 from ..fetching import RESOURCE_METADATA
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...transports.last_lines import LastLines
+from ...transports.process import LastLines
 from ..reporting import say
 
 _MOST: Final = 200

@@ -12,7 +12,7 @@ import attrs
 from ...connecting.stdio import Command
 from ...connecting.targets import Target
 from ...hosting.config_files import Config, ConfigError, read_config
-from ...transports.last_lines import TextSink
+from ...transports.process import TextSink
 from .hosts import well_known_files
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ from ...jsonrpc.messages import (
 from ...protocol.fields import JSONObject
 from ...runtime.channel import ReplyLost
 from ...runtime.http_error import HTTPError
-from ...transports.event_stream.reading import EventReader
 from ...transports.http_client.client import HttpClient
-from ...transports.http_client.reply import Reply
+from ...transports.http_client.connection import Reply
+from ...transports.sse import EventReader
 from ..credentials import Headers, is_challenge
 from .outgoing import Outgoing, RequestHeaders, ToolHeaders
 from .sessions import Questions, Session, Sessions

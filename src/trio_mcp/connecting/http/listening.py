@@ -14,8 +14,8 @@ from ...auth.errors import AuthorizationError
 from ...jsonrpc.codec import frame_request
 from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.channel import ConnectionLost
-from ...transports.event_stream.reading import EventReader, EventTooLong
-from ...transports.http_client.reply import Reply
+from ...transports.http_client.connection import Reply
+from ...transports.sse import EventReader, EventTooLong
 from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of
 from .outgoing import Outgoing
 from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal

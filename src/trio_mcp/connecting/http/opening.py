@@ -38,8 +38,7 @@ from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, Unreadable
 from ...runtime.channel import ConnectionLost
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.origin import split_url
-from ...transports.http_client.proxies import is_of_this_machine
+from ...transports.http_client.origins import is_of_this_machine, split_url
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
 from .channel import HttpChannel

@@ -23,9 +23,8 @@ from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.revisions import REVISIONS
 from ...runtime.channel import ConnectionLost, ReplyLost
 from ...runtime.http_error import HTTPError
-from ...transports.event_stream.reading import EventReader, EventTooLong
-from ...transports.http_client.errors import BodyTooLong
-from ...transports.http_client.reply import Reply
+from ...transports.http_client.connection import BodyTooLong, Reply
+from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
 from .endpoint import Caller, Endpoint, arrived, cursor_of
 from .outgoing import Outgoing

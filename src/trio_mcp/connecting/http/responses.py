@@ -21,8 +21,7 @@ from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.http_error import HTTPError
-from ...transports.http_client.errors import BadResponse
-from ...transports.http_client.reply import Reply
+from ...transports.http_client.connection import BadResponse, Reply
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"

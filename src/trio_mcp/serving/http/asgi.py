@@ -18,9 +18,8 @@ from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
 from ...server.served import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
-from ...transports.http.application import Admission, Answer, Ask
+from ...transports.http.application import Admission, Answer, Ask, UnservedBody
 from ...transports.http.heads import BadRequest, RequestHead
-from ...transports.http.unserved import UnservedBody
 from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .clock import watch_clock

@@ -13,10 +13,8 @@ import trio
 
 from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.http.application import Admission, Answer, Ask, Response, Source
-from ...transports.http.bounds import HttpBounds
-from ...transports.http.heads import BadRequest, RequestHead, check_headers
-from ...transports.http.unserved import UnservedBody
+from ...transports.http.application import Admission, Answer, Ask, Response, Source, UnservedBody
+from ...transports.http.heads import BadRequest, HttpBounds, RequestHead, check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

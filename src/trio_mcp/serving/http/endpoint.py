@@ -19,9 +19,8 @@ from ...runtime.principal import Auth
 from ...server.served import Running, scopes_of
 from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
-from ...transports.http.application import Answer, Response
+from ...transports.http.application import Answer, Response, UnservedBody
 from ...transports.http.heads import RequestHead
-from ...transports.http.unserved import UnservedBody
 from ..callers import CallersByAddress, Hop, unread_bytes
 from ..scopes import lacking, scope_check, warn_of_unchecked_scopes
 from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable

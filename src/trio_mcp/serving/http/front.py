@@ -13,8 +13,8 @@ from ...diagnostics.log import share_of_a_peer
 from ...runtime.last_flush import LastFlush
 from ...runtime.limits import Limits
 from ...server.served import Running
-from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
+from ...transports.http.heads import HttpBounds
 from ..callers import CallersByAddress, Hop
 from ..connections import ConnectionRoom, Connections, heaviest
 from .clock import watch_clock
@@ -146,7 +146,7 @@ class HttpFront:
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
     # Imported at the first use: most servers never need WebSockets, whose import takes a sixth of the time of a start.
-    from ...transports.upgrade import Refused, refuse
+    from ...transports.websocket.handshake import Refused, refuse
 
     await refuse(stream, Refused(status, reason, **headers))
 

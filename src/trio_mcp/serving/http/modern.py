@@ -18,7 +18,7 @@ from ...runtime.peer import EVERYBODY
 from ...server.served import Running
 from ...state.events import Event, RequestReceived
 from ...state.stateless import StatelessState
-from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, events
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..expiry import end_of_token
 from .answers import unavailable
 from .http_request import HttpRequest

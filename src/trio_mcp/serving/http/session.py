@@ -16,8 +16,8 @@ from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
-from ...transports.event_stream.replay_log import BadCursor, ReplayLog
-from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
+from ...transports.http.replay_log import BadCursor, ReplayLog
+from ...transports.sse import STREAM_HEADERS, identified_events
 from ..expiry import end_of_token
 from .answers import empty, invalid
 from .http_request import HttpRequest

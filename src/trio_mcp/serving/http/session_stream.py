@@ -9,9 +9,9 @@ from typing import Final
 import trio
 
 from ...runtime.outbox import Outbox
-from ...transports.event_stream.replay_log import Replay, ReplayLog
-from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
 from ...transports.http.application import Response
+from ...transports.http.replay_log import Replay, ReplayLog
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
 
 _MILLISECONDS: Final = 1000
 

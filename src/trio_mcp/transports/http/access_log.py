@@ -10,9 +10,8 @@ import trio
 
 from ...diagnostics.log import access_log
 from .application import Answer, HttpApplication, Source
-from .bounds import HttpBounds
 from .connection import HttpConnection, HttpResponse
-from .heads import RequestHead
+from .heads import HttpBounds, RequestHead
 
 _CLIENT_LEFT: Final = 499
 """The status that nginx notes for clients that left before their answer."""

@@ -15,15 +15,11 @@ import trio
 
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
-from ..broken import let_go_of_cause, until_broken
-from .answers import CONTINUE, answer_bytes, stream_head
-from .application import Admission, Answer, Ask, HttpApplication, Response, Source
-from .bounds import HttpBounds
-from .heads import BadRequest, RequestHead
-from .outgoing import Outgoing
-from .receiving import receiver
+from ..streams import let_go_of_cause, receiver, until_broken
+from .application import Admission, Answer, Ask, HttpApplication, Response, Source, UnservedBody
+from .heads import BadRequest, HttpBounds, RequestHead
+from .outgoing import CONTINUE, Outgoing, answer_bytes, stream_head
 from .requests import RequestReader
-from .unserved import UnservedBody
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _AT_ONCE: Final = 16

@@ -1,4 +1,6 @@
-"""The head of an HTTP request: read by llhttp, and checked where llhttp is not strict enough."""
+"""The head of an HTTP request is read by llhttp, and checked where llhttp is not strict enough. `HttpBounds` says how
+much a client may send, and how long that may take.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,6 @@ from typing import Final
 
 import attrs
 import httptools
-
-from .bounds import HttpBounds
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
@@ -191,3 +191,33 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
     headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
     return absolute[2] or "/"
+
+
+@attrs.frozen
+class HttpBounds:
+    """The bounds of a connection. Times are in seconds, as exact as `HttpConnection.tick` is called often."""
+
+    max_head_bytes: int = 16 * 1024
+    """Bytes from the request line to the empty line behind the headers."""
+    max_target_bytes: int = 8 * 1024
+    max_headers: int = 100
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_unserved_bytes: int = 64 * 1024
+    """Bytes behind a head from which reading pauses, while the application decides by that head alone."""
+    max_pipelined_bytes: int = 1024 * 1024
+    """Bytes behind a request in service that are read ahead. Reading never pauses there, since the end of a connection
+    comes behind all that was sent; with more bytes, the connection ends."""
+    head_timeout: float = 10.0
+    """Time from the first byte of a head to its last, and, for the first head, from the begin of the connection."""
+    body_timeout: float = 60.0
+    """Time from the last byte of a head to the last byte of the body."""
+    idle_timeout: float = 75.0
+    """Time between requests."""
+    write_timeout: float = 30.0
+    """Time in which a client that has bytes to read must take some."""
+    linger_timeout: float = 2.0
+    """Time that a client has to read the last answer."""
+    max_linger_bytes: int = 1024 * 1024
+    """Bytes that are read, and dropped, behind the last answer. A connection that is closed with unread bytes is reset,
+    and its client might never see that answer. Behind a refusal by the head, what is missing of a body that would have
+    been read is dropped first, within `body_timeout`."""

@@ -1,4 +1,6 @@
-"""HttpClient: requests to one origin, one connection for each exchange in flight."""
+"""HttpClient sends requests to one origin, by one connection for each exchange in flight; idle connections are kept for
+the next request. Redirects are followed to another path of the same origin, with the same request.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,18 @@ import ssl
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Final, Literal
+from urllib.parse import urljoin
 
 import attrs
 import trio
 
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...concurrency.wakeups import Alarms
+from ...concurrency.wakeups import Alarm, Alarms
 from ...runtime.channel import ConnectionLost
-from .addresses import AddressRule
-from .connection import Connection
-from .dialing import Dialer
-from .errors import BadResponse, RequestNotSent
-from .head import check_target, own_name, request_head
-from .idle import IdleConnections
-from .origin import Origin, split_url
-from .proxies import Proxy, proxy_at, proxy_from
-from .redirects import MOST_REDIRECTS, redirected
-from .reply import Reply, read_head
+from .connection import BadResponse, Connection, Reply, RequestNotSent, check_target, own_name, read_head, request_head
+from .dialing import AddressRule, Dialer
+from .origins import Origin, Proxy, proxy_at, proxy_from, split_url
 
 
 @attrs.frozen(kw_only=True)
@@ -226,3 +222,64 @@ def _constants(origin: Origin, proxy: Proxy | None, user_agent: str) -> tuple[st
         if proxy.authorization is not None:
             lines += f"Proxy-Authorization: {proxy.authorization}\r\n"
     return before, lines.encode("latin-1")
+
+
+class IdleConnections:
+    """Up to ``most`` connections, each with a time after which ``alarms`` have the connection closed."""
+
+    def __init__(self, most: int, alarms: Alarms) -> None:
+        self._most = most
+        self._alarms = alarms
+        self._waiting: dict[Connection, Alarm] = {}
+        """Connections in the order of their coming, so the last one is the freshest."""
+
+    def put(self, connection: Connection, seconds: float) -> None:
+        """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
+        due = trio.current_time() + seconds
+        self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
+        if len(self._waiting) > self._most:
+            self._close(next(iter(self._waiting)))
+
+    def take(self) -> Connection | None:
+        """Take out the freshest connection that is of use; close all useless ones on the way."""
+        while self._waiting:
+            connection, alarm = self._waiting.popitem()
+            alarm.stop()
+            if not connection.is_stale:
+                return connection
+            connection.close()
+        return None
+
+    def close(self) -> None:
+        """Close all."""
+        for connection in list(self._waiting):
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._waiting.pop(connection).stop()
+        connection.close()
+
+
+MOST_REDIRECTS: Final = 5
+_KEEPING: Final = frozenset((307, 308))
+_CHANGING: Final = frozenset((301, 302, 303))
+"""Statuses after which clients send GET instead of POST (RFC 9110 sections 15.4.2 to 15.4.4)."""
+_SAFE: Final = frozenset(("GET", "HEAD"))
+
+
+def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
+    """Return the target to ask instead of ``target``, or `None` where the answer must not be followed.
+
+    The redirect must stay within ``origin``, because the request carries credentials for the origin, and must not turn
+    the request into another one.
+    """
+    if status not in _KEEPING and not (status in _CHANGING and method in _SAFE):
+        return None
+    if not location:
+        return None
+    try:
+        # RFC 9110 section 10.2.2: a fragment is for the user agent alone.
+        elsewhere, path = split_url(urljoin(f"{origin}{target}", location).partition("#")[0])
+    except ValueError:
+        return None
+    return path if elsewhere == origin else None

@@ -1,18 +1,27 @@
-"""Connection: one TCP connection to a server or proxy, with or without TLS."""
+"""Connection is one TCP connection to a server or proxy, with or without TLS, over a `Wire`, which counts the bytes
+that the system took, and closes without waiting. The head of a request is written by hand, and checked so that no
+value begins a line of its own; a `Reply` is read by h11.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import select
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.metadata import version
 from typing import Final
 
+import h11
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
 from ...runtime.channel import ConnectionLost
-from ..broken import let_go_of_cause
-from .errors import RequestNotSent
-from .wire import Wire
+from ..streams import let_go_of_cause
+from .origins import TARGET
 
-_AT_ONCE: Final = 32768
+_WRITTEN_AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
 
 
@@ -51,14 +60,14 @@ class Connection:
         and read no more, before the request is over. A failure is for `receive` to tell, who may find an answer before
         the failure."""
         self._sent_before = self._wire.taken
-        if len(request) <= _AT_ONCE:
+        if len(request) <= _WRITTEN_AT_ONCE:
             await self._send(request)
         else:
             rest = memoryview(request)
-            await self._send(rest[:_AT_ONCE])
+            await self._send(rest[:_WRITTEN_AT_ONCE])
             if not self._sending:
                 self._sending = True
-                nursery.start_soon(self._send, rest[_AT_ONCE:])
+                nursery.start_soon(self._send, rest[_WRITTEN_AT_ONCE:])
 
     async def _send(self, data: bytes | memoryview) -> None:
         self._sending = True
@@ -93,3 +102,245 @@ class Connection:
         """Close at once, without TLS's word of farewell, which a server may be slow to take. Idempotent."""
         self.is_closed = True
         self._wire.close()
+
+
+_READ: Final = 65536
+
+
+class Wire(trio.abc.Stream):
+    """The socket of ``stream``, which belongs to the wire from now on. One task sends, one task receives."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._socket = stream.socket
+        self._fd = stream.socket.fileno()
+        self.taken = 0
+        """Number of bytes that the system took."""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send ``data``. A checkpoint only where the system does not take all bytes at once. Raises
+        `trio.BrokenResourceError`; `trio.ClosedResourceError` when `close` is called meanwhile."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                taken = os.write(self._fd, rest)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._fd)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from None
+            else:
+                self.taken += taken
+                rest = rest[taken:]
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until the system takes some bytes."""
+        await trio.lowlevel.wait_writable(self._fd)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes, and return up to ``max_bytes``; empty at the end. Raises as `send_all`."""
+        while True:
+            await trio.lowlevel.wait_readable(self._fd)
+            try:
+                return os.read(self._fd, max_bytes or _READ)
+            except BlockingIOError:
+                pass  # Linux reports a socket as readable, and finds that a checksum is wrong: select(2)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from None
+
+    def is_readable(self) -> bool:
+        """Return whether bytes, the end or an error have come."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Close at once, without a word to the peer. Who sends or receives fails. Idempotent."""
+        self._fd = -1
+        self._socket.close()
+
+    async def aclose(self) -> None:
+        """Close as `close`."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 section 5.6.2."""
+_VALUE: Final = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
+"""RFC 9110 section 5.5: neither control characters nor blanks around the value."""
+_OURS: Final = frozenset(
+    (
+        *(b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization"),
+        *(b"te", b"user-agent"),
+    )
+)
+"""Headers that the client writes itself, or which have consequences that nobody here would bear."""
+
+
+def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
+    """Return the request line, the headers ``ours``, which are lines already, and the ``given`` headers, without the
+    empty line at the end. Raises `ValueError` for a header that would not be one line; values are not in the text."""
+    if not _TOKEN.fullmatch(method.encode()):
+        raise ValueError(f"{method[:100]!r} is no HTTP method")
+    lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
+    for name, value in given:
+        if not _TOKEN.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} is no name of an HTTP header")
+        if name.lower() in _OURS:
+            raise ValueError(f"the header {name.decode('ascii')} is written by the HTTP client alone")
+        if not _VALUE.fullmatch(value):
+            raise ValueError(f"the value of the header {name.decode('ascii')} has a control character or outer blanks")
+        lines.append(b"%s: %s\r\n" % (name, value))
+    return b"".join(lines)
+
+
+def check_target(target: str) -> None:
+    """Raise `ValueError` unless ``target`` is a path, with or without a query."""
+    if not TARGET.fullmatch(target):
+        raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
+
+
+@cache
+def own_name() -> str:
+    """Return the name and the version of this package, as a ``User-Agent`` names a client (RFC 9110 section 10.1.5)."""
+    return f"trio-mcp/{version('trio-mcp')}"
+
+
+_MOST_INTERIM: Final = 20
+"""Interim responses (RFC 9110 section 15.2) before an answer. Nothing here asks for any."""
+_LONGEST_REASON: Final = 200
+_MOST_CHUNKS: Final = 200
+"""Chunks that are read before other tasks get their turn."""
+_HELD: Final = re.compile(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
+_ALERT: Final = b"\x15\x03"
+"""The beginning of a TLS server's answer to a client that does not speak TLS (RFC 8446 section 5.1)."""
+_END: Final = h11.EndOfMessage()
+
+
+class Reply:
+    """The head of an answer, and its body as the body comes. Of use while the block of the request runs."""
+
+    __slots__ = ("_connection", "_is_over", "_parser", "headers", "status")
+
+    def __init__(self, connection: Connection, parser: h11.Connection, head: h11.Response) -> None:
+        self._connection = connection
+        self._parser = parser
+        self._is_over = False
+        self.status = head.status_code
+        self.headers: Mapping[str, str] = _headers_of(head)
+        """Values by names in lower case; the values of a repeated header are joined with commas."""
+
+    async def receive_some(self) -> bytes:
+        """Wait for, and return, the next bytes of the body; empty at the end.
+
+        Raises `ConnectionLost` when the body is cut short, and `BadResponse` when the body is malformed.
+        """
+        parts: list[bytes | bytearray] = []
+        while not self._is_over:
+            event = _next_event(self._parser, self._connection)
+            if isinstance(event, h11.Data):
+                parts.append(event.data)
+                if len(parts) % _MOST_CHUNKS == 0:  # h11 takes as long for a chunk of one byte as for one of thousands
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+            elif event is not h11.NEED_DATA:
+                self._is_over = True
+            elif parts:
+                break
+            else:
+                self._parser.receive_data(await self._connection.receive(_READ))
+        return parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
+
+    async def read(self, limit: int) -> bytes:
+        """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit`` bytes."""
+        parts: list[bytes] = []
+        length = 0
+        while data := await self.receive_some():
+            parts.append(data)
+            length += len(data)
+            if length > limit:
+                raise BodyTooLong(f"the body of the answer (status {self.status}) has more than {limit} bytes")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def held(self) -> float | None:
+        """Seconds for which the server says that an idle connection is kept; `None` where the server says nothing."""
+        match = _HELD.search(self.headers.get("keep-alive", ""))
+        return None if match is None else float(match[1])
+
+    def finish(self) -> bool:
+        """Skip all that has come of the body. Return whether that was the end, and another request can follow on the
+        connection. Synchronous, never raises."""
+        parser = self._parser
+        try:
+            while not self._is_over:
+                event = parser.next_event()
+                if event is h11.NEED_DATA:
+                    return False
+                self._is_over = type(event) is not h11.Data
+        except h11.RemoteProtocolError:
+            return False
+        # RFC 9112 section 6.3: an answer with both lengths ends its connection. Bytes behind the answer belong to
+        # nobody's request.
+        return (
+            parser.their_state is h11.DONE
+            and parser.trailing_data == (b"", False)
+            and not ("content-length" in self.headers and "transfer-encoding" in self.headers)
+        )
+
+
+async def read_head(connection: Connection, method: bytes, longest: int) -> tuple[h11.Connection, h11.Response]:
+    """Wait for the head of the answer to a request with ``method``, which was sent, and return the head and the parser
+    for the rest. A head of more than twice ``longest`` bytes is none. Raises `ConnectionLost`, `BadResponse`."""
+    parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
+    parser.send(_request(method))
+    parser.send(_END)
+    interim = 0
+    while True:
+        event = _next_event(parser, connection)
+        if isinstance(event, h11.Response):
+            return parser, event
+        if isinstance(event, h11.InformationalResponse):
+            interim += 1
+            if interim > _MOST_INTERIM:
+                raise BadResponse(f"more than {_MOST_INTERIM} interim responses, and no answer")
+        else:
+            # h11 bounds incomplete heads alone, so no more is read at a time than a head may have.
+            parser.receive_data(await connection.receive(longest))
+
+
+@lru_cache(maxsize=16)
+def _request(method: bytes) -> h11.Request:
+    """Return a request that tells h11 the method of one that was written by hand."""
+    return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
+
+
+def _headers_of(head: h11.Response) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in head.headers:
+        key, text = name.decode("ascii"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _next_event(parser: h11.Connection, connection: Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    try:
+        return parser.next_event()
+    except h11.RemoteProtocolError as error:
+        error.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
+        rest, is_closed = parser.trailing_data
+        if rest.startswith(_ALERT):
+            raise BadResponse(f"{connection.name} answers in TLS: use https://") from None
+        if is_closed:
+            raise connection.lost(f"{connection.name} closed the connection before the end of the answer") from None
+        raise BadResponse(f"{connection.name} sent no HTTP/1.1 response: {str(error)[:_LONGEST_REASON]}") from None
+
+
+class RequestNotSent(ConnectionLost):
+    """The connection failed before the system took any byte of the request, so the server has not seen the request."""
+
+
+class BadResponse(ConnectionLost):
+    """The server's answer is no HTTP response that this client reads: malformed, too long, or encoded."""
+
+
+class BodyTooLong(BadResponse):
+    """The body of an answer is longer than its reader allows."""

@@ -15,10 +15,9 @@ from typing import Final
 
 import trio
 
-from ..concurrency.fair_share import UNCOUNTED, HeldBytes
-from .broken import let_go_of_cause, until_broken
+from ...concurrency.fair_share import UNCOUNTED, HeldBytes
+from ..streams import let_go_of_cause, nowait_writer, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
-from .nowait import nowait_writer
 
 logger = logging.getLogger("trio_mcp")
 

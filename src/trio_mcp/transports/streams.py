@@ -1,17 +1,20 @@
-"""Writing to a stream without waiting: bytes that the system takes at once need no task. And what became of bytes that
-the system has taken."""
+"""Streams of trio, with less work: bytes that the system takes at once are written without a task, bytes of a socket
+are awaited before they are read, and errors of broken streams keep no frames alive.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from fcntl import ioctl
 from functools import partial
 from typing import Final, Protocol, cast, runtime_checkable
 
 import trio
+
+from ..concurrency.contexts import contextmanager
 
 AT_ONCE: Final = 4
 """Messages that a channel may write at once before anything is read or the writer has written."""
@@ -63,3 +66,53 @@ def unacknowledged(stream: object) -> int:
     except (OSError, ValueError):  # another system; -1 of a closed stream, which is no descriptor
         return 0
     return int.from_bytes(count, sys.byteorder)
+
+
+_READ: Final = 64 * 1024
+
+
+def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that waits for the next bytes of ``stream``; empty at the end."""
+    if not isinstance(stream, trio.SocketStream):
+        return partial(_receive_bytes, stream)
+    fileno = stream.socket.fileno
+
+    async def receive() -> bytes:
+        # The streams of trio read first and wait then. Between requests nothing is there to be read, so that would
+        # cost a system call and an exception for each request.
+        while True:
+            await trio.lowlevel.wait_readable(fileno())
+            try:
+                return os.read(fileno(), _READ)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(f"the connection broke: {error}") from None
+
+    return receive
+
+
+async def _receive_bytes(stream: trio.abc.Stream) -> bytes:
+    return bytes(await stream.receive_some(_READ))
+
+
+def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
+    """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.
+
+    The function is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, from
+    CPython 3.12 on, leads to a frame that holds the system's error, and to all frames that waited for the stream. Only
+    the garbage collector could free such a cycle.
+    """
+    translated: BaseException = error
+    while translated.__suppress_context__ and translated.__context__ is not None:
+        translated = translated.__context__
+        translated.__traceback__ = None
+
+
+@contextmanager
+def until_broken() -> Generator[None]:
+    """End the block quietly when a stream turns out to be broken or closed."""
+    try:
+        yield
+    except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        let_go_of_cause(error)

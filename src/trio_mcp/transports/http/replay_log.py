@@ -64,11 +64,11 @@ class _Stream:
 
 
 class ReplayLog:
-    """The events of the streams of one session, as many as fit into ``max_stream_bytes`` for each stream and
-    ``max_bytes`` for all of them, and into what ``held`` allows. The oldest go first.
+    """The events of the streams of one session, as many as fit into ``max_stream_bytes`` for each stream,
+    ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest go first.
 
-    The newest event of a stream whose client is away, the result of a call for example, is kept whatever its size, as
-    long as ``held`` allows that; it does not count for the bounds of the stream and of the session.
+    While the client of a stream is away, the newest event of the stream, the result of a call for example, is kept in
+    any size, as long as ``held`` allows that, and does not count for the bounds of the stream and of the session.
 
     Event ids are ``STREAM-NUMBER``. The names of streams differ from session to session, so that an id of another
     session is unknown here.

@@ -1,24 +1,25 @@
-"""WebSocketChannel: one message per text frame, over trio-websocket. WEBSOCKET.md specifies the binding."""
+"""WebSocketChannel carries one message per text frame, over trio-websocket. Pings detect a peer that is frozen.
+WEBSOCKET.md specifies the binding.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
+import attrs
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from ..concurrency.fair_share import HeldBytes
-from ..runtime.channel import ConnectionLost, MessageChannel
-from .close_codes import CLOSE_WAIT, closed_by_peer, closed_by_us
-from .coalescing import CoalescingStream
-from .frames import close_frame, text_frames
+from ...concurrency.fair_share import HeldBytes
+from ...runtime.channel import ConnectionLost, MessageChannel
+from ..streams import AT_ONCE
+from .frames import CLOSE_WAIT, close_frame, closed_by_peer, closed_by_us, text_frames
 from .handshake import Handshake, accepting, asking, refusal, shake_hands
-from .nowait import AT_ONCE
-from .pings import Pings
+from .stream import CoalescingStream
 
 logger = logging.getLogger("trio_mcp")
 
@@ -225,3 +226,36 @@ def _first(group: BaseExceptionGroup[Any]) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return error
+
+
+_LATE: Final = 0.1
+
+
+@attrs.frozen
+class Pings:
+    """Ping a peer that has been silent for ``interval`` seconds, and give it ``timeout`` seconds to send anything."""
+
+    interval: float
+    timeout: float
+
+    async def until_frozen(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> None:
+        """Wait until the peer at the other end of ``stream`` sends nothing after a ping."""
+        while True:
+            while (due := stream.heard_at + self.interval) > trio.current_time():  # noqa: ASYNC110 - it moves
+                await trio.sleep_until(due)
+            if not await self._stirs(stream, ping):
+                return
+
+    async def _stirs(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> bool:
+        """Return whether anything at all arrives within the timeout. The time starts when the ping has been written,
+        and starts anew after a period in which our own tasks could not run, since nobody has looked for the answer
+        then."""
+        asked = trio.current_time()
+        deadline = asked + self.timeout
+        with trio.move_on_at(deadline):
+            await ping()
+            return True
+        now = trio.current_time()
+        if stream.heard_at >= asked or now > deadline + _LATE:
+            return True
+        return not stream.is_flushed and stream.moved_at > deadline - self.timeout
