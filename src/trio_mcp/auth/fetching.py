@@ -2,7 +2,7 @@
 
 A server, or a document of an authorization server, names URLs that a client is to ask: without bounds that would be a
 way into the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are asked, and
-`http_fetcher` asks them. The places of metadata under ``/.well-known/`` are such URLs, too.
+`http_fetcher` sends the requests. The places of metadata under ``/.well-known/`` are such URLs, too.
 """
 
 from __future__ import annotations

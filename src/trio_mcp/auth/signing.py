@@ -1,4 +1,4 @@
-"""Signing: the JWTs by which a client shows who it is and what it has.
+"""Signing: the JWTs by which a client shows its identity and its keys.
 
 `client_assertion` names a client at an endpoint of an authorization server (RFC 7523), as `basic_credentials` does with
 a secret; `ProofKey` makes the proofs of DPoP that the sender of a token has the key of the token (RFC 9449). joserfc is

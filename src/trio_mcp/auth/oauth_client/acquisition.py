@@ -1,8 +1,8 @@
 """Acquisition: how new tokens are acquired, once for all who wait.
 
-A `TokenSource` names the machine of a grant, and `drive` carries out its steps. What has begun is brought to its end:
-once an authorization server may have used up a code or a refresh token, `Finishing` shields the rest, although nobody
-waits any more. An `Acquisition` is one run of all that, with all its waiters.
+A `TokenSource` names the machine of a grant, and `drive` carries out its steps. A machine that has begun is brought
+to its end: once an authorization server may have used up a code or a refresh token, `Finishing` shields the rest,
+although nobody waits any more. An `Acquisition` is one such run, with all its waiters.
 """
 
 from __future__ import annotations

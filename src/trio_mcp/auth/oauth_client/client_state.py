@@ -1,4 +1,4 @@
-"""Client state: what a client has of its authorization at one server, in use and in storage.
+"""Client state: the authorization of a client at one server, in use and in storage.
 
 `HeldTokens` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
 storage, and the grant that could not be stored. `ClientBindings` keeps the authorization server that the secret of a

@@ -1,8 +1,8 @@
 """Verification: a verifier tells for whom a token speaks, by its signature or by a question to its issuer.
 
-All verifiers of this package share what stands here: the claims that an issuer makes of a token, checked, and the
-principal that follows (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, read before anything of
-them is believed (RFC 7515 section 3.1); and the fetcher that asks an issuer.
+All verifiers of this package share the classes here: the claims that an issuer makes of a token, checked, and the
+principal that follows (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, read before a word of
+either is believed (RFC 7515 section 3.1); and the fetcher that asks an issuer.
 """
 
 from __future__ import annotations
