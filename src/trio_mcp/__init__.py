@@ -121,11 +121,11 @@ if TYPE_CHECKING:
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
     from .runtime.http_error import HTTPError
+    from .serving.accepting import ServingOptions
     from .serving.callers import TrustedProxies
     from .serving.http.asgi import HTTPApp, http_app
     from .serving.http.serve import serve_http
     from .serving.lines import serve_tcp, serve_unix
-    from .serving.options import ServingOptions
     from .serving.websocket import serve_websocket
     from .stores.memory import MemoryTaskStore
     from .stores.sqlite_store import SqliteTaskStore
@@ -177,7 +177,7 @@ _LATER: Final = {
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
     "RunningTask": ".client.remote_tasks",
-    "ServingOptions": ".serving.options",
+    "ServingOptions": ".serving.accepting",
     "SignInNeeded": ".auth.errors",
     "SqliteTaskStore": ".stores.sqlite_store",
     "Storage": ".auth.storage.records",

@@ -1,12 +1,15 @@
-"""Accepting: streams of many clients of one server, accepted and ended together, each served by a `Front`."""
+"""Accepting: streams of many clients of one server, accepted and ended together, each served by a `Front`. Where other
+machines reach a server that lets everybody in, the opening of the listeners warns.
+"""
 
 from __future__ import annotations
 
 import logging
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 
 import trio
 
@@ -15,10 +18,10 @@ from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..server.served import Running, Servable, check_servable, end_tasks
+from ..transports.host_checks import is_loopback
 from ..transports.sockets import keep_alive
 from .callers import CallersByAddress, Hop
-from .collector import collecting_rarely
-from .signals import shutting_down_at_signals
+from .process import collecting_rarely, shutting_down_at_signals
 
 logger = logging.getLogger("trio_mcp")
 
@@ -152,3 +155,64 @@ class _Accepting:
             logger.debug("a client disconnected before it was served: %s", error)
         except Exception:
             logger.exception("a connection failed")
+
+
+class ServingOptions(TypedDict, total=False):
+    """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
+
+    limits: Limits | None
+    """Limits that replace the server's own; `None` keeps the server's."""
+    stateless: bool
+    """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
+    handle_signals: bool
+    """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""
+
+
+_HTTP_ADVICE: Final = (
+    "give auth=Protected(resource=..., authorization_servers=[...], verifier=...), "
+    'or host="127.0.0.1" behind a reverse proxy that knows the callers'
+)
+LINES_ADVICE: Final = (
+    'give host="127.0.0.1", or use serve_unix on this machine, or serve_http(..., auth=Protected(...)) for others'
+)
+
+
+async def open_listeners(
+    given: SocketListeners | None,
+    host: str | None,
+    port: int,
+    ssl_context: ssl.SSLContext | None,
+    *,
+    asks_for_tokens: bool,
+) -> SocketListeners:
+    """Open the listeners of a server over HTTP or WebSocket, unless they are ``given``. Warn where other machines reach
+    one of them, and neither a token nor a certificate says who calls."""
+    if given is not None:
+        opened = given
+    elif ssl_context is None:
+        opened = await trio.open_tcp_listeners(port, host=host)
+    else:
+        opened = await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+    if not asks_for_tokens and (ssl_context is None or ssl_context.verify_mode is not ssl.CERT_REQUIRED):
+        warn_if_exposed(opened, _HTTP_ADVICE)
+    return opened
+
+
+def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
+    """Log a warning, with the ``advice`` on what to write, where others than this machine reach one of ``listeners``.
+    To be called once for each server that asks nobody for a token."""
+    open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
+    if open_ones:
+        logger.warning(
+            "other machines reach this server at %s, and whoever does may use all of it: %s",
+            ", ".join(dict.fromkeys(open_ones)),
+            advice,
+        )
+
+
+def _address(listener: trio.abc.Listener[Any]) -> str | None:
+    """Return the address at which ``listener`` listens; `None` for one of another kind, such as a Unix socket."""
+    inner: Any = getattr(listener, "transport_listener", listener)
+    socket: Any = getattr(inner, "socket", None)
+    name: object = None if socket is None else socket.getsockname()
+    return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None

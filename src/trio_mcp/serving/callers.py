@@ -1,18 +1,32 @@
-"""CallersByAddress: the party behind each connection and request, by which the bounds of a server are shared."""
+"""CallersByAddress finds the party behind each connection and request, by which the bounds of a server are shared. A
+caller may lack a scope, and a caller's token ends by the clock of trio.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections.abc import Hashable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import islice
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 import trio
 
 from ..concurrency.fair_share import Caller, Callers, SharedBytes
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
+from ..runtime.peer import CheckScopes
+from ..runtime.principal import Auth
+from ..server.served import Running, needs_scopes
+
+if TYPE_CHECKING:
+    from ..auth.resource_server.protected import Gate
+    from ..auth.resource_server.refusals import Refusal
 
 _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
@@ -211,3 +225,46 @@ def _forwarded_for(element: str) -> str:
         if name.strip(" \t").lower() == "for":
             return value
     return ""
+
+
+logger = logging.getLogger("trio_mcp")
+
+
+class LacksScopes(CodedError):
+    """The error for a caller who lacks a scope, with the ``refusal`` in the words of HTTP."""
+
+    def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
+        data = {"error": "insufficient_scope", "scopes": sorted(needed)}
+        super().__init__(INVALID_REQUEST, f"Invalid request: {refusal.reason}", data)
+        self.refusal = refusal
+
+
+def lacking(refusal: Refusal, needed: frozenset[str]) -> CodedError:
+    """Return the error for a request of a caller who lacks one of the ``needed`` scopes."""
+    if refusal.status != HTTPStatus.FORBIDDEN:  # a defect, of the author's rule for broader scopes
+        return CodedError(INTERNAL_ERROR, "Internal error")
+    return LacksScopes(refusal, needed)
+
+
+def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
+    """Return the check of all requests of one caller."""
+    return partial(_check, gate, auth)
+
+
+def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
+    if needed and (refusal := gate.missing(auth, needed)) is not None:
+        raise lacking(refusal, needed)
+
+
+def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
+    """Log a warning where ``running`` has scopes, and no ``gate`` that would know those of a caller."""
+    if gate is None and needs_scopes(running):
+        logger.warning(
+            "tools, resources or prompts of this server need scopes, and nobody checks them: serve it with auth=..."
+        )
+
+
+def end_of_token(auth: Auth | None) -> float:
+    """Return the time at which the token of ``auth`` ends; infinite where nobody knows, or nothing is protected."""
+    expires_at = None if auth is None else auth.principal.expires_at
+    return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

@@ -17,8 +17,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
 from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
-from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes
-from .scopes import warn_of_unchecked_scopes
+from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate

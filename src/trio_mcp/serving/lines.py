@@ -15,10 +15,8 @@ from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, unix_listener
-from .accepting import SocketListeners
+from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, warn_if_exposed
 from .connections import Arrival, serve_connections
-from .exposure import LINES_ADVICE, warn_if_exposed
-from .options import ServingOptions
 
 
 async def serve_tcp(

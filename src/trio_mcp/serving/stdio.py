@@ -13,8 +13,7 @@ from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Connection, Running, Servable, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
-from .collector import quieten_collector
-from .signals import shutting_down_at_signals
+from .process import quieten_collector, shutting_down_at_signals
 
 logger = logging.getLogger("trio_mcp")
 

@@ -21,13 +21,9 @@ from ..server.served import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.websocket.channel import WebSocketChannel
 from ..transports.websocket.handshake import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
-from .accepting import SocketListeners
-from .callers import TrustedProxies
+from .accepting import ServingOptions, SocketListeners, open_listeners
+from .callers import TrustedProxies, end_of_token, scope_check
 from .connections import Arrival, serve_connections
-from .expiry import end_of_token
-from .exposure import open_listeners
-from .options import ServingOptions
-from .scopes import scope_check
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate, Protected

@@ -16,7 +16,7 @@ from tests.interaction.harness import wait_until
 from tests.interaction.raw_client import LATEST_LEGACY, RawClient, serving
 from tests.patience import PATIENCE
 
-from trio_mcp.serving.signals import shutting_down_at_signals
+from trio_mcp.serving.process import shutting_down_at_signals
 
 PATIENT = {"drain_timeout": 3600, "cleanup_grace": 3600, "shutdown_grace": 3600}
 """Limits that end nothing."""

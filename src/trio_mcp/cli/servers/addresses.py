@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ...server.served import Servable
-from ...serving.collector import quieten_collector
-from ...serving.signals import process_is_the_server
+from ...serving.process import process_is_the_server, quieten_collector
 
 if TYPE_CHECKING:
     from ...serving.callers import TrustedProxies

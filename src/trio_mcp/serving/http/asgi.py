@@ -22,11 +22,9 @@ from ...transports.http.application import Admission, Answer, Ask, UnservedBody
 from ...transports.http.heads import BadRequest, RequestHead
 from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
-from .clock import watch_clock
-from .endpoint import Endpoint
-from .entrance import EndpointSettings
-from .front import bounds_of
-from .resource_metadata import resource_metadata
+from .endpoint import Endpoint, watch_clock
+from .entrance import EndpointSettings, resource_metadata
+from .serve import bounds_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected

@@ -1,4 +1,6 @@
-"""Endpoint routes the HTTP requests of all clients, by the rules of both eras."""
+"""Endpoint routes the HTTP requests of all clients, by the rules of both eras. One task looks at all times of an
+endpoint, so that no request sets a timer.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,13 @@ from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.http.application import Answer, Response, UnservedBody
 from ...transports.http.heads import RequestHead
-from ..callers import CallersByAddress, Hop, unread_bytes
-from ..scopes import lacking, scope_check, warn_of_unchecked_scopes
+from ..callers import CallersByAddress, Hop, lacking, scope_check, unread_bytes, warn_of_unchecked_scopes
 from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
-from .cors import Cors
-from .entrance import EndpointSettings, Entrance
-from .http_request import HttpRequest
-from .modern import ModernSide
-from .request_headers import check_param_headers, check_routing_headers, required_fields
+from .entrance import Cors, EndpointSettings, Entrance
+from .post_exchange import HttpRequest
 from .session import Session
 from .session_table import SessionTable
+from .stateless import StatelessEndpoint, check_param_headers, check_routing_headers, required_fields
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -66,7 +65,7 @@ class Endpoint:
         self._cors = Cors(settings.checks)
         self.look = Entrance(settings, self._cors, stateless=running.stateless).look
         """The checks by the head: see `HttpApplication.look`."""
-        self._modern = ModernSide(running, nursery)
+        self._modern = StatelessEndpoint(running, nursery)
         self._sessions = SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
         """What has come of requests, and of messages over WebSocket, that wait for their rest."""
@@ -329,3 +328,22 @@ def _meta_of(message: Request | Notification) -> dict[str, Any]:
         return {}
     meta = cast("dict[str, Any]", params).get("_meta")
     return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+
+
+_LOOK: Final = 1.0
+"""Longest time in seconds between two looks at the clock."""
+
+
+async def watch_clock(endpoint: Endpoint, interval: float, tick: Callable[[float], None]) -> None:
+    """Look at the clock about every second, for ``endpoint`` and by ``tick``, until cancelled. No stream is silent for
+    longer than ``interval`` seconds."""
+    pause = min(_LOOK, interval / 2)
+    spoken = trio.current_time()
+    while True:
+        await trio.sleep(pause)
+        now = trio.current_time()
+        tick(now)
+        endpoint.look_at_clock(now)
+        if now - spoken >= interval / 2:
+            spoken = now
+            endpoint.break_silence()

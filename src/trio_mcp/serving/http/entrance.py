@@ -1,4 +1,7 @@
-"""Entrance decides by the head of a request, before the body is read, who comes in."""
+"""Entrance decides by the head of a request, before the body is read, who comes in. `Cors` tells browsers which pages
+of other origins may read the answers (WHATWG Fetch, section 3.2). Everybody may read the protected resource metadata
+(RFC 9728), by which clients find out where to get tokens.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,13 @@ from ...transports.host_checks import HostChecks
 from ...transports.http.application import Admission, Answer, Looked
 from ...transports.http.heads import RequestHead
 from ..callers import TrustedProxies
-from .answers import invalid, refused, text
-from .cors import Cors
-from .resource_metadata import resource_metadata
+from .answers import JSON_HEADERS, empty, invalid, refused, text
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...runtime.principal import Auth
 
-_MOST_KEPT: Final = 100
+_MOST_ACCEPTS: Final = 100
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 _ANYBODY: Final = Admission()
 
@@ -125,7 +126,7 @@ class Entrance:
         accepted = self._accepted.get(accept)
         if accepted is None:
             accepted = _accepted(accept)
-            if len(self._accepted) < _MOST_KEPT:
+            if len(self._accepted) < _MOST_ACCEPTS:
                 self._accepted[accept] = accepted
         return accepted
 
@@ -154,3 +155,72 @@ def _accepted(accept: str) -> frozenset[str]:
             if rank > admitted.get(ours, (0, False))[0]:  # the most specific range counts
                 admitted[ours] = rank, good
     return frozenset(ours for ours, (_, good) in admitted.items() if good)
+
+
+_EXPOSED_HEADERS: Final = (
+    b"Access-Control-Expose-Headers: "
+    b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce, retry-after\r\n"
+    b"Vary: Origin\r\n"
+)
+_CORS_METHODS: Final = b"Access-Control-Allow-Methods: POST, GET, DELETE, OPTIONS\r\nAccess-Control-Max-Age: 7200\r\n"
+_CORS_HEADERS: Final = ", ".join(
+    (
+        *("content-type", "accept", "authorization", "dpop", "mcp-protocol-version", "mcp-session-id"),
+        *("last-event-id", "mcp-method", "mcp-name"),
+    )
+)
+_PARAM: Final = re.compile(r"(?:^|,)[ \t]*+(mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}+)[ \t]*+(?=,|$)")
+_MOST_PREFLIGHTS: Final = 100
+
+
+class Cors:
+    """Writes the headers for pages whose origin ``checks`` allows. Pages of other origins get none."""
+
+    def __init__(self, checks: HostChecks) -> None:
+        self._checks = checks
+        self._kept: dict[str, bytes] = {}
+
+    def headers(self, origin: str | None) -> bytes:
+        """Return the headers of an answer to a page of ``origin``; nothing for `None`, which is no page."""
+        if origin is None:
+            return b""
+        kept = self._kept.get(origin)
+        if kept is None:
+            kept = b""
+            if self._checks.allows_origin(origin):
+                kept = b"Access-Control-Allow-Origin: %b\r\n%b" % (origin.encode("latin-1"), _EXPOSED_HEADERS)
+            if len(self._kept) < _MOST_PREFLIGHTS:
+                self._kept[origin] = kept
+        return kept
+
+    def preflight(self, head: RequestHead) -> Answer:
+        """Return the answer to ``OPTIONS``. A page may send the headers of the protocol; those of parameters have any
+        name, and no wildcard covers ``authorization``, so that the requested names are looked at."""
+        headers = head.headers
+        extra = self.headers(headers.get("origin"))
+        if extra:
+            asked = _PARAM.findall(headers.get("access-control-request-headers", "").lower())
+            allowed = ", ".join((_CORS_HEADERS, *asked))
+            extra += b"%bAccess-Control-Allow-Headers: %b\r\n" % (_CORS_METHODS, allowed.encode())
+            if headers.get("access-control-request-private-network") == "true":
+                extra += b"Access-Control-Allow-Private-Network: true\r\n"
+        return Answer(HTTPStatus.NO_CONTENT, extra, b"")
+
+
+_ANY_PAGE: Final = b"Access-Control-Allow-Origin: *\r\n"
+_CACHED_AN_HOUR: Final = b"Cache-Control: public, max-age=3600\r\n"
+_METADATA_METHODS: Final = b"GET, HEAD, OPTIONS"
+_PREFLIGHT: Final = (
+    b"Access-Control-Allow-Methods: %b\r\nAccess-Control-Allow-Headers: *\r\nAccess-Control-Max-Age: 7200\r\n"
+) % _METADATA_METHODS
+
+
+def resource_metadata(document: bytes, method: str) -> Answer:
+    """Return the answer to a request by ``method`` for ``document``, for any page: a client in a browser reads the
+    metadata before anything else is known of the client."""
+    if method in ("GET", "HEAD"):
+        return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
+    if method == "OPTIONS":
+        return empty(HTTPStatus.NO_CONTENT, _ANY_PAGE + _PREFLIGHT)
+    allow = b"Allow: %b\r\n" % _METADATA_METHODS
+    return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _ANY_PAGE + allow)

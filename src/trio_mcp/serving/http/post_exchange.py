@@ -1,23 +1,62 @@
-"""PostExchange is the exchange of one POST. Its first line decides on the form of the answer: JSON, or a stream."""
+"""PostExchange is the exchange of one POST, an `HttpRequest` that an endpoint has admitted. Its first line decides on
+the form of the answer: JSON, or a stream. A `PostedConnection` is a connection whose messages come in POSTs.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+import attrs
+import trio
+
+from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...runtime.cancellation import CancelCause
+from ...runtime.channel import MessageChannel
+from ...runtime.duplex import DuplexChannel
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
-from ...transports.http.application import Answer
-from ..scopes import LacksScopes
+from ...runtime.peer import CheckScopes, Headers, Peer
+from ...runtime.principal import Auth, PrincipalId
+from ...server.served import Running, connection_to
+from ...state.connection_state import ConnectionState
+from ...state.events import Event
+from ...transports.http.application import Answer, Response
+from ...transports.http.heads import RequestHead
+from ..callers import LacksScopes
 from .answers import JSON_HEADERS, RETRY_AFTER, json_status, lines_of, status_of_refusal, unavailable
-from .http_request import HttpRequest
 
 if TYPE_CHECKING:
     from ...auth.resource_server.refusals import Refusal
     from ...state.requests import InboundRequest
+
+
+@attrs.define(eq=False)
+class HttpRequest:
+    """A request, and the way back."""
+
+    head: RequestHead
+    body: bytes = attrs.field(repr=False)
+    response: Response
+    extra: bytes
+    """Headers of any answer."""
+    auth: Auth | None
+    """The caller; `None` where the endpoint is not protected."""
+    principal: PrincipalId | None
+    """The name of the caller."""
+    caller: Caller
+    """The party whose share of the bounds the request takes."""
+    check_scopes: CheckScopes | None = None
+    """The check of what the caller may do, where the endpoint is protected."""
+
+    def peer(self, session_id: str | None = None) -> Peer:
+        """Return the caller as handlers see callers."""
+        headers = Headers.of_lower_case(self.head.headers)
+        return Peer(session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes)
 
 
 class PostExchange(PartExchange):
@@ -145,3 +184,50 @@ class PostExchange(PartExchange):
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
+
+
+class PostedConnection:
+    """A connection to ``running``. What no request asked for goes to ``channel``, by which no message comes. ``state``
+    rules on the messages; a connection's own state by default."""
+
+    def __init__(
+        self, running: Running, channel: MessageChannel, peer: Peer, state: ConnectionState | None = None
+    ) -> None:
+        self._connection = connection_to(running, channel, peer, state)
+        self.duplex: DuplexChannel = self._connection.duplex
+        self.state = self.duplex.state
+        self.exchange: Exchange = self.duplex.exchange
+        self.ended = trio.Event()
+        """Event set when the last request is over."""
+        self._early: list[Callable[[], None]] | None = []
+        """Events from before the start of the connection; `None` from then on."""
+
+    async def run(self) -> None:
+        """Serve until the connection ends. See `DuplexChannel.run`."""
+        try:
+            await self._connection.run(task_status=self)
+        finally:
+            self._early = None
+            self.ended.set()
+
+    def started(self, value: None = None) -> None:
+        """Carry out the events from before the start."""
+        early, self._early = self._early or [], None
+        for each in early:
+            each()
+
+    @property
+    def is_over(self) -> bool:
+        """True once the connection is over, or takes no requests any more although the server goes on."""
+        return self.ended.is_set() or self.duplex.is_ending
+
+    def take(self, event: Event, body: bytes, exchange: Exchange) -> None:
+        """Carry out ``event``, which ``body`` brought by ``exchange``. Synchronous."""
+        if self._early is None:
+            self.duplex.take(event, body, exchange)
+        else:
+            self._early.append(partial(self.duplex.take, event, body, exchange))
+
+    def everything_changed(self) -> None:
+        """Tell the client that everything may have changed: see `Connection.everything_changed`."""
+        self._connection.everything_changed()

@@ -1,21 +1,30 @@
-"""serve_http: a server for many clients at once, over Streamable HTTP."""
+"""serve_http serves many clients at once, over Streamable HTTP. Its `HttpFront` serves the connections of HTTP clients,
+and those that become WebSockets.
+"""
 
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...concurrency.misuse import check_served_under_trio
+from ...diagnostics.log import share_of_a_peer
+from ...runtime.last_flush import LastFlush
+from ...runtime.limits import Limits
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
-from ..accepting import SocketListeners, serve_streams
-from ..callers import TrustedProxies
-from ..exposure import open_listeners
-from ..options import ServingOptions
+from ...transports.http.connection import HttpConnection
+from ...transports.http.heads import HttpBounds
+from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
+from ..callers import CallersByAddress, Hop, TrustedProxies
+from ..connections import ConnectionRoom, Connections, heaviest
+from .endpoint import Endpoint, watch_clock
 from .entrance import EndpointSettings
-from .front import HttpFront
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
@@ -81,3 +90,144 @@ async def serve_http(
         return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
 
     await serve_streams(server, listen, front, task_status=task_status, **options)
+
+
+_GOODBYE: Final = 1.0
+"""Seconds in which the last bytes of a connection are written when the server is cancelled."""
+
+
+class HttpFront:
+    """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
+    a client may ask for a WebSocket at the same path. With ``access_log``, each response is logged. See `Front`."""
+
+    def __init__(
+        self,
+        running: Running,
+        nursery: trio.Nursery,
+        settings: EndpointSettings,
+        *,
+        websocket: bool,
+        access_log: bool = False,
+    ) -> None:
+        self._has_access_log = access_log
+        self._settings = settings
+        self._bounds = bounds_of(running.limits)
+        room = ConnectionRoom(running.limits.max_connections)
+        self._endpoint = Endpoint(running, settings, nursery, room.free)
+        self._connections: dict[HttpConnection, trio.CancelScope] = {}
+        """Connections, oldest first, each with the scope that shields its end."""
+        room.count(self._connections)
+        self._websockets = Connections(running, settings.proxies, room, self._endpoint.unread) if websocket else None
+        self._is_ending = False
+        self._left = trio.lowlevel.ParkingLot()
+        """The task that waits until no connection is left."""
+        self._last_flush = LastFlush()
+        nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
+        nursery.start_soon(self._until_cancelled)
+
+    async def _until_cancelled(self) -> None:
+        """Wait for the cancel of the server, which cancels all requests, and let the connections end behind what they
+        have to say: a stream that is cut off looks like a broken one."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._is_ending = True
+            for connection, scope in tuple(self._connections.items()):
+                connection.end()
+                scope.deadline = trio.current_time() + _GOODBYE
+
+    def _tick(self, now: float) -> None:
+        for connection in tuple(self._connections):
+            connection.tick(now)
+
+    @property
+    def callers(self) -> CallersByAddress:
+        """Finds the other ends of connections: see `Front.callers`."""
+        return self._endpoint.callers
+
+    def _connection_to(self, stream: trio.abc.Stream, hop: Hop) -> HttpConnection:
+        if not self._has_access_log:
+            return HttpConnection(stream, self._endpoint, self._bounds, hop)
+        from ...transports.http.access_log import LoggedConnection  # most servers have none
+
+        return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
+
+    async def serve(self, stream: trio.abc.Stream, hop: Hop) -> None:
+        """Serve a connection: see `Front.serve`."""
+        connection = self._connection_to(stream, hop)
+        received: bytes | None = None
+        with share_of_a_peer(hop.here), trio.CancelScope(shield=True) as scope:  # given a deadline when the server ends
+            self._connections[connection] = scope
+            if self._is_ending:
+                scope.cancel(reason="the server ends")
+            try:
+                received = await connection.serve()
+            finally:
+                hop.leave()
+                del self._connections[connection]
+                self._left.unpark_all()
+        if received is None:
+            return
+        if self._websockets is None:
+            await _refuse(stream, HTTPStatus.NOT_FOUND, "there is no WebSocket here")
+        else:
+            from ..websocket import WebSocketGreeting  # see `_refuse`
+
+            greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
+            await self._websockets.serve(stream, hop, greeting)
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Answer 503: see `Front.turn_away`."""
+        reason = "too many connections; try again later"
+        await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
+
+    def make_room(self, weight: Callable[[Caller], int]) -> bool:
+        """Close the oldest connection without a request, which may be one that sends a head for ever: see
+        `Front.make_room`."""
+        idle = [connection for connection in self._connections if connection.is_idle]
+        found = heaviest(((connection, connection.client.here) for connection in idle), weight)
+        if found is None:
+            return self._websockets is not None and self._websockets.make_room(weight)
+        found.end(now=True)
+        return True
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each connection behind its present response: see `Front.shut_down`."""
+        self._is_ending = True
+        if hurry:
+            self._last_flush.hurry()
+        self._endpoint.shut_down(reason, hurry=hurry)
+        for connection in tuple(self._connections):
+            connection.end()
+        if self._websockets is not None:
+            self._websockets.shut_down(reason, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until the last request is over, and its answer is written to a client that reads: see `Front.ended`."""
+        await self._endpoint.ended()
+        self._last_flush.end_at(trio.current_time())
+        await self._last_flush.run(self._emptied)
+        for connection in tuple(self._connections):
+            connection.end(now=True)
+
+    async def _emptied(self) -> None:
+        while self._connections:
+            await self._left.park()
+
+
+async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
+    # Imported at the first use: most servers never need WebSockets, whose import takes a sixth of the time of a start.
+    from ...transports.websocket.handshake import Refused, refuse
+
+    await refuse(stream, Refused(status, reason, **headers))
+
+
+def bounds_of(limits: Limits) -> HttpBounds:
+    """Return the bounds of an HTTP connection."""
+    return HttpBounds(
+        max_head_bytes=limits.max_head_bytes,
+        max_body_bytes=limits.max_message_bytes,
+        head_timeout=limits.handshake_timeout,
+        body_timeout=limits.body_timeout,
+        idle_timeout=limits.idle_timeout,
+    )

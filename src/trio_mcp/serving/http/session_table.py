@@ -14,7 +14,7 @@ from ...runtime.limits import Limits
 from ...runtime.principal import PrincipalId
 from ...server.served import Running
 from .answers import busy
-from .http_request import HttpRequest
+from .post_exchange import HttpRequest
 from .session import Session
 
 _ID_BYTES: Final = 16

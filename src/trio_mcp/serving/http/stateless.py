@@ -1,34 +1,35 @@
-"""ModernSide serves the requests that each stand for itself: all of the modern era and, in a server that is run
-stateless, all of legacy revisions."""
+"""StatelessEndpoint serves the requests that each stand for itself: all of the modern era and, in a server that is run
+stateless, all of legacy revisions. Headers of a modern request repeat words of the body, for gateways that route by
+headers, and are compared with the body (2026-07-28 streamable HTTP, Server Validation).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import trio
 
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...jsonrpc.messages import Request
 from ...protocol.errors import HEADER_MISMATCH
+from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
 from ...runtime.cancellation import CancelCause
 from ...runtime.channel import MessageChannel
 from ...runtime.exchange import Exchange, Held
 from ...runtime.peer import EVERYBODY
-from ...server.served import Running
+from ...server.served import Running, param_headers_of
 from ...state.events import Event, RequestReceived
+from ...state.requests import InboundRequest
 from ...state.stateless import StatelessState
+from ...transports.http.heads import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
-from ..expiry import end_of_token
+from ..callers import end_of_token
 from .answers import unavailable
-from .http_request import HttpRequest
-from .post_exchange import PostExchange
-from .posted_connection import PostedConnection
-from .request_headers import param_mismatch
-
-if TYPE_CHECKING:
-    from ...protocol.param_headers import ParamHeader
-    from ...state.requests import InboundRequest
+from .post_exchange import HttpRequest, PostedConnection, PostExchange
 
 _GONE: Final = "the client closed the response"
 
@@ -37,7 +38,7 @@ def _drop() -> None:
     """Do nothing for lines that come after the answer."""
 
 
-class ModernExchange(PostExchange):
+class StatelessExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
 
@@ -50,7 +51,7 @@ class ModernExchange(PostExchange):
         connection: Exchange,
         posted: HttpRequest,
         high_water: int,
-        open_ones: dict[ModernExchange, None],
+        open_ones: dict[StatelessExchange, None],
     ) -> None:
         super().__init__(connection, posted, high_water)
         self._head = posted.head
@@ -152,7 +153,7 @@ class _Nowhere(MessageChannel):
         await trio.lowlevel.checkpoint()
 
 
-class ModernSide:
+class StatelessEndpoint:
     """All requests to ``running`` that belong to no connection of their client, over one connection for everybody.
 
     When that connection ends, because the server behind a proxy is gone, the next request opens another. The
@@ -164,7 +165,7 @@ class ModernSide:
         self._nursery = nursery
         self._limits = running.limits
         self._state = StatelessState()
-        self._open_ones: dict[ModernExchange, None] = {}
+        self._open_ones: dict[StatelessExchange, None] = {}
         self._connection = self._connect()
         self._is_ending = False
 
@@ -188,7 +189,7 @@ class ModernSide:
             return
         if connection.is_over:
             connection = self._connection = self._connect()
-        exchange = ModernExchange(connection.exchange, posted, self._limits.high_water, self._open_ones)
+        exchange = StatelessExchange(connection.exchange, posted, self._limits.high_water, self._open_ones)
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
         connection.take(event, posted.body, exchange)
@@ -211,3 +212,67 @@ class ModernSide:
     async def ended(self) -> None:
         """Wait until all requests are over."""
         await self._connection.ended.wait()
+
+
+def required_fields(request: Request) -> CodedError | None:
+    """Return the error for a request that does not describe itself; `None` when it does (2026-07-28 basic, Per-request
+    protocol fields: MUST be -32602)."""
+    meta = _object(_object(request.params).get("_meta"))
+    for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES):
+        if key not in meta:
+            return CodedError(INVALID_PARAMS, f"Invalid params: missing {key} in _meta")
+    if not isinstance(meta[PROTOCOL_VERSION], str):
+        return CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
+    return None
+
+
+def check_routing_headers(request: Request, head: RequestHead) -> CodedError | None:
+    """Return the error when a header does not repeat what the body says, or says it twice; `None` when all do."""
+    params = _object(request.params)
+    wrong = _differs(head, "mcp-protocol-version", params["_meta"][PROTOCOL_VERSION]) or _differs(
+        head, "mcp-method", request.method
+    )
+    if wrong is None and (parameter := NAMED_BY.get(request.method)) is not None:
+        name = params.get(parameter)
+        # Clients MUST name the task (extension tasks, Routing Headers), for whoever stands between. fastmcp 4.1 does
+        # not; nobody asks servers to mind, and nothing is hidden from a gateway where nothing is said.
+        may_lack = parameter == "taskId" and "mcp-name" not in head.headers
+        if isinstance(name, str) and not may_lack:
+            wrong = _differs(head, "mcp-name", name, encoded=True)
+    return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
+
+
+def _differs(head: RequestHead, name: str, said: str, *, encoded: bool = False) -> str | None:
+    value = head.headers.get(name)
+    if value == said and name not in head.repeated and not (encoded and said.startswith("=?")):
+        return None
+    if value is None:
+        return f"the {name} header is missing"
+    if name in head.repeated:  # readers of the first one and of the last one would differ
+        return f"the {name} header is there more than once"
+    if encoded:
+        try:
+            value = decoded(value)
+        except ValueError as error:
+            return f"the {name} header {error}"
+    return None if value == said else f"the {name} header differs from the body"
+
+
+def check_param_headers(running: Running, request: InboundRequest, head: RequestHead) -> CodedError | None:
+    """Return the error when the headers that repeat arguments of a tool differ from them; `None` when they do not, and
+    for the tools of a stand-in, which has its requests checked itself (`ModernExchange.check_headers`)."""
+    if request.method.name != "tools/call":
+        return None
+    return param_mismatch(param_headers_of(running, request.params.get("name")), request, head)
+
+
+def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
+    """Return the error when headers that ``table`` names differ from the arguments; `None` when they do not."""
+    if not table:
+        return None
+    wrong = check(head.headers, _object(request.params.get("arguments")), table, head.repeated)
+    return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
