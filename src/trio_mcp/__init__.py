@@ -112,13 +112,16 @@ if TYPE_CHECKING:
     from .connecting.websocket import open_websocket
     from .hosting.catalogue import Catalogue, Entry
     from .hosting.config_files import Config, ConfigError, read_config
-    from .hosting.descriptions import MemberDescription
-    from .hosting.group import Group, open_group
-    from .hosting.group_errors import MemberUnavailable, NotInCatalogue
-    from .hosting.group_task import GroupTask
-    from .hosting.member_state import MemberState, MemberStatus
-    from .hosting.restarting import RestartPolicy
-    from .hosting.watching import Watch
+    from .hosting.descriptions import (
+        MemberDescription,
+        MemberState,
+        MemberStatus,
+        MemberUnavailable,
+        NotInCatalogue,
+        RestartPolicy,
+    )
+    from .hosting.feed import Watch
+    from .hosting.group import Group, GroupTask, open_group
     from .proxying.proxy import Proxy, proxy
     from .runtime.http_error import HTTPError
     from .serving.accepting import ServingOptions
@@ -153,7 +156,7 @@ _LATER: Final = {
     "FileStorage": ".auth.storage.files",
     "Gap": ".stores.task_store",
     "Group": ".hosting.group",
-    "GroupTask": ".hosting.group_task",
+    "GroupTask": ".hosting.group",
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
@@ -163,19 +166,19 @@ _LATER: Final = {
     "Kept": ".stores.task_store",
     "KeyringStorage": ".auth.storage.keyrings",
     "MemberDescription": ".hosting.descriptions",
-    "MemberState": ".hosting.member_state",
-    "MemberStatus": ".hosting.member_state",
-    "MemberUnavailable": ".hosting.group_errors",
+    "MemberState": ".hosting.descriptions",
+    "MemberStatus": ".hosting.descriptions",
+    "MemberUnavailable": ".hosting.descriptions",
     "MemoryStorage": ".auth.storage.records",
     "MemoryTaskStore": ".stores.memory",
-    "NotInCatalogue": ".hosting.group_errors",
+    "NotInCatalogue": ".hosting.descriptions",
     "OAuth": ".auth.oauth_client.oauth",
     "Outcome": ".stores.task_store",
     "PreregisteredClient": ".auth.oauth_client.grants",
     "Protected": ".auth.resource_server.protected",
     "Proxy": ".proxying.proxy",
     "ResponseCache": ".client.cache",
-    "RestartPolicy": ".hosting.restarting",
+    "RestartPolicy": ".hosting.descriptions",
     "RunningTask": ".client.remote_tasks",
     "ServingOptions": ".serving.accepting",
     "SignInNeeded": ".auth.errors",
@@ -192,7 +195,7 @@ _LATER: Final = {
     "Uncertain": ".stores.task_store",
     "UnreadableMessage": ".client.options",
     "VerifierUnavailable": ".auth.resource_server.verification",
-    "Watch": ".hosting.watching",
+    "Watch": ".hosting.feed",
     "WorkloadIdentity": ".auth.oauth_client.machine_clients",
     "http_app": ".serving.http.asgi",
     "open_group": ".hosting.group",

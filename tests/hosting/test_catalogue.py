@@ -11,7 +11,7 @@ from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Catalogue, ConnectionLost, MemberDescription, Server, Tool, open_group, open_memory
-from trio_mcp.hosting.listing import Listing
+from trio_mcp.hosting.member import Listing
 
 
 def offering(*tools: str) -> Server:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trio_mcp.hosting.names import catalogue_name, catalogue_uri, may_name, parse_uri
+from trio_mcp.hosting.catalogue import catalogue_name, catalogue_uri, may_name, parse_uri
 
 AWKWARD = st.text(alphabet="ab_-.!é ", max_size=8) | st.text(max_size=200) | st.text(alphabet="ab_", max_size=140)
 

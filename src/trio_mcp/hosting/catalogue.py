@@ -1,11 +1,14 @@
-"""Catalogue: the offers of all members of a group, under names that never collide."""
+"""Catalogue: the offers of all members of a group, under names that are valid, and each of a single item."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import quote, unquote
 
 import attrs
 
@@ -13,8 +16,60 @@ from ..jsonrpc.words import clean
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
-from .names import catalogue_name, catalogue_uri
-from .watching import Feed, Watch
+from .feed import Feed, Watch
+
+_SEPARATOR: Final = "__"
+_LONGEST_NAME: Final = 128
+_DIGEST: Final = 16
+_STEM: Final = 24
+_SCHEME: Final = "member://"
+# 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
+_VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
+
+
+def catalogue_name(member: str, name: str) -> str:
+    """Return ``member__name``; if invalid or ambiguous, both parts are cut to valid characters and followed by a
+    digest.
+
+    The name depends on nothing but the two parts, so other members never change a name. In the usual form the first
+    ``__`` ends the member, because a member of the usual form neither holds ``__`` nor ends in ``_``; the other form
+    holds no ``__`` at all. The two forms therefore never collide, whatever names a server chooses, and within the
+    second form the digest decides.
+    """
+    plain = f"{member}{_SEPARATOR}{name}"
+    if name and _VALID.fullmatch(plain) and len(plain) <= _LONGEST_NAME and _is_plain(member):
+        return plain
+    digest = sha256(f"{len(member)}:{member}{name}".encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
+    stem = _stem(name)[: _LONGEST_NAME - _STEM - _DIGEST - 2]
+    return _RUNS.sub("_", f"{_stem(member)[:_STEM]}_{stem}_{digest}")
+
+
+def _is_plain(member: str) -> bool:
+    return bool(member) and _SEPARATOR not in member and not member.endswith("_")
+
+
+def _stem(name: str) -> str:
+    return _RUNS.sub("_", name)
+
+
+def may_name(member: str, name: str) -> bool:
+    """Return whether ``name`` could be the catalogue name of an item of ``member``."""
+    return name.startswith(_stem(member)[:_STEM])
+
+
+def catalogue_uri(member: str, uri: str) -> str:
+    """Return ``member://MEMBER/URI`` for a URI or a template of URIs."""
+    return f"{_SCHEME}{quote(member, safe='', errors='surrogatepass')}/{uri}"
+
+
+def parse_uri(uri: str) -> tuple[str, str] | None:
+    """Return the member and its own URI; `None` for a URI from outside the catalogue."""
+    if not uri.startswith(_SCHEME):
+        return None
+    member, slash, own = uri.removeprefix(_SCHEME).partition("/")
+    return (unquote(member, errors="surrogatepass"), own) if slash else None
+
 
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
 

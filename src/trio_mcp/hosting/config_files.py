@@ -1,4 +1,7 @@
-"""read_config: read the servers in a configuration file of the kind that hosts keep."""
+"""read_config: read the servers in a configuration file of the kind that hosts keep.
+
+Such files are JSON with comments, as VS Code and others write; `auth_of` reads the authorization in an entry.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ..auth.credentials import ClientAuth
 from ..client.options import ClientOptions
+from ..connecting.credentials import is_confidential
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
-from .descriptions import MemberDescription
-from .json_comments import without_comments, without_trailing_commas
-from .oauth_entries import auth_of, unknown_in
-from .restarting import RestartPolicy
+from .descriptions import MemberDescription, RestartPolicy
 
 if TYPE_CHECKING:
     from ..auth.oauth_client.oauth import OAuth
@@ -173,3 +175,138 @@ def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: _expanded(member, variables) for key, member in cast("dict[str, Any]", value).items()}
     return value
+
+
+_OAUTH_FIELDS: Final = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "issuer": "issuer",
+    "clientMetadataUrl": "client_metadata_url",
+    "redirectUri": "redirect_uri",
+    "scopes": "scopes",
+}
+"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI write them, or would."""
+_OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
+"""Keys of ``auth`` with the parameters of `OAuth`, as Cursor writes them."""
+_KNOWN_OF_OAUTH: Final = {"oauth": {*_OAUTH_FIELDS, "callbackPort", "grantType", "enabled"}, "auth": {*_OF_CURSOR}}
+_FOR_MACHINES: Final = frozenset(("client_id", "client_secret", "issuer", "scopes"))
+_LARGEST_PORT: Final = 65535
+
+
+def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
+    """Return the authorization for ``address``, the server of an entry with these ``fields``: the ``general`` one, with
+    all that the entry says. Raises `ValueError` for an entry that makes no sense; no value is told."""
+    given = [key for key in _KNOWN_OF_OAUTH if key in fields]
+    if len(given) == 2:
+        raise ValueError("oauth, auth: one of the two")
+    has_header = any(name.lower() == "authorization" for name in address.headers)
+    if not given:
+        return general if is_confidential(address.url) and not has_header else None
+    key = given[0]
+    section = fields[key]
+    if section is False and key == "oauth":
+        return None
+    if section == "oauth" and key == "auth":  # as FastMCP writes it
+        section = {}
+    if not isinstance(section, dict):
+        raise ValueError(f"{key}: must be an object")  # noqa: TRY004 - a value of the file, not a type of ours
+    section = cast("dict[str, Any]", section)
+    if _bool(section, "oauth", "enabled") is False:
+        return None
+    if has_header:
+        raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
+    if not is_confidential(address.url):
+        raise ValueError(f"{key}: no token is sent there; the server needs https or wss")
+    parameters = _parameters(key, section)
+    if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
+        return _for_a_machine(parameters, general)
+    return _for_a_user(parameters, general)
+
+
+def unknown_in(fields: dict[str, Any]) -> list[str]:
+    """Return the keys that have no meaning in the authorization of a good entry, like ``oauth.authorizationUrl``."""
+    sections = {key: fields[key] for key in _KNOWN_OF_OAUTH if isinstance(fields.get(key), dict)}
+    return [f"{key}.{name}" for key, section in sections.items() for name in section.keys() - _KNOWN_OF_OAUTH[key]]
+
+
+def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
+    names = _OAUTH_FIELDS if key == "oauth" else _OF_CURSOR
+    parameters: dict[str, Any] = {}
+    for name, parameter in names.items():
+        if name in section:
+            value = section[name]
+            parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value)
+    if "client_secret" in parameters and "client_id" not in parameters:
+        raise ValueError(f"{key}: a client secret goes with a client id")
+    if key == "oauth":
+        if section.get("grantType", "authorization_code") not in ("authorization_code", "client_credentials"):
+            raise ValueError('oauth.grantType: must be "authorization_code" or "client_credentials"')
+        if "callbackPort" in section:
+            if "redirect_uri" in parameters:
+                raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")
+            parameters["redirect_uri"] = f"http://localhost:{_port(section['callbackPort'])}/callback"
+    return parameters
+
+
+def _for_a_user(parameters: dict[str, Any], general: OAuth | None) -> OAuth:
+    from ..auth.oauth_client.oauth import OAuth
+
+    return attrs.evolve(general or OAuth(), **parameters)
+
+
+def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientAuth:
+    from ..auth.oauth_client.machine_clients import ClientCredentials
+
+    if not {"client_id", "client_secret"} <= parameters.keys():
+        raise ValueError("oauth: client_credentials need clientId and clientSecret")
+    if parameters.keys() - _FOR_MACHINES:
+        raise ValueError("oauth: client_credentials need neither a browser nor a metadata document")
+    if general is not None:
+        parameters |= {"storage": general.storage, "dpop": general.dpop, "ssl_context": general.ssl_context}
+        parameters |= {"public_addresses_only": general.public_addresses_only, "proxy": general.proxy}
+    return ClientCredentials(**parameters)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name}: must be a text")
+    return value
+
+
+def _scopes(key: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(value.split())
+    if not isinstance(value, list) or not all(isinstance(scope, str) for scope in cast("list[Any]", value)):
+        raise ValueError(f"{key}.scopes: must be a text, or a list of texts")
+    return tuple(cast("list[str]", value))
+
+
+def _port(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_PORT:
+        raise ValueError(f"oauth.callbackPort: must be a number from 1 to {_LARGEST_PORT}")
+    return value
+
+
+def _bool(section: dict[str, Any], key: str, name: str) -> bool | None:
+    value = section.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{key}.{name}: must be true or false")
+    return value
+
+
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
+_VISIBLE: Final = re.compile(r"[^\r\n]")
+
+
+def without_comments(text: str) -> str:
+    """Return ``text`` with spaces in place of ``//`` and ``/* */`` comments, so that lines and columns stay the
+    same."""
+    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _VISIBLE.sub(" ", found[0]), text)
+
+
+def without_trailing_commas(text: str) -> str:
+    """Return ``text``, which has no comments, with spaces in place of commas after the last member of an object or
+    array."""
+    return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)

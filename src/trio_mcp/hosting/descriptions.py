@@ -1,12 +1,23 @@
-"""MemberDescription: a member of a group, as data."""
+"""Descriptions of members: data that users give of a member, and reports that a group gives of one.
+
+Users give a `MemberDescription`, with a `RestartPolicy` that decides whether and when a failed member is restarted.
+A group reports the `MemberState`, and raises the errors here; all other errors come from the client of the member,
+unchanged.
+"""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
 
 import attrs
 
 from ..client.options import ClientOptions
+from ..concurrency.time_limits import growing_delay
 from ..connecting.targets import Target, target_of
-from .restarting import RestartPolicy
+from ..jsonrpc.errors import MCPError
 
 
 @attrs.frozen
@@ -26,3 +37,100 @@ class MemberDescription:
     """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
     """True for a member that is known but not started."""
+
+
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
+
+
+def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class RestartPolicy:
+    """Restart a failed member, each time after twice the delay, until it has failed too often.
+
+    A member whose target is invalid on any machine (`BadTarget`) is not restarted, nor a member whose user was asked to
+    sign in, to no avail (`AuthorizationError`): the user would be asked again and again. A member whose command does
+    not exist, or whose host does not answer, is restarted, since both may change. Only the member is restarted: an
+    interrupted call is reported to its caller, and never repeated.
+    """
+
+    attempts: float = attrs.field(default=5, validator=_not_negative)
+    """Restarts in a row; ``math.inf`` is for ever."""
+    first_delay: float = attrs.field(default=0.5, validator=_not_negative)
+    """Seconds before the first restart."""
+    max_delay: float = attrs.field(default=30.0, validator=_not_negative)
+    """The longest delay in seconds."""
+    jitter: float = attrs.field(default=0.5, validator=_share)
+    """The share of a delay, from 0 to 1, by which the delay may be shorter, so that members that failed together do not
+    start together."""
+    stable_after: float = attrs.field(default=60.0, validator=_not_negative)
+    """Seconds of readiness after which the next failure counts as the first again."""
+    random: Callable[[], float] = random.random
+    """Returns numbers from 0 to 1. For tests."""
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds to wait before restart number ``attempt``, counted from 1."""
+        return growing_delay(
+            attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
+        )
+
+
+class MemberState(StrEnum):
+    """The state of a member."""
+
+    STARTING = "starting"
+    """The member connects for the first time. Calls wait."""
+    READY = "ready"
+    """The member can be called."""
+    FAILED = "failed"
+    """The member has failed, and is not started anew. Calls raise `MemberUnavailable`."""
+    RESTARTING = "restarting"
+    """The member has failed, and will be or is being started anew. Calls wait for it."""
+    CLOSED = "closed"
+    """The member was removed, or the group was left. Calls raise `MemberUnavailable`."""
+
+
+@attrs.frozen
+class MemberStatus:
+    """The state of a member, with its last failure and its restarts."""
+
+    name: str
+    state: MemberState
+    error: Exception | None = None
+    """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
+    that opening the server raised."""
+    stderr: tuple[str, ...] = ()
+    """The last lines of its process on standard error before the failure."""
+    restarts: int = 0
+    """Restarts in a row, made or due."""
+    retry_in: float | None = None
+    """Seconds from this status to the next start; `None` where no start is due."""
+
+
+class MemberUnavailable(MCPError):
+    """The member of this name cannot be called: it has failed, was removed, or never existed. Nothing was sent.
+
+    ``error`` is the cause of a failure, and ``stderr`` its last lines on standard error, where the member is a child.
+    """
+
+    def __init__(
+        self, member: str, reason: str, *, error: Exception | None = None, stderr: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(member, reason)
+        self.member = member
+        self.reason = reason
+        self.error = error
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        text = f"{self.member!r} {self.reason}"
+        return text if self.error is None else f"{text}: {str(self.error) or type(self.error).__name__}"
+
+
+class NotInCatalogue(MCPError, LookupError):
+    """The name is not offered by any member. Nothing was sent."""

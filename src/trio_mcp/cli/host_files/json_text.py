@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ...hosting.json_comments import without_comments, without_trailing_commas
+from ...hosting.config_files import without_comments, without_trailing_commas
 from ...protocol.fields import JSONObject
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
