@@ -32,7 +32,7 @@ from ..protocol.types.tools import CallToolResult
 from ..runtime.calls.call import OnNotification
 from ..runtime.calls.outbound import Outbound
 from ..runtime.on_progress import OnProgress
-from ..tasks.requesting.remote_task import RemoteTask, wish_for_task
+from ..tasks.remote_task import RemoteTask, wish_for_task
 from .answers import Answers, current_turn
 from .cache import CachePartition, RequestKey
 from .call_timeouts import CallTimeouts

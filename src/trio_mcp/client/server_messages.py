@@ -22,11 +22,10 @@ from ..runtime.requests.request_scope import RequestScope
 from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from ..tasks.core.methods import CoreMethods
-from ..tasks.core.time_to_live import asked_ttl
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords
 from ..tasks.request_task import RequestTask
+from ..tasks.task_methods import CoreMethods, asked_ttl
 from .answers import Answer, Answers
 from .callbacks import Callbacks
 

@@ -19,8 +19,7 @@ from ..protocol.types.tasks import TASKS_CAPABILITY, is_task
 from ..runtime.calls.outbound import Outbound
 from ..runtime.calls.present_trace import answering
 from ..runtime.on_progress import OnProgress
-from ..tasks.requesting.core_remote_task import CoreRemoteTask
-from ..tasks.requesting.remote_task import Ask, Forget, RemoteTask
+from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
 from .answers import Answers
 from .call_timeouts import CallTimeouts
 from .changes import Change

@@ -27,9 +27,8 @@ from ..runtime.http_error import HTTPError
 from ..runtime.on_progress import OnProgress, Progress
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
-from ..tasks.extension_methods import unknown_task
-from ..tasks.outcomes import TASK_LOST
-from ..tasks.task_state import TaskCancelled
+from ..tasks.task_methods import unknown_task
+from ..tasks.task_state import TASK_LOST, TaskCancelled
 from .downstream import Downstream, ForwardedCall
 from .tasks import LONGEST_TASK_ID, Owner
 from .translation import translated, translated_result

@@ -10,8 +10,8 @@ import trio
 from ..concurrency.wakeups import Sleeper
 from ..protocol.revisions import Revision
 from ..stores.task_store import TaskRecord
-from ..tasks.projections import extension_task
 from ..tasks.records import TaskRecords
+from ..tasks.task_state import extension_task
 from .listen_stream import ListenStream
 
 _RETRY: Final = 1.0

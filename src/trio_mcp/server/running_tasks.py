@@ -23,11 +23,10 @@ from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..stores.task_store import TaskRecord
-from ..tasks.core.methods import CoreMethods
-from ..tasks.extension_methods import ExtensionMethods, scope_of, unknown_task
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
+from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of, unknown_task
 from .offers.tools import Tools
 
 

@@ -18,7 +18,7 @@ from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
-from ..tasks.extension_methods import scope_of
+from ..tasks.task_methods import scope_of
 from .listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
 from .listened_tasks import ListenedTasks
 from .offers.uri_templates import check_length

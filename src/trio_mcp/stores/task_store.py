@@ -1,7 +1,7 @@
-"""TaskStore is the interface of a store of tasks, and TaskRecord is what a store keeps of a task.
+"""TaskStore is the interface of a store of tasks, and TaskRecord is all that a store keeps of a task.
 
-A record is all that is kept, so that another process can tell the end of the task, or run the task again. `Watchers`
-tell those who watch a store of this process which tasks have changed, as far as there is room for the hints.
+By the record, another process can tell the end of the task, or run the task again. `Watchers` tell readers in this
+process which tasks have changed, as far as there is room for the hints.
 """
 
 from __future__ import annotations

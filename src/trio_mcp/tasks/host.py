@@ -16,17 +16,13 @@ from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain
-from .core.own_tasks import OwnTasks
-from .core.questions import CoreQuestions
-from .end_writer import EndWriter
-from .leases import LOST, Leases
-from .live_tasks import LiveTasks
-from .message_writer import MessageWriter
-from .new_record import new_record
-from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure, store_unreachable
-from .projections import core_created, extension_created
+from .core_questions import CoreQuestions
+from .leases import LOST, Leases, LiveTasks
+from .record_writers import EndWriter, MessageWriter
+from .recorded_request import new_record, restarted
 from .request_task import new_holder
-from .restarts import restarted
+from .task_methods import OwnTasks
+from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
 from .transitions import ended
 
 if TYPE_CHECKING:
@@ -331,7 +327,7 @@ class TaskHost:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the marks of all tasks that run here, as known here: another process may answer or cancel them."""
+        """Return the marks of all tasks that run here, as known here: another process may answer or cancel each."""
         return {task.id: task.mark for task in self._live}
 
     def _cancel_here(self, task_id: str, reason: str | None) -> None:

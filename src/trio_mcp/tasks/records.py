@@ -17,8 +17,8 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..stores.logged_store import LoggedStore
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_store import Gap, Position, StoreFull, TaskRecord, Uncertain, new_mark
-from .outcomes import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
+from .task_state import EXPIRED, TASK_LOST, failure
 from .transitions import answered, cancelled, ended
 
 logger = logging.getLogger("trio_mcp")
@@ -153,7 +153,7 @@ class TaskRecords:
         none (any more), or, where a ``holder`` is given, the task has not ended and another one has it. A transition
         that changes nothing leaves the record alone. Atomic under cancellation.
 
-        Raises `Uncertain` where the store has told several times that it cannot say what was kept.
+        Raises `Uncertain` where the store has told several times that nobody knows the kept record.
         """
         following, tries = None, 0
         while True:

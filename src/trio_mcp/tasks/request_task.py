@@ -15,11 +15,9 @@ from ..protocol.errors import NoWayBack
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_store import OnRestart, TaskRecord
-from .core.client import CoreClient
-from .core.questions import ClientWay
-from .outcomes import TASK_LOST
-from .task_exchange import TaskExchange
-from .task_questions import TaskQuestions
+from .core_questions import ClientWay, CoreClient
+from .task_exchange import TaskExchange, TaskQuestions
+from .task_state import TASK_LOST
 from .transitions import Log, checkpointed, given_away
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from ..runtime.requests.request_scope import RequestScope
     from ..state.requests import InboundRequest
     from .records import Transition
-    from .surroundings import TaskSurroundings
+    from .task_exchange import HostOfTasks
 
 _ID_BYTES = 18
 _HOLDER_BYTES = 9
@@ -81,7 +79,7 @@ class RequestTask:
 
     def __init__(
         self,
-        host: TaskSurroundings[RequestTask],
+        host: HostOfTasks[RequestTask],
         scope: RequestScope,
         *,
         ttl_ms: int | None,
@@ -110,7 +108,7 @@ class RequestTask:
         self.held_until = 0.0
         """Time, by trio's clock, after which another process may run the task."""
         self.mark = b""
-        """Mark of the record as it was seen last."""
+        """Mark of the record that was seen last."""
         self.message: str | None = None
         """Last words of the handler for people."""
         self.is_ended = False
@@ -339,7 +337,7 @@ class RequestTask:
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` says that this process runs the task, or has run it to its end."""
+        """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def renewed(self, until: float) -> None:
@@ -347,13 +345,13 @@ class RequestTask:
         self.held_until = until
 
     async def keep(self, line: bytes | None) -> None:
-        """Keep the reply to the request: see `Kept`."""
+        """Keep the reply to the request: see `KeptTask`."""
         self.is_ended = True
         if not self._is_left:
             await self._host.keep(self, line)
 
     def is_over(self) -> None:
-        """Forget the task, which has ended here: see `Kept`."""
+        """Forget the task, which has ended here: see `KeptTask`."""
         self.stop_waiting()
         self._questions.let_go()
         self._host.forget(self)

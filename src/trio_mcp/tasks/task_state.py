@@ -1,24 +1,41 @@
-"""TaskState: the words of a receiver on its task, in one form for both protocols."""
+"""The state of a task and its outcome, in our words and in the words of each protocol.
+
+`TaskState` is the word of a receiver on its task, in one form for both protocols. The projections say a record in the
+words of one protocol: the record keeps the outcome, and each protocol has its own status. An outcome is made from the
+reply to the request of the task, and made up where there is no reply.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Generator
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from ..jsonrpc.errors import MCPError
+from ..concurrency.contexts import contextmanager
+from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError
 from ..jsonrpc.values import value
 from ..jsonrpc.words import clean
-from ..protocol.types.tasks import CreatedTask, DetailedTask, Task, TaskStatus
+from ..protocol.converters import structure, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.meta import SERVER_INFO
+from ..protocol.revisions import Revision
+from ..protocol.types.input_required import InputRequest
+from ..protocol.types.tasks import CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
+from ..protocol.types.tools import CallToolResult
+from ..stores.record_codec import UnreadableRecord
+from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))
 """The statuses of tasks that have ended."""
-_LONGEST: Final = 10**15
+_LONGEST_MS: Final = 10**15
 
 
 @value
 class TaskState:
-    """The state of a task. ``created_at`` and ``updated_at`` are ISO 8601, as they came; ``ttl`` is the life of the
+    """The state of a task. ``created_at`` and ``updated_at`` are ISO 8601, as received; ``ttl`` is the life of the
     task in seconds from its creation, `None` for ever; ``poll_interval`` the seconds from one look to the next that the
-    receiver wishes for, `None` where it has no wish."""
+    receiver wishes for, `None` without a wish."""
 
     id: str
     status: TaskStatus
@@ -62,4 +79,160 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 def _seconds(milliseconds: int | None) -> float | None:
     """Return a time in seconds. Bounded, since no float holds all integers of JSON."""
-    return None if milliseconds is None else max(0, min(milliseconds, _LONGEST)) / 1000
+    return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000
+
+
+_RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
+    TaskPhase.WORKING: "working",
+    TaskPhase.INPUT_REQUIRED: "input_required",
+    TaskPhase.CANCELLED: "cancelled",
+}
+
+
+def _time(milliseconds: int) -> str:
+    """Return a time in ISO 8601."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _core_status(record: TaskRecord) -> TaskStatus:
+    if record.outcome is None:
+        return _RUNNING[record.phase]
+    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
+    return "failed" if record.outcome.is_error or record.outcome.tells_failure else "completed"
+
+
+def core_task(record: TaskRecord) -> Task:
+    """Return the state of a task in the form of 2025-11-25."""
+    return Task(
+        record.id,
+        _core_status(record),
+        _time(record.created_at),
+        _time(record.updated_at),
+        record.ttl_ms,
+        record.message,
+        record.poll_ms,
+    )
+
+
+def core_created(record: TaskRecord) -> CreateTaskResult:
+    """Return the answer to a request that asked for a task."""
+    return CreateTaskResult(core_task(record))
+
+
+def _extension_status(record: TaskRecord) -> TaskStatus:
+    if record.outcome is None:
+        return _RUNNING[record.phase]
+    # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
+    return "failed" if record.outcome.is_error else "completed"
+
+
+def extension_created(record: TaskRecord) -> CreatedTask:
+    """Return the result of a call that goes on as a task."""
+    return CreatedTask(
+        record.id,
+        _extension_status(record),
+        _time(record.created_at),
+        _time(record.updated_at),
+        record.ttl_ms,
+        record.message,
+        record.poll_ms,
+    )
+
+
+def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
+    """Return the result of a call that ended with ``outcome``, in the terms of ``revision``, as the call itself would
+    have been answered."""
+    result: JSONObject = decode_value(outcome.json)
+    if record.revision != revision.name:
+        result = unstructure(structure(result, CallToolResult), revision)
+    return {"resultType": "complete", **result} if revision.result_type else result
+
+
+def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
+    """Return the state of a task in the form of the extension, with its outcome or its questions."""
+    outcome, result, error = record.outcome, None, None
+    if outcome is not None and outcome.is_error:
+        error: JSONObject | None = decode_value(outcome.json)
+    elif outcome is not None:
+        result = result_in(record, outcome, revision)
+    questions: dict[str, InputRequest] | None = None
+    if record.phase is TaskPhase.INPUT_REQUIRED:
+        # extension tasks, Task Polling 2: MUST contain all outstanding requests.
+        questions = {key: InputRequest(**decode_value(text)) for key, text in record.questions.items()}
+    return DetailedTask(
+        record.id,
+        _extension_status(record),
+        _time(record.created_at),
+        _time(record.updated_at),
+        record.ttl_ms,
+        record.message,
+        record.poll_ms,
+        result,
+        error,
+        questions,
+    )
+
+
+TASK_LOST: Final = -31002
+"""A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""
+
+SERVER_STOPPED: Final = "the server was shut down while the task was running"
+SERVER_RESTARTED: Final = "the server was restarted while the task was running"
+NOT_RUN_AGAIN: Final = "the task was run as often as it may be, and the server was restarted each time"
+EXPIRED: Final = "the time to live of the task was over"
+
+_LONGEST_WORDS: Final = 1000
+
+
+def failure(code: int, message: str) -> Outcome:
+    """Return the outcome of a task that failed with an error of JSON-RPC."""
+    return Outcome(encode_value({"code": code, "message": message}), is_error=True)
+
+
+def store_unreachable() -> CodedError:
+    """Return the error for a request that needs the store of tasks, while the store fails."""
+    return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
+
+
+@contextmanager
+def telling_of_the_store() -> Generator[None]:
+    """Let a failure of the store, which the log was told of, be an error for the requestor in its own words."""
+    try:
+        yield
+    except UnreadableRecord:
+        raise  # the store works
+    except OSError:
+        raise store_unreachable() from None
+
+
+def outcome_of(line: bytes, most: int) -> Outcome:
+    """Return the outcome that the reply ``line`` tells, which may have ``most`` bytes."""
+    if len(line) > most:
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
+    reply: dict[str, Any] = decode_value(line)
+    if "error" in reply:
+        return Outcome(encode_value(reply["error"]), is_error=True)
+    result: dict[str, Any] = reply["result"]
+    # Parts of the reply rather than of the result: each reply that tells of the result has its own.
+    result.pop("resultType", None)
+    meta: dict[str, Any] = result.get("_meta", {})
+    meta.pop(SERVER_INFO, None)
+    if not meta:
+        result.pop("_meta", None)
+    return Outcome(encode_value(result), tells_failure=result.get("isError") is True)
+
+
+def raised(outcome: Outcome) -> CodedError:
+    """Return the error of an outcome that is one, as the request itself would have been answered."""
+    error: dict[str, Any] = decode_value(outcome.json)
+    return CodedError(error["code"], error["message"], error.get("data"))
+
+
+def words_of(outcome: Outcome) -> str | None:
+    """Return the words for people on a failure; `None` for anything else (2025-11-25 tasks, Task Execution Errors)."""
+    if not (outcome.is_error or outcome.tells_failure):
+        return None
+    value: dict[str, Any] = decode_value(outcome.json)
+    texts = [value["message"]] if outcome.is_error else [block.get("text") for block in value["content"]]
+    return next((text[:_LONGEST_WORDS] for text in texts if isinstance(text, str)), None)

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
-from .outcomes import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
+from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [
     "NO_LOG",
@@ -69,8 +69,8 @@ def asked(
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
     """Return the record with further questions, by their keys. Questions that the record has already, or that were
-    answered before, are passed over: the handler runs once more, and asks again. ``log``: what `TaskRecord.asked` has
-    of them and of others. ``given_up`` and ``forgotten``: see `withdrawn`."""
+    answered before, are passed over: the handler runs once more, and asks again. ``log``: their entries
+    for `TaskRecord.asked`, and entries of others. ``given_up`` and ``forgotten``: see `withdrawn`."""
     further = {
         key: each for key, each in questions.items() if key not in record.questions and key not in record.answers
     }
@@ -104,7 +104,7 @@ def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
     """Return the record without the questions that the handler has ``given_up``, answered meanwhile or not, by their
-    keys; and without those of a run before that the present run goes past, which are ``forgotten``."""
+    keys; and without questions of a run before that the present run goes past, which are ``forgotten``."""
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_mcp import PeerError, ProtocolViolation
-from trio_mcp.tasks.core.refusals import answer_of, refusal
+from trio_mcp.tasks.core_questions import answer_of, refusal
 
 
 @pytest.mark.parametrize("data", [None, {"a": 1}, [1]])

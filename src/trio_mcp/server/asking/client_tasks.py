@@ -9,8 +9,7 @@ from ...protocol.errors import NoWayBack
 from ...protocol.fields import JSONObject
 from ...runtime.calls.unheeded import send_unheeded
 from ...runtime.requests.request_scope import RequestScope
-from ...tasks.requesting.core_remote_task import CoreRemoteTask
-from ...tasks.requesting.remote_task import wish_for_task
+from ...tasks.remote_task import CoreRemoteTask, wish_for_task
 from ...tasks.task_state import TaskState
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from ...jsonrpc.values import value
 from ...runtime.requests.request_scope import RequestScope
-from ...tasks.extension_methods import scope_of
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
+from ...tasks.task_methods import scope_of
 from ...tasks.task_state import TaskState
 from .kept_tasks import KeptTasks, state_in
 

@@ -15,11 +15,9 @@ from ...protocol.revisions import REVISIONS
 from ...protocol.types.content import TextContent
 from ...protocol.types.tools import CallToolResult
 from ...stores.task_store import Outcome, TaskRecord
-from ...tasks.extension_methods import unknown_task
-from ...tasks.outcomes import failure, raised, words_of
-from ...tasks.projections import core_task
 from ...tasks.records import TaskRecords, Transition
-from ...tasks.task_state import TaskState, state_of
+from ...tasks.task_methods import unknown_task
+from ...tasks.task_state import TaskState, core_task, failure, raised, state_of, words_of
 from ...tasks.transitions import cancelled, ended, noted
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError

@@ -12,9 +12,9 @@ from ...protocol.types.tasks import TASKS_CAPABILITY
 from ...protocol.types.tools import CallToolParams, CallToolResult
 from ...runtime.requests.request_scope import RequestScope
 from ...stores.task_store import OnRestart
-from ...tasks.core.time_to_live import asked_ttl, milliseconds
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
+from ...tasks.task_methods import asked_ttl, milliseconds
 from ...tasks.task_state import TaskState
 from ..context.task_context import TaskContext
 

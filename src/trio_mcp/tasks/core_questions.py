@@ -1,4 +1,8 @@
-"""CoreQuestions asks the questions of tasks in the form of 2025-11-25: by requests to the client."""
+"""CoreQuestions asks the questions of tasks in the form of 2025-11-25: by requests to the client.
+
+`CoreClient` is the party that has asked for the task, and is told of each status, too. A record keeps an answer, which
+is an object, or the error with which the client has answered, as an array: the code and the message, and the data.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,27 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...jsonrpc.codec import decode_value, encode_value
-from ...jsonrpc.errors import TOO_BUSY, MCPError, PeerError, ProtocolViolation
-from ...protocol.meta import with_related_task
-from ...protocol.types.input_required import InputRequest, capability_for
-from ...runtime.channel import ConnectionLost
-from ...runtime.outbox import Owner
-from .refusals import refusal
+from ..jsonrpc.codec import decode_value, encode_value, frame_notification
+from ..jsonrpc.errors import TOO_BUSY, MCPError, PeerError, ProtocolViolation
+from ..protocol.converters import unstructure
+from ..protocol.errors import NoWayBack
+from ..protocol.fields import JSONObject
+from ..protocol.meta import with_related_task
+from ..protocol.types.input_required import InputRequest, capability_for
+from ..runtime.channel import ConnectionLost
+from ..runtime.outbox import Owner
+from .task_state import core_task
 
 if TYPE_CHECKING:
-    from ...protocol.revisions import Revision
-    from ...runtime.exchange import LastingWay
-    from ...runtime.on_progress import OnProgress
-    from ...runtime.outbox import Outbox
-    from ...runtime.posted import Posted, Poster
-    from ...runtime.requests.request_scope import Surroundings
-    from ...state.requests import InboundRequest
-    from ...stores.task_store import TaskRecord
-    from ..records import TaskRecords
+    from ..protocol.revisions import Revision
+    from ..runtime.exchange import LastingWay
+    from ..runtime.on_progress import OnProgress
+    from ..runtime.outbox import Outbox
+    from ..runtime.posted import Posted, Poster
+    from ..runtime.requests.request_scope import Surroundings
+    from ..state.requests import InboundRequest
+    from ..stores.task_store import TaskRecord
+    from .records import TaskRecords
 
 logger = logging.getLogger("trio_mcp")
 
@@ -61,7 +68,7 @@ class ClientWay:
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client has declared what an answer takes."""
+        """Return whether the client has declared the capabilities that an answer takes."""
         return not self._request.missing(capability_for(question))
 
     def post(self, question: InputRequest, task_id: str, poster: Poster, key: str) -> Posted:
@@ -86,7 +93,7 @@ class ClientWay:
 
 
 class CoreQuestions:
-    """Asks what the ``records`` of tasks have to ask. ``start`` starts a function in the background.
+    """Asks the questions in the ``records`` of tasks. ``start`` starts a function in the background.
 
     A question goes by one way, and by another one when the former is not open any more: then both may bring the answer,
     and the first counts. The record has the answers, so a question is never lost, and has one answer.
@@ -121,7 +128,7 @@ class CoreQuestions:
                 asker.leave("there is no such task any more")
 
     def remind(self, record: TaskRecord) -> None:
-        """Have those who can ask look again, where a question is not out: the client may listen by now."""
+        """Have all who can ask look again, where a question is not out: the client may listen by now."""
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
@@ -141,7 +148,7 @@ class CoreQuestions:
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Have those who can ask look again."""
+        """Have all who can ask look again."""
         self._records.changed(task_id)
 
     def keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
@@ -181,7 +188,7 @@ class Asker(Owner):
         return any(posted.name == key for posted in self._out)
 
     def look(self, record: TaskRecord) -> None:
-        """Take back what is asked no more in ``record``, and ask what is not out. Synchronous."""
+        """Take back the questions that ``record`` has no more, and ask all others that are not out. Synchronous."""
         over = tuple(posted for posted in self._out if posted.name not in record.questions)
         for posted in over:
             self.way.take_back(posted, record.cancel_reason or "the question was answered, or given up")
@@ -189,7 +196,7 @@ class Asker(Owner):
         self._set((*(posted for posted in self._out if posted not in over), *asked))
 
     def _asked(self, record: TaskRecord) -> Iterator[Posted]:
-        """Ask what is not out, and return what is out then."""
+        """Ask the questions that are not out, and return all that are out then."""
         for key, text in record.questions.items():
             if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
                 question = InputRequest(**decode_value(text))
@@ -228,11 +235,65 @@ class Asker(Owner):
 
 
 def _turns_away(error: MCPError | None) -> bool:
-    """Return whether a client takes no questions now, since it is about to leave or has too many: that is no answer,
-    and whoever wants the result of the task is asked."""
+    """Return whether a client takes no questions now, being about to leave or having too many: that is no answer,
+    and anybody who wants the result of the task is asked."""
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
 def _kept(answer: Any, error: MCPError | None) -> bytes:
     """Return an answer as a record keeps answers."""
     return encode_value(answer) if error is None and isinstance(answer, dict) else refusal(error)
+
+
+class CoreClient(Asker):
+    """Tells the requestor of the task ``task_id``, by ``way``, of each status, and asks the questions there.
+
+    Only the latest status waits to be told; nothing waits for a client that is away or reads nothing, since no
+    client may rely on being told (2025-11-25 tasks, Task Notifications).
+    """
+
+    __slots__ = ("_status",)
+
+    def __init__(self, questions: CoreQuestions, task_id: str, way: ClientWay) -> None:
+        super().__init__(questions, task_id, way)
+        self._status = "working"
+
+    def seen(self, record: TaskRecord) -> None:
+        """Take the next record of the task. Synchronous."""
+        self._tell(record)
+        self.look(record)
+
+    def _tell(self, record: TaskRecord) -> None:
+        task, way = core_task(record), self.way
+        if task.status == self._status or not way.is_open:
+            return
+        way.outbox.withdraw(self)
+        if not way.outbox.is_full():
+            self._status = task.status
+            line = frame_notification("notifications/tasks/status", unstructure(task, way.revision))
+            way.outbox.put(line + b"\n", self)
+
+    def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
+        """Send a request of the handler that is no question. Raises `NoWayBack` while the client is away."""
+        if not self.way.is_open:
+            raise NoWayBack("the client that has asked for this task is away")
+        return self.way.ask(method, params, self._task_id, on_progress)
+
+
+_NO_ANSWER = "the answer to a question of a task is no object"
+
+
+def refusal(error: MCPError | None) -> bytes:
+    """Return the form in which ``error`` is kept; `None`: the answer was no object."""
+    if isinstance(error, PeerError):
+        return encode_value([error.code, error.message, error.data])
+    return encode_value([None, _NO_ANSWER if error is None else str(error), None])
+
+
+def answer_of(text: bytes) -> JSONObject | MCPError:
+    """Return the answer that a record keeps, or the error instead of an answer."""
+    kept: Any = decode_value(text)
+    if isinstance(kept, dict):
+        return kept  # pyright: ignore[reportUnknownVariableType]
+    code, message, data = kept
+    return ProtocolViolation(message) if code is None else PeerError(code, message, data)

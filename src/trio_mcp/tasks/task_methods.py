@@ -1,0 +1,260 @@
+"""The methods of tasks, in the extension ``io.modelcontextprotocol/tasks`` and in 2025-11-25.
+
+2025-11-25 has lists of tasks, for which `OwnTasks` knows the tasks that a connection without a principal has made, and
+times to live that requestors ask for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..protocol.converters import structure_params
+from ..protocol.errors import CapabilityMissing
+from ..protocol.meta import with_related_task
+from ..protocol.revisions import Revision
+from ..protocol.types.lifecycle import EmptyResult
+from ..protocol.types.resources import PageParams
+from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask, ListTasksResult, Task, TaskParams, UpdateTaskParams
+from ..runtime.requests.request_scope import RequestScope
+from ..stores.task_store import Outcome, TaskRecord
+from .core_questions import ClientWay, CoreQuestions
+from .records import TaskRecords
+from .task_state import core_task, extension_task, raised, result_in, telling_of_the_store
+
+if TYPE_CHECKING:
+    from ..runtime.outbox import Owner
+    from .settings import TaskSettings
+
+_DONE = EmptyResult()
+
+
+def scope_of(scope: RequestScope) -> str:
+    """Return the scope of the tasks that the caller of a request may see: the principal as JSON, or nothing."""
+    principal = scope.exchange.peer.principal
+    return "" if principal is None else principal.to_json()
+
+
+def unknown_task() -> CodedError:
+    """Return the error for a task that does not exist, or not for this caller."""
+    return CodedError(INVALID_PARAMS, "Invalid params: unknown task: there was none, or it is kept no longer")
+
+
+class ExtensionMethods:
+    """Answers ``tasks/get``, ``tasks/update`` and ``tasks/cancel`` from the ``records``."""
+
+    def __init__(self, records: TaskRecords) -> None:
+        self._records = records
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """Answer a request. Raises `CapabilityMissing` where the request does not declare the extension, and
+        `CodedError`."""
+        request = scope.request
+        if missing := request.missing((TASKS_CAPABILITY,)):
+            raise CapabilityMissing(missing, request.revision)
+        with telling_of_the_store():
+            return await self._answer(scope)
+
+    async def _answer(self, scope: RequestScope) -> Any:
+        request = scope.request
+        match request.method.name:
+            case "tasks/get":
+                return await self._get(scope)
+            case "tasks/update":
+                return await self._update(scope)
+            case "tasks/cancel":
+                return await self._cancel(scope)
+            case name:
+                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    async def _get(self, scope: RequestScope) -> DetailedTask:
+        record = await self._records.read(scope_of(scope), _task_id(scope))
+        if record is None:
+            raise unknown_task()
+        return extension_task(record, scope.request.revision)
+
+    async def _update(self, scope: RequestScope) -> EmptyResult:
+        params = structure_params(scope.request.params, UpdateTaskParams, scope.request.revision)
+        for key, response in params.input_responses.items():
+            if not isinstance(response, dict):
+                raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+        answers = {key: encode_value(response) for key, response in params.input_responses.items()}
+        if await self._records.answer(scope_of(scope), params.task_id, answers) is None:
+            raise unknown_task()
+        return _DONE
+
+    async def _cancel(self, scope: RequestScope) -> EmptyResult:
+        if await self._records.cancel(scope_of(scope), _task_id(scope), None) is None:
+            raise unknown_task()
+        return _DONE  # also where the task has ended: an acknowledgement (extension tasks, Task Cancellation)
+
+
+def _task_id(scope: RequestScope) -> str:
+    return structure_params(scope.request.params, TaskParams, scope.request.revision).task_id
+
+
+_PAGE: Final = 100
+
+
+def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
+    return True
+
+
+class CoreMethods:
+    """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
+    waits for a result, ``questions`` asks there. Lists show the tasks that the caller ``may_see``."""
+
+    def __init__(
+        self,
+        records: TaskRecords,
+        questions: CoreQuestions,
+        own: OwnTasks,
+        may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all,
+    ) -> None:
+        self._records = records
+        self._own = own
+        self._questions = questions
+        self._may_see = may_see
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """Answer a request. Raises `CodedError`."""
+        with telling_of_the_store():
+            return await self._answer(scope)
+
+    async def _answer(self, scope: RequestScope) -> Any:
+        match scope.request.method.name:
+            case "tasks/get":
+                record = self._known(await self._records.read(scope_of(scope), _task_id(scope)))
+                self._questions.remind(record)
+                return core_task(record)
+            case "tasks/result":
+                return await self._result(scope)
+            case "tasks/list" if scope.exchange.peer.is_told_apart:
+                return await self._list(scope)
+            case "tasks/cancel":
+                return await self._cancel(scope)
+            case name:
+                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    @staticmethod
+    def _known(record: TaskRecord | None) -> TaskRecord:
+        if record is None:
+            raise unknown_task()
+        return record
+
+    async def _result(self, scope: RequestScope) -> dict[str, Any]:
+        way = ClientWay(scope.request, scope.runner, scope.exchange)
+        record = self._known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
+        if record.outcome is None:
+            raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
+        return _result_of(record, record.outcome, scope.request.revision)
+
+    async def _list(self, scope: RequestScope) -> ListTasksResult:
+        cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
+        if self._own.are_all_of(scope):
+            return await self._list_own(scope, cursor)
+        page = await self._records.page(scope_of(scope), cursor, _PAGE)
+        tasks = [core_task(record) for record in page.records if self._may_see(scope, record)]
+        return ListTasksResult(tasks, page.next_cursor)
+
+    async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
+        """List the tasks that the connection itself has made: the other tasks in the store may be anybody's."""
+        tasks = list[Task]()
+        for task_id, behind in self._own.after(scope, cursor):
+            record = await self._records.read(scope_of(scope), task_id)
+            if record is None:
+                self._own.forget(scope, task_id)
+                continue
+            tasks.append(core_task(record))
+            if len(tasks) == _PAGE:
+                return ListTasksResult(tasks, behind)
+        return ListTasksResult(tasks)
+
+    async def _cancel(self, scope: RequestScope) -> Task:
+        found = await self._records.cancel(scope_of(scope), _task_id(scope), None)
+        if found is None:
+            raise unknown_task()
+        record, is_first = found
+        task = core_task(record)
+        if not is_first:
+            # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {task.status} already")
+        return task
+
+
+def _result_of(record: TaskRecord, outcome: Outcome, revision: Revision) -> dict[str, Any]:
+    """Return the result of the request that the task has run. Raises the error of the request as `CodedError`."""
+    if outcome.is_error:
+        raise raised(outcome)
+    result = result_in(record, outcome, revision)
+    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
+    return with_related_task(result, record.id)
+
+
+_CURSOR: Final = re.compile(r"own\.([0-9]{1,15})")
+
+_Numbers: TypeAlias = dict[str, int]
+
+
+class OwnTasks:
+    """The tasks of each connection to a server with a shared store (2025-11-25 tasks, Task Isolation): without a
+    principal, a record in the store may belong to any client of any process."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        self._is_shared = settings.store is not None
+        self._most = settings.max_kept_of_caller
+        self._made: WeakKeyDictionary[Owner, _Numbers] = WeakKeyDictionary()
+        """Ids of tasks with their numbers, in the order of their making, by connection."""
+        self._numbers = count(1)
+
+    def are_all_of(self, scope: RequestScope) -> bool:
+        """Return whether the caller of a request may list no other tasks: else the store has the list."""
+        peer = scope.exchange.peer
+        return self._is_shared and peer.principal is None and peer.is_told_apart
+
+    def note(self, scope: RequestScope, task_id: str) -> None:
+        """Note that a request has made a task."""
+        if self.are_all_of(scope):
+            made = self._made.setdefault(scope.exchange.at_once, {})
+            made[task_id] = next(self._numbers)
+            if len(made) > self._most:
+                del made[next(iter(made))]
+
+    def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
+        """Iterate over the ids of the tasks of a caller behind ``cursor``, oldest first, each with the cursor for the
+        tasks behind. Raises `CodedError` (-32602) for a cursor that is none."""
+        match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
+        if match is None:
+            raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
+        start = int(match[1])
+        made = self._made.get(scope.exchange.at_once, {})
+        return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
+
+    def forget(self, scope: RequestScope, task_id: str) -> None:
+        """Forget a task whose record is gone."""
+        self._made.get(scope.exchange.at_once, {}).pop(task_id, None)
+
+
+_MILLISECONDS: Final = 1000
+
+
+def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
+    """Return the milliseconds for which the task of this request, whose parameters were checked, exists; `None`: for
+    ever. Raises `CodedError` (-32602) for a time that makes no sense."""
+    asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
+    if asked is None:
+        return milliseconds(settings.max_ttl)
+    if not asked > 0:
+        raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl is greater than 0")
+    return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))  # 2025-11-25 tasks, TTL 3: MAY be overridden
+
+
+def milliseconds(seconds: float) -> int | None:
+    """Return a time to live in milliseconds, at least one; `None` for ever."""
+    return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))
