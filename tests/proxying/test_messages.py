@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from trio_mcp import proxy
 from trio_mcp.testing import ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
-from trio_mcp.testing.opening import Script
+from trio_mcp.testing.scripted_sides import Script
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 TOOLS: dict[str, Any] = {"tools": {}, "logging": {}}

@@ -7,7 +7,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from trio_mcp.testing.comparing import differences, shown
+from trio_mcp.testing.scripted_peer import differences, shown
 
 
 @pytest.mark.parametrize(

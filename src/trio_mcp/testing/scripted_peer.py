@@ -1,4 +1,7 @@
-"""ScriptedPeer: an end of a connection, controlled by a test message by message."""
+"""ScriptedPeer: an end of a connection, controlled by a test message by message.
+
+A message is compared with a `Pattern`: the JSON data that is expected, with ``...`` where any value will do.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ import trio
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..runtime.channel import ConnectionLost, MessageChannel
-from .comparing import Pattern, differences, shown
 
 _LATEST_SHOWN: Final = 12
-_LONGEST: Final = 2000
+_LONGEST_MESSAGE: Final = 2000
 
 Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
 
@@ -44,7 +46,7 @@ class MissingMessage(AssertionError):
 
 def _latest(transcript: Transcript) -> list[str]:
     arrows = {"sent": "-->", "received": "<--"}
-    lines = [f"    {arrows[way]} {shown(message)[:_LONGEST]}" for way, message in transcript[-_LATEST_SHOWN:]]
+    lines = [f"    {arrows[way]} {shown(message)[:_LONGEST_MESSAGE]}" for way, message in transcript[-_LATEST_SHOWN:]]
     return ["  the conversation so far (--> sent by the script):", *lines] if lines else []
 
 
@@ -173,3 +175,69 @@ class ScriptedPeer:
 
 def _completed(message: Any) -> Any:
     return {"jsonrpc": "2.0", **cast("dict[Any, Any]", message)} if isinstance(message, dict) else message
+
+
+Pattern: TypeAlias = Any
+"""JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further members.
+Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is not
+JSON, such as `unittest.mock.ANY` or `pytest.approx`, is compared by ``==``."""
+
+_LONGEST_VALUE = 300
+
+
+def differences(expected: Pattern, got: Any, place: str = "$") -> list[str]:
+    """Return the differences of ``got`` from ``expected``, a line for each place; empty when ``got`` fits."""
+    if expected is ...:
+        return []
+    if isinstance(expected, dict):
+        if not isinstance(got, dict):
+            return [_differs(place, expected, got)]
+        return _members(cast("dict[Any, Any]", expected), cast("JSONObject", got), place)
+    if isinstance(expected, list):
+        items = cast("list[Any]", expected)
+        if not isinstance(got, list) or len(items) != len(cast("list[Any]", got)):
+            return [_differs(place, expected, got)]
+        pairs = enumerate(zip(items, cast("list[Any]", got), strict=True))
+        return [line for number, (one, other) in pairs for line in differences(one, other, f"{place}[{number}]")]
+    if isinstance(expected, str | int | float | None) and type(expected) is not type(got):
+        return [_differs(place, expected, got)]
+    return [] if expected == got else [_differs(place, expected, got)]
+
+
+def _members(expected: dict[Any, Any], got: JSONObject, place: str) -> list[str]:
+    lines: list[str] = []
+    for name, value in expected.items():
+        if name is ...:
+            continue
+        if name not in got:
+            lines.append(f"{place}.{name}: expected {_short(value)}, but it is missing")
+        else:
+            lines += differences(value, got[name], f"{place}.{name}")
+    if ... not in expected:
+        lines += [f"{place}.{name}: not expected, got {_short(got[name])}" for name in got if name not in expected]
+    return lines
+
+
+def _differs(place: str, expected: Pattern, got: Any) -> str:
+    return f"{place}: expected {_short(expected)}, got {_short(got)}"
+
+
+def _short(value: Any) -> str:
+    text = shown(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+
+
+def shown(pattern: Pattern) -> str:
+    """Return the pattern or message as JSON on one line, for people."""
+    if pattern is ...:
+        return "..."
+    if isinstance(pattern, dict):
+        members = cast("dict[Any, Any]", pattern).items()
+        return (
+            "{" + ", ".join("..." if name is ... else f"{shown(name)}: {shown(value)}" for name, value in members) + "}"
+        )
+    if isinstance(pattern, list):
+        return "[" + ", ".join(map(shown, cast("list[Any]", pattern))) + "]"
+    if isinstance(pattern, str | int | float | None):
+        return msgspec.json.encode(pattern).decode()
+    return repr(pattern)

@@ -1,10 +1,13 @@
-"""ScriptedUser: the model, the user and the roots behind a client, controlled by a test."""
+"""ScriptedUser: the model, the user and the roots behind a client, controlled by a test.
+
+`in_turn` makes a handler of scripted answers.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ..client.answers import Answers
@@ -71,5 +74,25 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
     async def answer(*question: Any) -> Any:
         given = handler(*question)
         return await given if inspect.isawaitable(given) else given
+
+    return answer
+
+
+def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
+    """Return a handler that returns ``answers`` one after another, whatever the question, and raises answers that are
+    exceptions.
+
+    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those of a
+    `RecordingContext`. A question beyond the last answer raises `AssertionError`.
+    """
+    left = list(answers)
+
+    async def answer(*question: Any) -> Any:
+        if not left:
+            raise AssertionError(f"{len(answers)} answers were scripted, and one more was asked for: {question}")
+        given = left.pop(0)
+        if isinstance(given, BaseException):
+            raise given
+        return given
 
     return answer

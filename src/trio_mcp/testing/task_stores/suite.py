@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .hints import HintTests
 from .leases import LeaseTests
-from .pages import PageTests
+from .pages import HintTests, PageTests
 from .records import RecordTests
 
 

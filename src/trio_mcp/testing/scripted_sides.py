@@ -1,0 +1,341 @@
+"""ScriptedClient and ScriptedServer: a side that sends exactly the messages of a test, to test the other side.
+
+The openers run a scripted side in memory, and over the standard input and output of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Final, Unpack
+
+import trio
+
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions
+from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.misuse import entered
+from ..concurrency.nurseries import open_service_nursery
+from ..connecting.memory import open_server
+from ..connecting.stdio import Command, open_process
+from ..jsonrpc.errors import METHOD_NOT_FOUND
+from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, SERVER_INFO
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from ..runtime.channel import MessageChannel
+from ..runtime.limits import DEFAULT_LIMITS
+from ..server.served import Servable
+from ..transports.memory import memory_channel_pair
+from ..transports.process import TextSink
+from ..transports.stdio import own_stdio
+from .scripted_peer import Pattern, ScriptedPeer, UnexpectedMessage
+
+_CLIENT_INFO: Final = {"name": "scripted-client", "version": "1"}
+
+
+class ScriptedClient(ScriptedPeer):
+    """The client's end of a connection. The client's requests have the ids 1, 2, 3 ..., unless an id is given."""
+
+    def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
+        super().__init__(channel, patience=patience)
+        self.revision: Revision | None = None
+        """The revision of the client's requests; `None` until `open`."""
+        self.capabilities: JSONObject = {}
+        self._last_id = 0
+
+    async def open(
+        self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None
+    ) -> JSONObject | None:
+        """Speak ``revision`` from now on, and declare ``capabilities``.
+
+        A legacy revision begins with the handshake, whose result is returned. A modern revision sends nothing: each
+        request carries revision and capabilities.
+        """
+        self.revision = REVISIONS[revision]
+        self.capabilities = capabilities or {}
+        if not self.revision.handshake:
+            return None
+        params = {"protocolVersion": revision, "capabilities": self.capabilities, "clientInfo": _CLIENT_INFO}
+        result = await self.expect_result(await self.request("initialize", params))
+        await self.notify("notifications/initialized")
+        return result
+
+    def request_message(
+        self,
+        method: str,
+        params: JSONObject | None = None,
+        *,
+        id: RequestId | None = None,
+        meta: JSONObject | None = None,
+    ) -> JSONObject:
+        """Return a request in the form of the revision, with ``meta`` added to its ``_meta``. The request is not
+        sent."""
+        self._last_id += 1
+        meta = {**self._required_meta(), **(meta or {})}
+        params = {**(params or {}), **({"_meta": meta} if meta else {})}
+        message: JSONObject = {"jsonrpc": "2.0", "id": self._last_id if id is None else id, "method": method}
+        return {**message, "params": params} if params else message
+
+    def _required_meta(self) -> JSONObject:
+        # 2026-07-28 basic, Per-request protocol fields.
+        if self.revision is None or self.revision.handshake:
+            return {}
+        return {
+            PROTOCOL_VERSION: self.revision.name,
+            CLIENT_INFO: _CLIENT_INFO,
+            CLIENT_CAPABILITIES: self.capabilities,
+        }
+
+    async def request(
+        self,
+        method: str,
+        params: JSONObject | None = None,
+        *,
+        id: RequestId | None = None,
+        meta: JSONObject | None = None,
+    ) -> RequestId:
+        """Send a request, and return its id without waiting for the reply."""
+        message = self.request_message(method, params, id=id, meta=meta)
+        await self.send(message)
+        return message["id"]
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: JSONObject | None = None,
+        *,
+        id: RequestId | None = None,
+        meta: JSONObject | None = None,
+    ) -> RequestId:
+        """Send a call of a tool, and return its id. ``meta={"progressToken": 7}`` asks for progress."""
+        return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, id=id, meta=meta)
+
+    async def expect_result(self, request_id: RequestId, result: Pattern = ...) -> Any:
+        """Return the result in the next message, which has to be the reply to this request."""
+        return (await self.expect({"id": request_id, "result": result}))["result"]
+
+    async def expect_text(self, request_id: RequestId, text: str) -> None:
+        """Check that the next message is the result of a tool that succeeds with ``text`` and no other content."""
+        pattern = {"id": request_id, "result": {"content": [{"type": "text", "text": text}], ...: ...}}
+        message = await self.expect(pattern)
+        if message["result"].get("isError"):
+            raise UnexpectedMessage(pattern, message, ["$.result.isError: the tool failed"], self.transcript)
+
+    async def expect_error(self, request_id: RequestId | None, code: Pattern = ..., message: Pattern = ...) -> Any:
+        """Return the error, ``data`` included, in the next message, which has to be an error under this id (`None` for
+        null)."""
+        error = {"code": code, "message": message, ...: ...}
+        return (await self.expect({"id": request_id, "error": error}))["error"]
+
+
+_SERVER_INFO: Final = {"name": "scripted-server", "version": "1"}
+
+
+class ScriptedServer(ScriptedPeer):
+    """The server's end of a connection."""
+
+    async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
+        """Let the client open the connection as with a server of ``revision`` and no other.
+
+        A legacy server refuses ``server/discover``, answers ``initialize`` and waits for ``notifications/initialized``;
+        a modern server answers ``server/discover``. Returns the answered request. Raises `UnexpectedMessage` when the
+        client sends anything else, and `MissingMessage`.
+        """
+        opening = "initialize" if REVISIONS[revision].handshake else "server/discover"
+        pattern = {"jsonrpc": "2.0", "id": ..., "method": opening, ...: ...}
+        while True:
+            message = await self._receive(pattern)
+            match message:
+                case {"method": "initialize", "id": _} if opening == "initialize":
+                    await self.answer(message, _initialized(revision, capabilities or {}))
+                    await self.expect({"method": "notifications/initialized", ...: ...})
+                    return message
+                case {"method": "server/discover", "id": _} if opening == "server/discover":
+                    await self.answer(message, _discovered(revision, capabilities or {}))
+                    return message
+                case {"method": "initialize" | "server/discover", "id": _}:
+                    await self.refuse(message, METHOD_NOT_FOUND, "Method not found")
+                case _:
+                    raise UnexpectedMessage(pattern, message, [], self.transcript)
+
+    async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
+        """Return the next message, which has to be this request. Without ``params``, the request need not have any."""
+        more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
+        return await self.expect({"id": ..., "method": method, **more})
+
+    async def expect_call(self, tool: str, arguments: Pattern = ...) -> JSONObject:
+        """Return the next message, which has to be a call of ``tool``, to be answered."""
+        return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
+
+    async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
+        """Check that the next message is the cancel of ``request``, for ``reason`` if one is given."""
+        more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
+        await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
+
+    async def answer_text(self, call: JSONObject, text: str) -> None:
+        """Answer a call of a tool with a text."""
+        await self.answer(call, {"content": [{"type": "text", "text": text}]})
+
+    async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
+        """Send progress of ``request``, whose sender asked for progress; ``more`` may be ``total`` and ``message``."""
+        token = request["params"]["_meta"][PROGRESS_TOKEN]
+        await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
+
+    async def log(self, level: str, data: Any, **more: Any) -> None:
+        """Send a log message; ``more`` may be ``logger``."""
+        await self.notify("notifications/message", {"level": level, "data": data, **more})
+
+    async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:
+        """Send a request of the server's own (legacy revisions)."""
+        message: JSONObject = {"id": request_id, "method": method}
+        await self.send(message if params is None else {**message, "params": params})
+
+
+def _initialized(revision: str, capabilities: JSONObject) -> JSONObject:
+    return {"protocolVersion": revision, "capabilities": capabilities, "serverInfo": _SERVER_INFO}
+
+
+def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:
+    return {
+        "resultType": "complete",
+        "supportedVersions": [revision],
+        "capabilities": capabilities,
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": {SERVER_INFO: _SERVER_INFO},
+    }
+
+
+Script = Callable[[ScriptedServer], Awaitable[None]]
+
+
+@entered("client")
+@asynccontextmanager
+async def open_scripted_client(
+    server: Servable,
+    revision: str | None = LATEST_MODERN.name,
+    capabilities: JSONObject | None = None,
+    *,
+    stateless: bool = False,
+    patience: float = 10.0,
+) -> AsyncGenerator[ScriptedClient]:
+    """Run ``server`` in this process, and be its client, message by message.
+
+    ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the script opens the
+    connection. The end of the block closes the connection and cancels its remaining requests.
+    """
+    ours, theirs = memory_channel_pair()
+    async with open_server(server, theirs, stateless=stateless):
+        client = ScriptedClient(ours, patience=patience)
+        try:
+            if revision is not None:
+                await client.open(revision, capabilities)
+            yield client
+        finally:
+            await client.aclose()
+
+
+@entered("client")
+@asynccontextmanager
+async def open_scripted_process(
+    command: Sequence[str | os.PathLike[str]],
+    revision: str | None = LATEST_MODERN.name,
+    capabilities: JSONObject | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: TextSink | None = None,
+    close_grace: float = 2.0,
+    patience: float = 10.0,
+) -> AsyncGenerator[ScriptedClient]:
+    """Start a server of any make with ``command``, and be its client over stdio, as `open_scripted_client`.
+
+    The process is started and ended as by `trio_mcp.open_stdio`. Not for a virtual clock, which would not wait for
+    another process.
+    """
+    child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
+    async with open_process(child) as channel:
+        client = ScriptedClient(channel, patience=patience)
+        if revision is not None:
+            await client.open(revision, capabilities)
+        yield client
+
+
+@entered("client")
+@asynccontextmanager
+async def open_scripted_server(
+    script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
+) -> AsyncGenerator[Client]:
+    """Open a client whose server does what ``script`` says, beside the block. ``options`` are those of
+    `trio_mcp.open_stdio`.
+
+    If the script fails, the block is cancelled and raises the script's exception, unchanged. After the block the client
+    is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
+    seconds. Messages after the end of the script are read and not answered.
+    """
+    ours, theirs = memory_channel_pair()
+    play = _Play(script, ScriptedServer(theirs, patience=patience))
+    try:
+        with play.beside:
+            async with open_service_nursery("the block was left") as nursery:
+                nursery.start_soon(play.run)
+                async with open_client(ours, **options) as client:
+                    with play.watching():
+                        yield client
+                await play.over(patience)
+    except Exception as error:
+        if play.failure is None:
+            raise
+        raise play.failure from error
+    if play.failure is not None:
+        raise play.failure
+
+
+class _Play:
+    """A script that runs beside the caller's block. The first failure, of script or block, is raised."""
+
+    def __init__(self, script: Script, server: ScriptedServer) -> None:
+        self._script = script
+        self._server = server
+        self._block_failed = False
+        self._ended = trio.Event()
+        self.beside = trio.CancelScope()
+        self.failure: Exception | None = None
+        """The script's exception, unless the block had failed before."""
+
+    async def run(self) -> None:
+        try:
+            await self._script(self._server)
+        except Exception as error:
+            if not self._block_failed:
+                self.failure = error
+                self.beside.cancel(reason="the script of the server failed")
+        else:
+            await self._server.read_to_end()
+        self._ended.set()
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        try:
+            yield
+        except Exception:
+            self._block_failed = True
+            raise
+
+    async def over(self, patience: float) -> None:
+        with trio.move_on_after(patience):
+            await self._ended.wait()
+        if not self._ended.is_set():
+            raise trio.TooSlowError(f"the script went on for {patience:g} seconds after the client was closed")
+
+
+async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
+    """Be a server on this process's standard input and output that follows ``script``, to test a host that starts its
+    servers itself. After the script the input is read to the end. Raises the exceptions of the script."""
+    with own_stdio(DEFAULT_LIMITS.max_message_bytes) as channel:
+        server = ScriptedServer(channel, patience=patience)
+        await script(server)
+        await server.read_to_end()
