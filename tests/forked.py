@@ -32,7 +32,7 @@ COMMAND = Path(__file__).with_name("forked_command.py")
 NAME = f"trio-mcp-tests-{os.getpid()}-{secrets.token_hex(8)}"
 """Where the fork server of this process is reached by processes that it has not forked."""
 MODULES = [
-    "trio_mcp.cli.commands.all",
+    "trio_mcp.cli.group",
     "trio_mcp.serving.http.serve",
     "trio_mcp.serving.websocket",
     "trio_mcp.serving.lines",

@@ -39,7 +39,7 @@ from trio_mcp import (
     read_config,
 )
 from trio_mcp.auth.http_fetcher import HttpFetcher
-from trio_mcp.cli.commands.sign_in_options import sign_in_options
+from trio_mcp.cli.commands.options import sign_in_options
 from trio_mcp.transports.http_client.client import HttpClient
 
 __all__ = ["port"]

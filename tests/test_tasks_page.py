@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import KeptTasks, Limits, TaskContext, TaskSettings, open_memory
-from trio_mcp.cli.commands.all import trio_mcp
+from trio_mcp.cli.group import trio_mcp
 from trio_mcp.server.context.caller_tasks import CallerTasks
 from trio_mcp.stores.task_store import OnRestart
 from trio_mcp.testing import RecordedTask
@@ -90,7 +90,8 @@ def test_the_commands_of_the_page_are_there() -> None:
     spans = [*re.findall(r"`(trio-mcp [^`]+)`", PAGE), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
     named: set[str] = set()
     for words in map(str.split, spans):
-        command = trio_mcp.commands[words[1]]
+        command = trio_mcp.get_command(click.Context(trio_mcp), words[1])
+        assert command is not None
         if isinstance(command, click.Group):
             command = command.commands[words[2]]
             named.add(words[2])

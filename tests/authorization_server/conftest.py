@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.peers.installed import installed_once
 
-from trio_mcp.cli.demo.authorization_server.installing import CannotInstall, install, version
+from trio_mcp.cli.demo.authorization_server.provider import CannotInstall, install, version
 
 
 @pytest.fixture(scope="session")

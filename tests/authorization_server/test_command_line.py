@@ -12,12 +12,12 @@ from tests.cli.commands import TRIO_MCP, run
 from tests.patience import PATIENCE
 
 from trio_mcp import FileStorage, MemoryStorage, OAuth, SignInNeeded, open_http
-from trio_mcp.cli.demo.authorization_server.running import authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import authorization_server
 
 BROWSER = f"""#!{sys.executable}
 import sys
 import trio
-from trio_mcp.cli.demo.authorization_server.pressing import press
+from trio_mcp.cli.demo.authorization_server.provider import press
 
 trio.run(press, sys.argv[1])
 """

@@ -13,12 +13,12 @@ import trio
 from tests.cli.commands import TRIO_MCP
 from tests.patience import PATIENCE
 
-from trio_mcp.cli.demo.authorization_server.installing import version
+from trio_mcp.cli.demo.authorization_server.provider import version
 
 PRESSING = """\
 #!{python}
 import sys, trio
-from trio_mcp.cli.demo.authorization_server.pressing import press
+from trio_mcp.cli.demo.authorization_server.provider import press
 trio.run(press, sys.argv[1])
 """
 

@@ -31,8 +31,7 @@ from trio_mcp.auth.oauth_client.machine_clients import client_credentials
 from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.auth.storage.records import Stored
-from trio_mcp.cli.demo.authorization_server.pressing import press
-from trio_mcp.cli.demo.authorization_server.running import AuthorizationServer, authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import AuthorizationServer, authorization_server, press
 
 READ, WRITE = "notes:read", "notes:write"
 

@@ -11,7 +11,7 @@ from tests.authorization_server.raw import RawClient, get, post
 
 from trio_mcp import AuthorizationError, Bearer, JWTVerifier, open_http, open_websocket
 from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.cli.demo.authorization_server.running import authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import authorization_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

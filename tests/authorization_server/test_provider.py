@@ -18,8 +18,7 @@ from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
-from trio_mcp.cli.demo.authorization_server.running import DoesNotStart, authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import DoesNotStart, NoSuchPage, authorization_server, press
 
 RESOURCE = "http://127.0.0.1:1/mcp"
 
@@ -111,7 +110,7 @@ async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path
     code = """if True:
         import sys, trio
         from pathlib import Path
-        from trio_mcp.cli.demo.authorization_server.running import authorization_server
+        from trio_mcp.cli.demo.authorization_server.provider import authorization_server
 
         async def main():
             async with authorization_server(Path(sys.argv[1])) as server:

@@ -10,8 +10,7 @@ from tests.authorization_server.protected import READ, SERVER, introspection, pr
 from tests.patience import PATIENCE
 
 from trio_mcp import OAuth, open_http
-from trio_mcp.cli.demo.authorization_server.pressing import press
-from trio_mcp.cli.demo.authorization_server.running import authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import authorization_server, press
 
 
 async def test_a_client_that_is_not_known_any_more_registers_anew(provider: Path) -> None:

@@ -10,8 +10,7 @@ from tests.authorization_server.protected import READ, protected
 from tests.patience import PATIENCE
 
 from trio_mcp import FileStorage, JWTVerifier, OAuth, open_http
-from trio_mcp.cli.demo.authorization_server.pressing import press
-from trio_mcp.cli.demo.authorization_server.running import authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import authorization_server, press
 
 CALLING = """\
 import sys, trio

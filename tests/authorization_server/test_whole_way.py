@@ -31,8 +31,7 @@ from trio_mcp import (
     open_http,
     open_websocket,
 )
-from trio_mcp.cli.demo.authorization_server.pressing import press
-from trio_mcp.cli.demo.authorization_server.running import AuthorizationServer, authorization_server
+from trio_mcp.cli.demo.authorization_server.provider import AuthorizationServer, authorization_server, press
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.cli.errands.arguments import WrongArgument, arguments_typed, object_typed
+from trio_mcp.cli.arguments import WrongArgument, arguments_typed, object_typed
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

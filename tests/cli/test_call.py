@@ -11,7 +11,7 @@ from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import LONG
 
 from trio_mcp import serve_websocket
-from trio_mcp.cli.errands.errand import _tell_of_cancel
+from trio_mcp.cli.request import _tell_of_cancel
 
 from .desk import server
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import Address, Command
-from trio_mcp.cli.host_files.configured import configured_names
+from trio_mcp.cli.hosts import configured_names
 from trio_mcp.cli.targets import NoTarget, target_typed
 
 

@@ -65,7 +65,7 @@ async def test_demo_asks_for_a_browser_with_authorization_alone():
 async def test_demo_says_why_its_server_could_not_be_called():
     code = """if True:
         import sys
-        from trio_mcp.cli.demo import over_stdio as demo
+        from trio_mcp.cli.demo import walkthrough as demo
         demo.SERVER = [sys.executable, "-c", "import sys; sys.exit('no luck')"]
         sys.exit(demo.run_demo())
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_mcp.cli.demo.authorization_server.installing import FILES, CannotInstall, installed, version
+from trio_mcp.cli.demo.authorization_server.provider import FILES, CannotInstall, installed, version
 
 NODE = "echo new enough"
 NPM = "mkdir node_modules && echo once >> installations"

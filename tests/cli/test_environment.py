@@ -8,7 +8,7 @@ import click
 import pytest
 
 from trio_mcp import Command
-from trio_mcp.cli.commands.all import trio_mcp
+from trio_mcp.cli.group import trio_mcp
 from trio_mcp.cli.targets import target_typed
 
 CONTEXT = click.Context(trio_mcp)

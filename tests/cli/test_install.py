@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.cli.commands import TRIO_MCP, run, written
 
-from trio_mcp.cli.commands.all import trio_mcp
-from trio_mcp.cli.host_files.hosts import HOSTS
+from trio_mcp.cli.group import trio_mcp
+from trio_mcp.cli.hosts import HOSTS
 
 SERVER = """
     import os

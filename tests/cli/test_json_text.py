@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trio_mcp.cli.host_files.json_text import NotEditable, parse_object, with_value
+from trio_mcp.cli.file_edits import NotEditable, parse_object, with_value
 
 ENTRY = {"command": "python", "args": ["é.py"]}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_mcp.cli.host_files.kept_file import CannotChange, KeptFile
+from trio_mcp.cli.file_edits import CannotChange, KeptFile
 
 
 @pytest.fixture

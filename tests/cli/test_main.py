@@ -5,11 +5,14 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from tests.cli.commands import TRIO_MCP, run
 from tests.cli.terminals import in_terminal
 
 import trio_mcp.cli
+from trio_mcp.cli.group import SUMMARIES
+from trio_mcp.cli.group import trio_mcp as commands
 
 DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo") / "server.py"
 
@@ -47,8 +50,24 @@ async def test_importing_the_package_imports_nothing_of_the_extra():
 
 async def test_a_command_loads_only_what_it_needs():
     heavy = {"rich", "jsonschema_rs", "trio_mcp.client.client", "trio_mcp.connecting.targets", "trio_mcp.hosting.group"}
-    code = f"import sys, trio_mcp.cli.commands.all; print({heavy} & set(sys.modules))"
+    code = f"import sys, trio_mcp.cli.group; print({heavy} & set(sys.modules))"
     assert (await run([sys.executable, "-c", code])).stdout == "set()\n"
+
+
+async def test_a_command_is_loaded_without_the_others():
+    code = (
+        "import sys; from trio_mcp.cli.group import trio_mcp; trio_mcp.get_command(None, 'run'); "
+        "print(*[name for name in sys.modules if name.startswith('trio_mcp.cli.commands.')])"
+    )
+    assert (await run([sys.executable, "-c", code])).stdout == "trio_mcp.cli.commands.run\n"
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str):
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    assert command.name == name
+    assert " ".join((command.help or "").partition("\n\n")[0].split()) == SUMMARIES[name]
 
 
 async def test_reader_that_goes_away_is_no_traceback():

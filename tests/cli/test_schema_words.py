@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.terminal.schema_words import SchemaReader
+from trio_mcp.cli.arguments import SchemaReader
 
 ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"}, "a/b": {"type": "boolean"}}}
 

@@ -26,14 +26,14 @@ trio.run(main)
 """
 CALL = """
 import sys
-from trio_mcp.cli.errands import calling
+from trio_mcp.cli.commands import call
 
 def stuck(*_):
     print("stuck", file=sys.stderr, flush=True)
     while True:
         pass
 
-calling.arguments_typed = stuck
+call.arguments_typed = stuck
 from trio_mcp.cli.main import main
 main()
 """

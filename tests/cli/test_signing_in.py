@@ -6,7 +6,7 @@ import pytest
 
 from trio_mcp import AuthorizationError
 from trio_mcp.auth.oauth_client import browser
-from trio_mcp.cli.signing_in import SignIn
+from trio_mcp.cli.targets import SignIn
 
 
 @pytest.mark.parametrize("opens", [True, False])

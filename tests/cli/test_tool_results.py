@@ -14,7 +14,7 @@ from trio_mcp import (
     TextContent,
     TextResourceContents,
 )
-from trio_mcp.cli.terminal.tool_results import show_result
+from trio_mcp.cli.request import show_result
 
 LATEST = REVISIONS["2026-07-28"]
 

@@ -25,7 +25,7 @@ def main() -> NoReturn:
 
     import click
 
-    from .commands.all import trio_mcp
+    from .group import trio_mcp
 
     try:
         sys.exit(trio_mcp.main(prog_name="trio-mcp", standalone_mode=False))

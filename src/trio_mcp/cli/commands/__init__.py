@@ -1,1 +1,1 @@
-"""The commands with their arguments, options and help."""
+"""The commands, one in each file: arguments, options and help, and the work of the command."""

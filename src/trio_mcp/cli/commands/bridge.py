@@ -1,19 +1,31 @@
-"""``trio-mcp bridge``: arguments, options and help."""
+"""``trio-mcp bridge`` serves a server that runs or listens elsewhere."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 import click
+import trio
 
-from .address_options import LEVELS, address_options
-from .shell_completion import TARGET
-from .sign_in_options import sign_in_options
-from .target_options import TargetCommand, config_option_of_starters, words_after_dashes
-
-if TYPE_CHECKING:
-    from ..signing_in import SignIn
+from ...auth.errors import AuthorizationError
+from ...client.client import Client
+from ...concurrency.contexts import asynccontextmanager
+from ...connecting.stdio import Command
+from ...connecting.targets import Address, Target
+from ...diagnostics.log import WrittenInAThread
+from ...proxying.proxy import proxy
+from ...runtime.channel import ConnectionLost
+from ...serving.stdio import serve_stdio
+from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
+from ..reporting import say
+from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
+from ..targets import NoTarget, SignIn, target_typed
+from ..terminal.printable import CopiedToStderr, log_to_stderr
+from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_options, words_after_dashes
 
 
 @click.command(cls=TargetCommand)
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--log-level",
-    type=click.Choice(LEVELS, case_sensitive=False),
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="warning",
     show_default=True,
     help="Lowest level of the bridge's own messages on standard error.",
@@ -74,14 +86,61 @@ def bridge(
     Exit status: 0; 2 for wrong usage; and while there was one client on standard input and output, 3 when TARGET could
     not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
-    from ...diagnostics.log import WrittenInAThread
-    from ..servers.addresses import Addresses
-    from ..servers.bridging import run_bridge
-    from ..targets import NoTarget, target_typed
-    from ..terminal.printable import CopiedToStderr
-
     try:
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()), sign_in)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, proxies))
+
+
+def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_level: str, addresses: Addresses) -> int:
+    """Serve ``target`` on ``addresses``, or over standard input and output; return the exit status."""
+    try:
+        serve = serving_on(addresses)
+    except BadAddress as error:
+        say(str(error))
+        return USAGE
+    log_to_stderr(log_level)
+    way = _Way(target, era)
+    bridge = proxy(way.open, name=_name_of(target))
+    if serve is None:
+        trio.run(serve_stdio, bridge)
+        return way.status
+    try:
+        trio.run(serve, bridge)
+    except CannotListen as error:
+        say(str(error))
+        return USAGE
+    return ENDED_WELL
+
+
+class _Way:
+    """Open ``target`` for each client, in ``era`` if given."""
+
+    def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
+        self._target = target
+        self._era = era
+        self.status = ENDED_WELL
+        """The exit status for the latest loss of a connection, or refusal of one."""
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncGenerator[Client]:
+        """Open a connection for a client."""
+        if self._era != "auto":
+            options["era"] = self._era
+        try:
+            async with self._target.open(**options) as client:
+                yield client
+        except ConnectionLost:
+            self.status = NO_CONNECTION
+            raise
+        except AuthorizationError:
+            self.status = NOT_AUTHORIZED
+            raise
+
+
+def _name_of(target: Target) -> str:
+    """Return the bridge's name for ``target``, for the people who run the bridge."""
+    if isinstance(target, Command):
+        return os.path.basename(cast("str", target.words[0]))
+    return urlsplit(target.url).netloc or target.url if isinstance(target, Address) else "server"

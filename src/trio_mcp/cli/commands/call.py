@@ -1,17 +1,24 @@
-"""``trio-mcp call``: arguments, options and help."""
+"""``trio-mcp call`` calls a tool of a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Sequence
 
+import attrs
 import click
 
-from .errand_options import errand_options
-from .shell_completion import TARGET, TOOL
-from .target_options import TargetCommand
-
-if TYPE_CHECKING:
-    from ..errands.calling import Calling, StartingTask
+from ...client.client import Client
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.tools import CallToolResult
+from ...runtime.on_progress import OnProgress
+from ..arguments import arguments_typed, object_typed
+from ..reporting import say
+from ..request import CommandRequest, found, show_result
+from ..statuses import ENDED_WELL, TOOL_FAILED
+from ..terminal.printable import printable
+from .options import TARGET, TOOL, TargetCommand, request_options
 
 
 @click.command(cls=TargetCommand)
@@ -21,8 +28,8 @@ if TYPE_CHECKING:
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and do not wait for its end.")
-@errand_options
-def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as_task: bool) -> Calling | StartingTask:
+@request_options
+def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as_task: bool) -> CallTool | StartTask:
     """Call a tool of a server and print its result.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
@@ -47,9 +54,62 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
     or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server
     wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
     """
-    from ..errands.arguments import object_typed
-    from ..errands.calling import Calling, StartingTask
-
     typed = None if given is None else object_typed(given)
-    calling = Calling(tool=tool, pairs=arguments, given=typed, raw=raw)
-    return StartingTask(calling=calling) if as_task else calling
+    calling = CallTool(tool=tool, pairs=arguments, given=typed, raw=raw)
+    return StartTask(calling=calling) if as_task else calling
+
+
+@attrs.define(kw_only=True)
+class CallTool(CommandRequest[CallToolResult]):
+    """The request that calls a tool. `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    tool: str
+    pairs: Sequence[str]
+    given: JSONObject | None
+    raw: bool
+    arguments: JSONObject = attrs.field(init=False)
+    """The arguments, once `prepare` has converted them."""
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool, and convert the arguments as its schema requires."""
+        declared = client.server_capabilities.tools is not None
+        tool = await found("tool", self.tool, client.list_tools(), declared)
+        self.arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> CallToolResult:
+        """Call the tool."""
+        return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
+
+    def show(self, result: CallToolResult, revision: Revision) -> int:
+        """Print the result; the result of a failed tool goes to standard error."""
+        show_result(result, revision, raw=self.raw)
+        if not result.is_error:
+            return ENDED_WELL
+        say(f"the tool {self.tool!r} failed")
+        return TOOL_FAILED
+
+
+@attrs.define(kw_only=True)
+class StartTask(CommandRequest["str | CallToolResult"]):
+    """The request that calls a tool and does not wait for the end of the task. `prepare` raises as that of
+    ``calling``."""
+
+    calling: CallTool
+    answers_tasks = False
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool: see `CallTool.prepare`."""
+        await self.calling.prepare(client)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
+        """Call the tool. Return the id of the task, or the result where the server answers at once."""
+        task = await client.start_task(self.calling.tool, self.calling.arguments)
+        return await task.result() if task.id is None else task.id
+
+    def show(self, result: str | CallToolResult, revision: Revision) -> int:
+        """Print the id, or the result."""
+        if not isinstance(result, str):
+            say("the server answered at once, without a task")
+            return self.calling.show(result, revision)
+        print(printable(result) if sys.stdout.isatty() else result)
+        return ENDED_WELL

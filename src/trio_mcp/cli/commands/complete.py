@@ -1,17 +1,26 @@
-"""``trio-mcp complete``: arguments, options and help."""
+"""``trio-mcp complete`` asks a server for suggestions for an argument of a prompt or a resource template."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from collections.abc import Sequence
 
+import attrs
 import click
 
-from .errand_options import errand_options
-from .shell_completion import REFERENCE, TARGET
-from .target_options import TargetCommand
-
-if TYPE_CHECKING:
-    from ..errands.suggesting import Suggesting
+from ...client.client import Client
+from ...protocol.converters import unstructure
+from ...protocol.revisions import Revision
+from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
+from ...runtime.on_progress import OnProgress
+from ..arguments import WrongArgument, texts_typed
+from ..reporting import say
+from ..request import CommandRequest, not_offered
+from ..statuses import ENDED_WELL
+from ..terminal.printable import printable
+from .inspect import listed
+from .options import REFERENCE, TARGET, TargetCommand, request_options
 
 
 @click.command(cls=TargetCommand)
@@ -19,8 +28,8 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="NAME", type=REFERENCE)
 @click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
-@errand_options
-def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting:
+@request_options
+def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteArgument:
     """Ask a server for the values of an argument, and print its suggestions, one a line.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --. NAME is a prompt, or a resource
@@ -33,6 +42,51 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting
 
     Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..errands.suggesting import Suggesting
 
-    return Suggesting(name=name, pairs=arguments, as_json=as_json)
+    return CompleteArgument(name=name, pairs=arguments, as_json=as_json)
+
+
+@attrs.define(kw_only=True)
+class CompleteArgument(CommandRequest[Completion]):
+    """The request that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
+    `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    name: str
+    pairs: Sequence[str]
+    as_json: bool
+    _reference: PromptReference | ResourceTemplateReference = attrs.field(init=False)
+    _typed: dict[str, str] = attrs.field(init=False)
+
+    async def prepare(self, client: Client) -> None:
+        """Find the prompt or the resource template."""
+        self._typed = texts_typed(self.pairs)
+        if not self._typed:
+            raise WrongArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
+        declared = client.server_capabilities
+        prompts = await listed(client.list_prompts(), declared.prompts is not None)
+        names = [prompt.name for prompt in prompts or ()]
+        if self.name in names:
+            self._reference = PromptReference(self.name)
+            return
+        templates = await listed(client.list_resource_templates(), declared.resources is not None)
+        names += [template.uri_template for template in templates or ()]
+        if self.name not in names:
+            raise not_offered("prompt or resource template", self.name, names)
+        self._reference = ResourceTemplateReference(self.name)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> Completion:
+        """Ask for suggestions. The request has no progress."""
+        (argument, beginning), *settled = self._typed.items()
+        return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
+
+    def show(self, result: Completion, revision: Revision) -> int:
+        """Print the suggestions, one a line."""
+        is_terminal = sys.stdout.isatty()
+        if self.as_json:
+            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
+            return ENDED_WELL
+        for value in result.values:
+            print(printable(value) if is_terminal else value)
+        if result.has_more or (result.total is not None and result.total > len(result.values)):
+            say(f"there are more: {result.total}" if result.total is not None else "there are more")
+        return ENDED_WELL

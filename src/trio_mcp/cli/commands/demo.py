@@ -1,8 +1,10 @@
-"""``trio-mcp demo``: arguments, options and help."""
+"""``trio-mcp demo`` calls a bundled server and shows the events in that server."""
 
 from __future__ import annotations
 
 import click
+
+from ..demo.walkthrough import run_demo, tell_story_over_http, tell_story_over_websocket
 
 
 @click.command()
@@ -24,8 +26,6 @@ def demo(transport: str | None, browser: bool) -> int:
     ask you a question, gives up on a call to show how soon the handler's cleanup runs in the other process, and starts
     a task. Takes about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
     """
-    from ..demo.over_stdio import run_demo
-
     if browser and transport != "auth":
         raise click.UsageError("--browser goes with --auth")
     if transport is None:
@@ -34,6 +34,4 @@ def demo(transport: str | None, browser: bool) -> int:
         from ..demo.with_authorization import tell_story_with_authorization
 
         return run_demo(lambda screen: tell_story_with_authorization(screen, in_browser=browser))
-    from ..demo.over_network import tell_story_over_http, tell_story_over_websocket
-
     return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)

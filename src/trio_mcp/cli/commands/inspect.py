@@ -1,17 +1,37 @@
-"""``trio-mcp inspect``: arguments, options and help."""
+"""``trio-mcp inspect`` asks a server for its description and all its offers, and prints tables or JSON."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Literal, TypeVar, cast
 
+import attrs
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from .shell_completion import TARGET
-from .target_options import TargetCommand, connection_options, words_after_dashes
-
-if TYPE_CHECKING:
-    from ..signing_in import SignIn
+from ...client.client import Client
+from ...connecting.targets import Target
+from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
+from ...protocol.converters import unstructure
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.lifecycle import Implementation, ServerCapabilities
+from ...protocol.types.prompts import Prompt
+from ...protocol.types.resources import Resource, ResourceTemplate
+from ...protocol.types.tools import Tool
+from ..arguments import SchemaReader
+from ..reporting import WITH_SERVER, say, say_error
+from ..statuses import ENDED_WELL, OUT_OF_TIME
+from ..targets import NoTarget, SignIn, is_file, target_typed
+from ..terminal.printable import CopiedToStderr, name_shown, on_one_line, printable
+from ..terminal.signals import run_until_interrupted
+from .options import TARGET, TargetCommand, connection_options, words_after_dashes
 
 
 @click.command(cls=TargetCommand)
@@ -45,12 +65,6 @@ def inspect(
     Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
-    from ..errands.inspecting import inspect_server
-    from ..reporting import say
-    from ..statuses import OUT_OF_TIME
-    from ..targets import NoTarget, is_file, target_typed
-    from ..terminal.printable import CopiedToStderr
-
     typed = words_after_dashes(target)
     try:
         where = target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in)
@@ -60,3 +74,194 @@ def inspect(
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
         say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
     return status
+
+
+_PIPED_WIDTH: Final = 160
+_LONGEST_URI: Final = 2000
+
+
+def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "modern", "legacy"], timeout: float) -> int:
+    """Print the offers of ``target`` on standard output, within ``timeout`` seconds; return the exit status."""
+
+    async def ask() -> str:
+        async with target.open(era=era) as client:
+            offers = await ask_for_offers(client)
+        return _json(offers) if as_json else _tables(offers)  # the time of this counts, too
+
+    try:
+        text = run_until_interrupted(ask, timeout)
+    except WITH_SERVER as error:
+        return say_error(error)
+    print(text, end="")
+    return ENDED_WELL
+
+
+def _json(offers: Offers) -> str:
+    # Escapes keep control characters from a terminal, and are the same JSON.
+    return json.dumps(offers.as_json(), indent=2, ensure_ascii=sys.stdout.isatty()) + "\n"
+
+
+def _tables(offers: Offers) -> str:
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, force_terminal=is_terminal, width=None if is_terminal else _PIPED_WIDTH)
+    with console.capture() as captured:
+        _show(offers, console)
+    return captured.get()
+
+
+def _show(offers: Offers, console: Console) -> None:
+    reader = SchemaReader()
+    for label, words in _facts(offers):
+        console.print(Text(f"{label:<13}", "bold") + Text(printable(words)), soft_wrap=True)
+    tools, tool = ("tool", "arguments", "description"), partial(_tool, reader)
+    if any(map(_task_support, offers.tools or ())):
+        tools, tool = (*tools, "task"), partial(_tool_with_task, reader)
+    tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]] | None]] = [
+        ("tools", tools, _rows(offers.tools, tool)),
+        ("resources", ("resource", "name", "type", "description"), _rows(offers.resources, _resource)),
+        ("templates", ("template", "name", "type", "description"), _rows(offers.templates, _resource)),
+        ("prompts", ("prompt", "arguments", "description"), _rows(offers.prompts, _prompt)),
+    ]
+    for kind, columns, rows in tables:
+        if rows is None:
+            continue
+        console.print()
+        if not rows:
+            console.print(f"no {kind}")
+            continue
+        table = Table(*columns)
+        for first, *rest in rows:
+            table.add_row(Text(first, "cyan"), *map(Text, rest))
+        console.print(table)
+
+
+def _facts(offers: Offers) -> Iterable[tuple[str, str]]:
+    if offers.info is not None:
+        yield "server", f"{name_shown(offers.info.name)} {name_shown(offers.info.version)}"
+        if offers.info.title:
+            yield "title", name_shown(offers.info.title)
+        if offers.info.website_url:
+            yield "website", name_shown(offers.info.website_url)
+    yield "revision", f"{offers.revision.name} ({offers.era})"
+    yield "capabilities", ", ".join(map(name_shown, _capabilities(offers))) or "none"
+    if offers.instructions:
+        yield "instructions", offers.instructions
+
+
+def _capabilities(offers: Offers) -> Iterable[str]:
+    declared = cast("JSONObject", unstructure(offers.capabilities, offers.revision))
+    for name, value in declared.items():
+        parts = cast("JSONObject", value) if isinstance(value, dict) else {}
+        details = [part for part, setting in parts.items() if setting not in (False, None)]
+        yield f"{name} ({', '.join(details)})" if details else name
+
+
+def _rows(items: list[Any] | None, row: Any) -> list[tuple[str, ...]] | None:
+    return None if items is None else [row(item) for item in items]
+
+
+def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
+    properties = tool.input_schema.get("properties")
+    required: Any = tool.input_schema.get("required")
+    names = cast("list[Any]", required) if isinstance(required, list) else []
+    needed = {name for name in names if isinstance(name, str)}
+    arguments = [
+        f"{name_shown(name)}{'' if name in needed else '?'}: {name_shown(reader.words(schema, tool.input_schema))}"
+        for name, schema in (cast("JSONObject", properties) if isinstance(properties, dict) else {}).items()
+    ]
+    return name_shown(tool.name), "\n".join(arguments), on_one_line(tool.description or tool.title or "")
+
+
+def _task_support(tool: Tool) -> str:
+    """Return whether the tool can, or has to, be called as a task; empty for neither."""
+    support = tool.execution.task_support if tool.execution is not None else None
+    return support if support in ("optional", "required") else ""
+
+
+def _tool_with_task(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
+    return *_tool(reader, tool), _task_support(tool)
+
+
+def _resource(resource: Any) -> tuple[str, ...]:
+    where = getattr(resource, "uri", None) or resource.uri_template
+    about = on_one_line(resource.description or resource.title or "")
+    return name_shown(where, _LONGEST_URI), name_shown(resource.name), name_shown(resource.mime_type or ""), about
+
+
+def _prompt(prompt: Prompt) -> tuple[str, ...]:
+    arguments = [
+        f"{name_shown(argument.name)}{'' if argument.required else '?'}" for argument in prompt.arguments or ()
+    ]
+    return name_shown(prompt.name), "\n".join(arguments), on_one_line(prompt.description or prompt.title or "")
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Offers:
+    """All offers of a server. A list is `None` where the server declares nothing of the kind."""
+
+    info: Implementation | None
+    revision: Revision
+    capabilities: ServerCapabilities
+    instructions: str | None
+    tools: list[Tool] | None
+    resources: list[Resource] | None
+    templates: list[ResourceTemplate] | None
+    prompts: list[Prompt] | None
+
+    @property
+    def era(self) -> str:
+        """The era of the revision: ``legacy`` or ``modern``."""
+        return "legacy" if self.revision.handshake else "modern"
+
+    def as_json(self) -> JSONObject:
+        """Return the offers as plain data, each part in the terms of the server's revision."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, list):
+                return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return None if value is None else unstructure(value, self.revision)
+
+        return {
+            "server": plain(self.info),
+            "revision": self.revision.name,
+            "era": self.era,
+            "instructions": self.instructions,
+            "capabilities": plain(self.capabilities),
+            "tools": plain(self.tools),
+            "resources": plain(self.resources),
+            "resourceTemplates": plain(self.templates),
+            "prompts": plain(self.prompts),
+        }
+
+
+async def ask_for_offers(client: Client) -> Offers:
+    """List everything that the server declares. Raises as the calls do."""
+    declared = client.server_capabilities
+    has_resources = declared.resources is not None
+    return Offers(
+        info=client.server_info,
+        revision=client.revision,
+        capabilities=declared,
+        instructions=client.instructions,
+        tools=await listed(client.list_tools(), declared.tools is not None),
+        resources=await listed(client.list_resources(), has_resources),
+        templates=await listed(client.list_resource_templates(), has_resources),
+        prompts=await listed(client.list_prompts(), declared.prompts is not None),
+    )
+
+
+async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
+    """Return all of ``items``; `None` when the server has no such list, or, without asking, unless it is
+    ``declared``."""
+    if not declared:
+        return None
+    try:
+        return [item async for item in items]
+    except PeerError as error:
+        # One capability stands for resources and for templates; some servers know only one of the methods.
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        return None

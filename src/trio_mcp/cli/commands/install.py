@@ -1,12 +1,25 @@
-"""``trio-mcp install``: arguments, options and help."""
+"""``trio-mcp install`` writes a server of the user's into the configuration file of a host."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import unified_diff
 from pathlib import Path
+from typing import Any, Final, cast
 
+import attrs
 import click
 
-from ..host_files.hosts import HOSTS
+from ...connecting.stdio import Command
+from ...protocol.fields import JSONObject
+from ..file_edits import CannotChange, KeptFile, NotEditable, parse_object, with_value
+from ..hosts import HOSTS, Host
+from ..reporting import WITH_SERVER, say, say_error
+from ..statuses import ENDED_WELL, NOT_WRITTEN
+from ..targets import command_of_file, is_file
+from ..terminal.printable import name_shown
+from ..terminal.signals import run_until_interrupted
+from .inspect import Offers, ask_for_offers
 
 
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -54,9 +67,6 @@ def install(
     Exit status: 0; 1 when the file was left unchanged; 2 for wrong usage; 3 to 5 when the server did not answer, as for
     `trio-mcp inspect`.
     """
-    from ..installing import Installation, install_server
-    from ..targets import command_of_file, is_file
-
     if not is_file(file):
         raise click.UsageError(f"there is no Python file {file!r}")
     host = HOSTS[client]
@@ -71,3 +81,103 @@ def install(
             dry_run=dry_run,
         )
     )
+
+
+_CHECK_TIMEOUT: Final = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class Installation:
+    """The arguments and options as typed. ``name`` is `None` for the server's own."""
+
+    command: list[str]
+    host: Host
+    file: Path
+    name: str | None
+    env: dict[str, str]
+    replace: bool
+    dry_run: bool
+
+
+def install_server(wanted: Installation) -> int:
+    """Start the server once as the host would, and write its entry; return the exit status.
+
+    Standard error reports the entry and the file. With ``dry_run`` the change is printed on standard output, and
+    nothing is written.
+    """
+    try:
+        file = KeptFile.read(wanted.file)
+        old = file.text
+        old_entries = _entries(old, wanted.host.section) if old.strip() else {}
+    except CannotChange as error:
+        return _refused(str(error))
+    except NotEditable as error:
+        return _refused(f"{wanted.file} stays as it is: {error}")
+    try:
+        offers = run_until_interrupted(lambda: _tried(wanted), _CHECK_TIMEOUT)
+    except WITH_SERVER as error:
+        say("the server was started as the host will start it, and did not answer:")
+        return say_error(error)
+    name = wanted.name or _name_of(offers)
+    entry = wanted.host.entry(wanted.command, wanted.env)
+    if (there := old_entries.get(name)) is not None and not wanted.replace and not _says(there, entry):
+        return _refused(
+            f"{file.path} has a server {name!r} already, which is another one: "
+            "give this one a --name of its own, or --replace that one"
+        )
+    return _write(file, _with_entry(old, wanted.host.section, name, entry, there), name, wanted, offers)
+
+
+def _entries(text: str, section: str) -> JSONObject:
+    entries = parse_object(text).get(section, {})
+    if not isinstance(entries, dict):
+        raise NotEditable(f"{section} in it is no object")
+    return cast("JSONObject", entries)
+
+
+def _says(there: Any, entry: JSONObject) -> bool:
+    """Return whether the entry ``there`` already has all members of ``entry``."""
+    return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
+
+
+def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: Any) -> str:
+    if not text.strip():
+        text = "{}\n"
+    if not isinstance(there, dict):
+        return with_value(text, (section, name), entry)
+    for key, value in entry.items():  # other keys of the entry, which only the host knows, stay
+        text = with_value(text, (section, name, key), value)
+    return text
+
+
+async def _tried(wanted: Installation) -> Offers:
+    """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
+    async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
+        return await ask_for_offers(client)
+
+
+def _name_of(offers: Offers) -> str:
+    return name_shown(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
+
+
+def _write(file: KeptFile, text: str, name: str, wanted: Installation, offers: Offers) -> int:
+    tools = len(offers.tools or ())
+    say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
+    if text == file.text:
+        say(f"{file.path} has it already, as {name!r}")
+    elif wanted.dry_run:
+        lines = file.text.splitlines(keepends=True), text.splitlines(keepends=True)
+        print("".join(unified_diff(*lines, str(file.path), f"{file.path} (new)")), end="")
+    else:
+        try:
+            backup = file.write(text)
+        except CannotChange as error:
+            return _refused(str(error))
+        say(f"{name!r} is in {file.path} now" + (f"; the file before is {backup.name} beside it" if backup else ""))
+        say(f"{wanted.host.title} sees it when it is started again")
+    return ENDED_WELL
+
+
+def _refused(reason: str) -> int:
+    say(reason)
+    return NOT_WRITTEN

@@ -1,4 +1,4 @@
-"""``trio-mcp logout``: arguments, options and help."""
+"""``trio-mcp logout`` forgets the tokens for servers, and has the tokens revoked."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import trio
 
-from .shell_completion import TARGET
-from .sign_in_options import tokens_option
-from .target_options import config_option
+from ...auth.fetching import UrlRules
+from ...auth.http_fetcher import HttpFetcher
+from ...auth.oauth_client.oauth import OAuth
+from ...auth.oauth_client.revocation import sign_out
+from ...auth.storage.files import FileStorage
+from ...auth.storage.records import StorageFailed
+from ...connecting.credentials import is_confidential, resource_at
+from ...connecting.targets import Address, Target
+from ..reporting import say
+from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
+from ..targets import NoTarget, SignIn, storage_in, target_typed
+from ..terminal.signals import run_until_interrupted
+from .options import TARGET, config_option, tokens_option
 
 
 @click.command()
@@ -32,10 +43,6 @@ def logout(
     Exit status: 0, also for a server that you were not signed in at; 1 when the tokens could not be removed; 2 for
     wrong usage.
     """
-    from ..errands.signing_out import sign_out_of, sign_out_of_all
-    from ..signing_in import SignIn
-    from ..targets import NoTarget, target_typed
-
     if tokens == "memory":
         raise click.UsageError("tokens in memory have ended with their command")
     if everywhere == (target is not None):
@@ -46,3 +53,58 @@ def logout(
         return sign_out_of(target_typed(target, config, sign_in=SignIn(tokens=tokens)), tokens)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
+
+
+def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
+    """Forget the tokens for ``target``, and have them revoked; return the exit status."""
+    if not isinstance(target, Address) or not is_confidential(target.url):
+        say("nobody signs in there: tokens are for servers over HTTP and WebSocket")
+        return USAGE
+    auth = target.auth if isinstance(target.auth, OAuth) else OAuth()
+    url = resource_at(target.url)
+    return run_until_interrupted(lambda: _signed_out([(url, auth)], tokens))
+
+
+def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
+    """Forget all tokens, and have them revoked; return the exit status."""
+    if tokens == "keyring":
+        say("a keyring does not tell what is in it: name the servers, or remove the entries of 'trio-mcp' there")
+        return USAGE
+
+    async def all_of_them() -> int:
+        try:
+            urls = await FileStorage().server_urls()
+        except StorageFailed as error:
+            say(str(error))
+            return NOT_WRITTEN
+        if not urls:
+            say("you are not signed in anywhere")
+        return await _signed_out([(url, OAuth()) for url in urls], tokens)
+
+    return run_until_interrupted(all_of_them)
+
+
+async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", "keyring"]) -> int:
+    """Sign out of all ``servers`` at once."""
+    storage, statuses = storage_in(tokens), [ENDED_WELL]
+
+    async def leave(url: str, auth: OAuth) -> None:
+        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context, proxy=auth.proxy)
+        try:
+            reasons = await sign_out(url, storage, auth.settings(), fetcher)
+        except StorageFailed as error:
+            say(str(error))
+            statuses.append(NOT_WRITTEN)
+            return
+        if reasons is None:
+            say(f"you are not signed in at {url}")
+        elif reasons:
+            why = "; ".join(reasons)
+            say(f"signed out of {url}; its tokens are not kept any more, but may be good still: {why}")
+        else:
+            say(f"signed out of {url}; its tokens are revoked")
+
+    async with trio.open_nursery() as nursery:
+        for url, auth in servers:
+            nursery.start_soon(leave, url, auth)
+    return max(statuses)

@@ -1,17 +1,24 @@
-"""``trio-mcp prompt``: arguments, options and help."""
+"""``trio-mcp prompt`` fills in a prompt of a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from collections.abc import Sequence
 
+import attrs
 import click
 
-from .errand_options import errand_options
-from .shell_completion import PROMPT, TARGET
-from .target_options import TargetCommand
-
-if TYPE_CHECKING:
-    from ..errands.prompting import Prompting
+from ...client.client import Client
+from ...protocol.converters import unstructure
+from ...protocol.revisions import Revision
+from ...protocol.types.prompts import GetPromptResult
+from ...runtime.on_progress import OnProgress
+from ..arguments import no_such_argument, texts_typed
+from ..request import CommandRequest, found, words_of_block
+from ..statuses import ENDED_WELL
+from ..terminal.printable import printable
+from .options import PROMPT, TARGET, TargetCommand, request_options
 
 
 @click.command(cls=TargetCommand)
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="PROMPT", type=PROMPT)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
-@errand_options
-def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> Prompting:
+@request_options
+def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
     """Fill in a prompt of a server and print its messages.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
@@ -33,6 +40,39 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> Prompting:
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..errands.prompting import Prompting
 
-    return Prompting(prompt=name, pairs=arguments, as_json=as_json)
+    return GetPrompt(prompt=name, pairs=arguments, as_json=as_json)
+
+
+@attrs.define(kw_only=True)
+class GetPrompt(CommandRequest[GetPromptResult]):
+    """The request that fills in a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
+
+    prompt: str
+    pairs: Sequence[str]
+    as_json: bool
+    _arguments: dict[str, str] = attrs.field(init=False)
+
+    async def prepare(self, client: Client) -> None:
+        """Find the prompt, and check that it has these arguments."""
+        declared = client.server_capabilities.prompts is not None
+        prompt = await found("prompt", self.prompt, client.list_prompts(), declared)
+        self._arguments = texts_typed(self.pairs)
+        known = [argument.name for argument in prompt.arguments or ()]
+        for stray in self._arguments.keys() - set(known):
+            raise no_such_argument("prompt", stray, known)
+
+    async def send(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
+        """Get the prompt. Arguments are left out if there are none."""
+        return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
+
+    def show(self, result: GetPromptResult, revision: Revision) -> int:
+        """Print the messages, each behind its role."""
+        is_terminal = sys.stdout.isatty()
+        if self.as_json:
+            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
+            return ENDED_WELL
+        for message in result.messages:
+            line = f"{message.role}: {words_of_block(message.content)}"
+            print(printable(line) if is_terminal else line)
+        return ENDED_WELL

@@ -1,25 +1,34 @@
-"""``trio-mcp read``: arguments, options and help."""
+"""``trio-mcp read`` reads a resource of a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import binascii
+import json
+import sys
 
+import attrs
 import click
 
-from .errand_options import errand_options
-from .shell_completion import TARGET, URI
-from .target_options import TargetCommand
-
-if TYPE_CHECKING:
-    from ..errands.reading import Reading
+from ...client.client import Client
+from ...protocol.converters import unstructure
+from ...protocol.revisions import Revision
+from ...protocol.types.content import ResourceContents, TextResourceContents
+from ...protocol.types.resources import ReadResourceResult
+from ...runtime.on_progress import OnProgress
+from ..reporting import say
+from ..request import CommandRequest, words_of_resource
+from ..statuses import ENDED_WELL, SERVER_ERROR
+from ..terminal.printable import printable
+from .options import TARGET, URI, TargetCommand, request_options
 
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
 @click.argument("uri", type=URI)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
-@errand_options
-def read(uri: str, as_json: bool) -> Reading:
+@request_options
+def read(uri: str, as_json: bool) -> ReadResource:
     """Read a resource of a server, to standard output.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
@@ -34,6 +43,45 @@ def read(uri: str, as_json: bool) -> Reading:
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..errands.reading import Reading
 
-    return Reading(uri=uri, as_json=as_json)
+    return ReadResource(uri=uri, as_json=as_json)
+
+
+@attrs.frozen(kw_only=True)
+class ReadResource(CommandRequest[ReadResourceResult]):
+    """The request that reads a resource."""
+
+    uri: str
+    as_json: bool
+
+    async def prepare(self, client: Client) -> None:
+        """Do nothing: servers need not list their resources."""
+
+    async def send(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
+        """Read the resource."""
+        return await client.read_resource(self.uri, on_progress=on_progress)
+
+    def show(self, result: ReadResourceResult, revision: Revision) -> int:
+        """Print the contents: to a terminal as text, elsewhere byte for byte."""
+        is_terminal = sys.stdout.isatty()
+        if self.as_json:
+            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
+            return ENDED_WELL
+        if is_terminal:
+            for contents in result.contents:
+                print(printable(words_of_resource(contents)))
+            return ENDED_WELL
+        try:
+            data = [_bytes(contents) for contents in result.contents]
+        except binascii.Error as error:
+            say(f"the server violated the protocol: a blob is not valid base64: {error}")
+            return SERVER_ERROR
+        sys.stdout.buffer.writelines(data)
+        sys.stdout.flush()
+        return ENDED_WELL
+
+
+def _bytes(contents: ResourceContents) -> bytes:
+    if isinstance(contents, TextResourceContents):
+        return contents.text.encode()
+    return base64.b64decode(contents.blob, validate=True)

@@ -28,12 +28,18 @@ from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.http.opening import open_http
 from ...transports.http_client.client import HttpClient
-from .authorization_server.installing import CannotInstall, installed, place
-from .authorization_server.pressing import NoSuchPage, press
-from .authorization_server.running import AuthorizationServer, DoesNotStart, authorization_server
-from .over_stdio import Disappointed, tool_text
+from .authorization_server.provider import (
+    AuthorizationServer,
+    CannotInstall,
+    DoesNotStart,
+    NoSuchPage,
+    authorization_server,
+    installed,
+    place,
+    press,
+)
 from .protected_server import REMEMBERED
-from .screen import Screen
+from .walkthrough import Disappointed, Screen, tool_text
 
 _LIFETIME: Final = 5
 """Seconds that access tokens live: so few that the demo sees one replaced."""

@@ -1,7 +1,8 @@
-"""printable: make text of peers harmless for a terminal and for the people in front of it."""
+"""Text of peers is made harmless for terminals and for the people in front, in log lines, too."""
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from typing import Final
@@ -55,3 +56,18 @@ def _escape(found: re.Match[str]) -> str:
 
 def _cut(line: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+class _Printable(logging.Formatter):
+    """A formatter that replaces control characters, since log lines contain text of peers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def log_to_stderr(level: str) -> None:
+    """Log ``level`` and above, without control characters in the lines. Does nothing if logging is configured
+    already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

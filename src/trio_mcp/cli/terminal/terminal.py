@@ -1,22 +1,25 @@
-"""Terminal: shows the events of a call, and asks the user."""
+"""The terminal shows the events of a call, with a bar for progress, and asks the user."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import termios
 from collections.abc import AsyncGenerator, Generator
 from contextlib import nullcontext
+from typing import Final
 
 import trio
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
 from rich.text import Text
 
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ...protocol.types.notifications import LogParams, should_log
 from ...runtime.on_progress import OnProgress, Progress
-from .bars import Bar, progress_bar, progress_words
-from .keyboard import forget_typed, read_line
-from .printable import name_shown, printable
+from .printable import name_shown, on_one_line, printable
 
 
 class Terminal:
@@ -80,3 +83,77 @@ class Terminal:
             self._console.print()
             return None
         return line.strip()
+
+
+_LONGEST_MESSAGE: Final = 60
+_LARGEST_DRAWN: Final = 1e300
+
+
+class Bar:
+    """A bar that is drawn at each report only: no thread is needed, and calls without progress show no bar."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._task = bars.add_task("", total=None, visible=False, count="")
+
+    def show(self, news: Progress) -> None:
+        """Draw the bar anew. For `Client.call_tool`."""
+        self._bars.update(
+            self._task,
+            completed=_drawn(news.progress),
+            total=None if news.total is None else _drawn(news.total),
+            description=on_one_line(news.message or "", _LONGEST_MESSAGE),
+            count=_count(news),
+            visible=True,
+            refresh=True,
+        )
+
+    @contextmanager
+    def put_away(self) -> Generator[None]:
+        """Leave the terminal to others meanwhile."""
+        self._bars.stop()
+        try:
+            yield
+        finally:
+            self._bars.start()
+
+
+@contextmanager
+def progress_bar(console: Console) -> Generator[Bar]:
+    """Show a bar at the bottom of the terminal; text printed to ``console`` appears above the bar."""
+    # What servers say is not markup.
+    columns = (
+        TextColumn("  {task.description}", markup=False),
+        BarColumn(finished_style="green"),
+        TextColumn("{task.fields[count]}", markup=False),
+    )
+    with Bars(*columns, console=console, auto_refresh=False) as bars:
+        yield Bar(bars)
+
+
+def progress_words(news: Progress) -> str:
+    """Return the progress in words, for where there is no bar."""
+    message = f": {on_one_line(news.message)}" if news.message else ""
+    return f"progress {_count(news, ' of ')}{message}"
+
+
+def _count(news: Progress, between: str = "/") -> str:
+    progress = f"{_drawn(news.progress):g}"
+    return progress if news.total is None else f"{progress}{between}{_drawn(news.total):g}"
+
+
+def _drawn(number: float) -> float:
+    """Return a number that can be divided and written, whatever integer the server sends."""
+    return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
+
+
+async def read_line() -> str:
+    """Return a line from the terminal, empty at its end (Ctrl-D). Waits without a thread, so that Ctrl-C can end it: a
+    terminal is readable when a line is complete."""
+    await trio.lowlevel.wait_readable(sys.stdin.fileno())
+    return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
+
+
+def forget_typed() -> None:
+    """Drop characters typed before the question, since they were not meant as an answer."""
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,4 +1,4 @@
-"""Addresses on which ``trio-mcp run`` and ``bridge`` serve, other than standard input and output."""
+"""Addresses on which ``trio-mcp run`` and ``bridge`` serve, besides standard input and output: options and meaning."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
+import click
 
-from ...server.served import Servable
-from ...serving.process import process_is_the_server, quieten_collector
+from ..server.served import Servable
+from ..serving.process import process_is_the_server, quieten_collector
 
 if TYPE_CHECKING:
-    from ...serving.callers import TrustedProxies
+    from ..serving.callers import TrustedProxies
 
 
 class BadAddress(ValueError):
@@ -62,9 +63,9 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
         return None
 
     # Servers on standard input and output start without all this.
-    from ...serving.http.serve import serve_http
-    from ...serving.lines import serve_tcp, serve_unix
-    from ...serving.websocket import serve_websocket
+    from ..serving.http.serve import serve_http
+    from ..serving.lines import serve_tcp, serve_unix
+    from ..serving.websocket import serve_websocket
 
     path = "/mcp" if addresses.path is None else addresses.path
     if addresses.http is not None:
@@ -93,7 +94,7 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
 
 
 def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
-    from ...serving.callers import TrustedProxies
+    from ..serving.callers import TrustedProxies
 
     try:
         return TrustedProxies(proxies) if proxies else None
@@ -102,7 +103,7 @@ def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
 
 
 def _check_decided(host: str) -> None:
-    from ...transports.host_checks import is_loopback
+    from ..transports.host_checks import is_loopback
 
     if not is_loopback(host):
         raise BadAddress(
@@ -151,3 +152,48 @@ def _address(name: Any) -> str:
         return os.fsdecode(name)
     host, port, *_ = name
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+"""Levels of Python's logging."""
+
+
+def address_options(command: F) -> F:
+    """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
+    the clients that may come --origin and --name, and --proxy for the reverse proxies in front."""
+    for option in (
+        click.option(
+            "--proxy",
+            "proxies",
+            multiple=True,
+            metavar="NETWORK",
+            help="The address or network of a reverse proxy in front, like 127.0.0.1 or 10.0.0.0/8, whose "
+            "X-Forwarded-For is believed: bounds are shared by address. Repeatable.",
+        ),
+        click.option(
+            "--name",
+            "names",
+            multiple=True,
+            metavar="NAME",
+            help="A name under which clients reach the server, as in their URL. Repeatable.",
+        ),
+        click.option(
+            "--origin",
+            "origins",
+            multiple=True,
+            metavar="ORIGIN",
+            help="A web page that may connect over HTTP or WebSocket, like https://app.example.com. Repeatable; 'none' "
+            "for none. Required, with --name, when other machines can reach HOST.",
+        ),
+        click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
+        click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
+        click.option(
+            "--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line."
+        ),
+        click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket."),
+        click.option("--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP."),
+    ):
+        command = option(command)
+    return command

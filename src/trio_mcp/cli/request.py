@@ -1,31 +1,47 @@
-"""run_errand: do what a command wants of a server, with progress, logs, questions and signals on the way."""
+"""A command's request to a server runs with progress, logs, questions and signals on the way.
+
+Each command has a `CommandRequest` of its own, in the command's file. Printing of results is shared, for people
+and for programs; the server's standard error is kept, since a traceback explains a crash.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TextIO, TypeVar
 
 import attrs
 import trio
 
-from ...client.client import Client
-from ...client.options import ClientOptions
-from ...concurrency.nurseries import open_service_nursery
-from ...connecting.targets import Target
-from ...jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
-from ...protocol.errors import URL_ELICITATION_REQUIRED
-from ...protocol.revisions import Revision
-from ...runtime.on_progress import OnProgress
-from ..reporting import WITH_SERVER, say, say_error
-from ..statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
-from ..terminal.printable import name_shown
-from ..terminal.questions import Questions
-from ..terminal.signals import Signals
-from ..terminal.terminal import Terminal
-from .overheard import Overheard
-from .urls_required import say_urls
+from ..client.client import Client
+from ..client.options import ClientOptions
+from ..concurrency.nurseries import open_service_nursery
+from ..connecting.targets import Target
+from ..jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
+from ..protocol.converters import structure, unstructure
+from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
+from ..protocol.revisions import Revision
+from ..protocol.types.content import (
+    AudioContent,
+    ContentBlock,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from ..protocol.types.tools import CallToolResult
+from ..runtime.on_progress import OnProgress
+from ..transports.process import LastLines
+from .reporting import WITH_SERVER, say, say_error
+from .statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
+from .terminal.printable import name_shown, printable
+from .terminal.questions import Questions
+from .terminal.signals import Signals
+from .terminal.terminal import Terminal
 
 R = TypeVar("R")
 N = TypeVar("N", bound="_Named")
@@ -66,20 +82,20 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 
 @attrs.frozen(kw_only=True)
-class ErrandOptions:
+class RequestOptions:
     """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
-    counting the user's time. ``overheard`` gets the server's standard error, unless the user sees it anyway."""
+    counting the user's time. ``kept_stderr`` gets the server's standard error, unless the user sees it anyway."""
 
     target: Target
-    overheard: Overheard | None
+    kept_stderr: KeptStderr | None
     log_level: str | None
     era: Literal["auto", "modern", "legacy"]
     timeout: float | None
 
 
-class Errand(Protocol[R]):
+class CommandRequest(Protocol[R]):
     """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
-    `run_errand`."""
+    `run_request`."""
 
     cancels: ClassVar[bool] = True
     """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
@@ -91,7 +107,7 @@ class Errand(Protocol[R]):
     async def prepare(self, client: Client) -> None:
         """Check that the server offers the wanted name. Ctrl-C leaves at once."""
 
-    async def request(self, client: Client, on_progress: OnProgress) -> R:
+    async def send(self, client: Client, on_progress: OnProgress) -> R:
         """Send the request, or several."""
         ...
 
@@ -103,13 +119,13 @@ class Errand(Protocol[R]):
         """Return a sentence on what to do after ``error``, which was reported; `None` where there is nothing to say."""
 
 
-def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
-    """Connect, do ``errand`` and show its result; return the exit status.
+def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
+    """Connect, do ``request`` and show its result; return the exit status.
 
     The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the server's
     standard error since the start of the request is shown last.
     """
-    run = _Run(options, errand)
+    run = _Run(options, request)
     try:
         status = trio.run(run.until_signalled)
         failed = status == TOOL_FAILED
@@ -118,22 +134,22 @@ def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
         if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
             say_urls(error.data)
         status = say_error(error)
-        if advice := errand.advice(error):
+        if advice := request.advice(error):
             say(advice)
-    if failed and options.overheard is not None and not run.refused:
-        options.overheard.say_crash()
+    if failed and options.kept_stderr is not None and not run.refused:
+        options.kept_stderr.say_crash()
     return status
 
 
 class _Run:
-    """A run of one errand."""
+    """The run of one request."""
 
-    def __init__(self, options: ErrandOptions, errand: Errand[Any]) -> None:
+    def __init__(self, options: RequestOptions, request: CommandRequest[Any]) -> None:
         self._options = options
-        self._errand = errand
+        self._request = request
         self._terminal = Terminal(options.log_level)
         self._server = "the server"
-        self._questions = Questions(self._terminal, lambda: self._server, of_tasks=errand.answers_tasks)
+        self._questions = Questions(self._terminal, lambda: self._server, of_tasks=request.answers_tasks)
         self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
         self._ended_by: int | None = None
 
@@ -160,7 +176,7 @@ class _Run:
             if number != signal.SIGINT:
                 self._ended_by = SIGNALLED + number
                 leaving.cancel(reason=signal.Signals(number).name)
-            elif self._scope is None or self._scope.cancel_called or not self._errand.cancels:
+            elif self._scope is None or self._scope.cancel_called or not self._request.cancels:
                 leaving.cancel(reason="Ctrl-C")
             else:
                 self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
@@ -173,25 +189,25 @@ class _Run:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
             with signals.limited(self._time_left(begun + client.timeouts.stood_still)):
-                await self._errand.prepare(client)
+                await self._request.prepare(client)
                 await self._want_logs(client)
-                if self._options.overheard is not None:
-                    self._options.overheard.begin()
+                if self._options.kept_stderr is not None:
+                    self._options.kept_stderr.begin()
                 result = None
                 with self._terminal.progress() as show, trio.CancelScope() as self._scope:
-                    result = await self._errand.request(client, show)
+                    result = await self._request.send(client, show)
             if result is None:
                 await _tell_of_cancel(client)
                 return INTERRUPTED
             self._questions.leave_alone()  # what is shown now is the last word
-            return self._errand.show(result, client.revision)
+            return self._request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
         timeout = self._options.timeout
         return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
 
     def _client_options(self) -> ClientOptions:
-        era = self._errand.era if self._options.era == "auto" else self._options.era
+        era = self._request.era if self._options.era == "auto" else self._options.era
         options = ClientOptions(era=era, on_log=self._terminal.log)
         if self._options.timeout is not None:
             options["connect_timeout"] = self._options.timeout
@@ -228,3 +244,83 @@ async def _tell_of_cancel(client: Client) -> None:
         return
     took = (trio.current_time() - started) * 1000
     say(f"the call is cancelled; the server was told, and it answered a ping after that in {took:.0f} ms")
+
+
+_MOST_LINES: Final = 200
+_TRACEBACK: Final = "Traceback (most recent call last)"
+"""The line with which Python begins a traceback; some servers decorate it."""
+
+
+class KeptStderr:
+    """A sink that keeps the last 200 lines of the server's standard error since `begin`."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the lines so far."""
+        self._kept = LastLines(most=_MOST_LINES)
+
+    def write(self, text: str, /) -> None:
+        """Take ``text``: see `TextSink`."""
+        self._kept.write(text)
+
+    def say_crash(self) -> None:
+        """Show the tracebacks, from the first one on; nothing without a traceback."""
+        lines = self._kept.lines
+        first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
+        if first is not None:
+            say("\n  ".join(["the server wrote meanwhile, on stderr:", *lines[max(first - 1, 0) :]]))
+
+
+def say_urls(data: Any) -> None:
+    """Show the pages named by an error -32042; ``data`` is its data. Nothing is opened."""
+    try:
+        required = structure(data, URLElicitationRequiredData)
+    except ValueError:
+        return  # the error itself is reported all the same
+    for page in required.elicitations:
+        say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
+
+
+def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
+    """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
+    printed as JSON, always to standard output."""
+    out = sys.stderr if result.is_error and not raw else sys.stdout
+    if raw:
+        print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=out.isatty()), file=out)
+        return
+    for line in _lines(result, out):
+        print(printable(line) if out.isatty() else line, file=out)
+
+
+def _lines(result: CallToolResult, out: TextIO) -> Iterable[str]:
+    for block in result.content:
+        yield words_of_block(block)
+    if not result.content and result.structured_content is not None:
+        yield json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty())
+
+
+def words_of_block(block: ContentBlock) -> str:
+    """Return the text of a block, or a description of a block that is no text."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}, {block.mime_type}, {_size(block.data)}]"
+        case ResourceLink():
+            return f"[resource {block.uri}: {block.title or block.name}]"
+        case _:
+            return words_of_resource(block.resource)
+
+
+def words_of_resource(contents: ResourceContents) -> str:
+    """Return the text of a resource's contents, or a description of contents that are no text."""
+    if isinstance(contents, TextResourceContents):
+        return contents.text
+    kind = f", {contents.mime_type}" if contents.mime_type else ""
+    return f"[resource {contents.uri}{kind}, {_size(contents.blob)}]"
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64) * 3 // 4 - base64[-2:].count('=')} bytes"

@@ -1,0 +1,269 @@
+"""Arguments typed as ``key=value`` are converted to the types that the tool's schema requires.
+
+A reader describes schemas of a peer in a few words. Reading always ends, also where references run in a circle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, NoReturn, cast
+
+from ..protocol.fields import JSONObject
+from .terminal.printable import name_shown, on_one_line
+
+_LONGEST_NAME: Final = 60
+_NAMES_TOLD: Final = 20
+
+
+class WrongArgument(ValueError):
+    """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
+
+
+def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
+    """Return the arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
+
+    For a string in the schema, the value is the text as typed. Integers, numbers, booleans, null, arrays and objects
+    are written as JSON. If the schema allows a string among other types, or gives no type, the value is read as JSON,
+    if allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range arguments are left for the
+    server to report.
+    """
+    properties = schema.get("properties")
+    fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
+    typed: JSONObject = {}
+    reader = SchemaReader()
+    for name, text in texts_typed(pairs).items():
+        if name not in fields and schema.get("additionalProperties") is False:
+            raise no_such_argument("tool", name, fields)
+        typed[name] = _value(name, text, fields.get(name, {}), schema, reader)
+    return {**(given or {}), **typed}
+
+
+def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the values of ``pairs`` of ``key=value``, as typed. Raises `WrongArgument`."""
+    texts: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (equals and name):
+            raise WrongArgument(f"an argument is like NAME=VALUE, not {pair!r}")
+        if name in texts:
+            raise WrongArgument(f"argument {name!r} is given twice")
+        texts[name] = text
+    return texts
+
+
+def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgument:
+    """Return the error for an argument unknown to a server's tool or prompt; the error names some ``known`` ones."""
+    told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
+    return WrongArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
+
+
+def object_typed(text: str) -> JSONObject:
+    """Return the arguments given as one JSON object. Raises `WrongArgument`, which says where the text stops being
+    JSON."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise WrongArgument(f"--json is no JSON: {error}") from None
+    except RecursionError:
+        raise WrongArgument("--json is nested too deep") from None
+    except ValueError as error:
+        raise WrongArgument(f"--json: {error}") from None
+    if not isinstance(value, dict):
+        raise WrongArgument("--json wants an object, like '{\"files\": 3}'")
+    return cast("JSONObject", value)
+
+
+def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaReader) -> Any:
+    names = reader.type_names(schema, root)
+    if names == {"string"}:
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        value = text
+    if not names:
+        return value
+    for kind in sorted(names - {"string"}):
+        fits, converted = _as(kind, value)
+        if fits:
+            return converted
+    if "string" in names:
+        return text
+    wanted = name_shown(_words(names, reader.words(schema, root)))  # the words of the schema are the server's
+    raise WrongArgument(f"argument {name!r} must be {wanted}, not {text!r}")
+
+
+def _as(kind: str, value: Any) -> tuple[bool, Any]:
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return True, int(value)  # JSON Schema: 5.0 is an integer
+    if isinstance(value, bool):
+        return kind == "boolean", value
+    return isinstance(value, _TYPES.get(kind, ())), value
+
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _words(names: set[str], words: str) -> str:
+    examples = {"boolean": "true or false", "array": "a JSON array", "object": "a JSON object", "null": "null"}
+    if len(names) > 1 or " | " in words:
+        return f"one of {words}"
+    (name,) = names
+    return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+ENOUGH_STEPS: Final = 500_000
+"""Steps that read the schemas of some ten thousand tools, in about a second."""
+_LENGTH_A_STEP: Final = 32
+"""Characters of a reference that cost one step."""
+_CHOICES_TOLD: Final = 6
+_LONGEST_CHOICE: Final = 60
+"""Characters shown of a choice, or of a type's name."""
+_KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
+
+
+class SchemaReader:
+    """A reader of schemas that describes the allowed values.
+
+    All schemas of a reader share its ``steps``: one step for each schema, choice, type and reference, more for long
+    references. Without steps left, every schema allows no type, and its words are ``…``.
+    """
+
+    def __init__(self, steps: int = ENOUGH_STEPS) -> None:
+        self._left = steps
+
+    @property
+    def exhausted(self) -> bool:
+        """True once the steps are used up."""
+        return self._left < 0
+
+    def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
+        """Return ``schema``, or the target of its references into ``root``; ``{}`` for anything that is not a schema,
+        cannot be found, or refers to itself in a circle."""
+        seen: set[str] = set()
+        while self._take(1) and isinstance(schema, dict):
+            members = cast("JSONObject", schema)
+            reference = members.get("$ref")
+            if not isinstance(reference, str):
+                return members
+            if not self._take(len(reference) // _LENGTH_A_STEP) or reference in seen:
+                break
+            seen.add(reference)
+            schema = _at(reference, root)
+        return {}
+
+    def type_names(self, schema: Any, root: JSONObject) -> set[str]:
+        """Return the JSON types that ``schema`` allows by its own members, its choices or its references; empty if it
+        names no type."""
+        names: set[str] = set()
+        waiting: list[Any] = [schema]
+        seen: set[int] = set()
+        while waiting:
+            # A schema gives the same types wherever it is met again, so the second time adds nothing.
+            members = self.resolved(waiting.pop(), root)
+            if id(members) not in seen:
+                seen.add(id(members))
+                own = self._own_names(members)
+                names |= own or set()
+                waiting += self._branches(members) if own is None else []
+            if self.exhausted:
+                return set()
+        return names
+
+    def words(self, schema: Any, root: JSONObject) -> str:
+        """Say what a value may be, in a word or a few: ``integer``, ``a | b``, ``array of string``."""
+        members = self.resolved(schema, root)
+        choices = members.get("enum")
+        if isinstance(choices, list):
+            told = [_choice(choice) for choice in cast("list[Any]", choices)[: _CHOICES_TOLD + 1]]
+            return " | ".join([*told[:_CHOICES_TOLD], *(["…"] if len(told) > _CHOICES_TOLD else [])])
+        names = sorted(self.type_names(members, root))
+        items = self.type_names(members.get("items"), root) if names == ["array"] else None
+        if self.exhausted:
+            return "…"
+        return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
+
+    def _take(self, steps: int) -> bool:
+        """Take ``steps`` and return whether so many were left."""
+        self._left -= steps
+        return not self.exhausted
+
+    def _own_names(self, members: JSONObject) -> set[str] | None:
+        """Return the types given by the schema itself; `None` if only its branches give types."""
+        kind = members.get("type")
+        if isinstance(kind, str):
+            return {kind[:_LONGEST_CHOICE]}
+        if isinstance(kind, list):
+            names = cast("list[Any]", kind)
+            return (
+                {name[:_LONGEST_CHOICE] for name in names if isinstance(name, str)} if self._take(len(names)) else set()
+            )
+        if "const" in members:
+            return {_type_of(members["const"])}
+        choices = members.get("enum")
+        if isinstance(choices, list):
+            values = cast("list[Any]", choices)
+            return {_type_of(value) for value in values} if self._take(len(values)) else set()
+        return None
+
+    def _branches(self, members: JSONObject) -> list[Any]:
+        branches: list[Any] = []
+        for keyword in _KEYWORDS:
+            more = members.get(keyword)
+            if isinstance(more, list) and self._take(len(cast("list[Any]", more))):
+                branches += cast("list[Any]", more)
+        return branches
+
+
+def _at(reference: str, root: JSONObject) -> Any:
+    if not reference.startswith("#/"):
+        return None
+    place: Any = root
+    for step in reference.removeprefix("#/").split("/"):
+        if not isinstance(place, dict):
+            return None
+        place = cast("JSONObject", place).get(step.replace("~1", "/").replace("~0", "~"))
+    return place
+
+
+def _choice(value: Any) -> str:
+    """Return a choice as typed by a user, cut when long."""
+    match value:
+        case str():
+            return value[:_LONGEST_CHOICE]
+        case list():
+            return "[…]"
+        case dict():
+            return "{…}"
+        case _:
+            return json.dumps(value)[:_LONGEST_CHOICE]
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"

@@ -1,0 +1,291 @@
+"""Arguments and options that commands share: TARGET, the connection, tokens, and the completion of names in the shell.
+
+No server is started for a completion; a server that listens is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from ...client.client import Client
+    from ...connecting.targets import Address
+    from ..request import CommandRequest, RequestOptions
+    from ..targets import SignIn
+
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+
+PLACEHOLDER: Final = "-"
+_LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
+_ENVIRONMENT: Final = (
+    "The command of such an entry gets a few harmless variables (PATH, HOME, ...) and those of the entry; a command "
+    "that you type as TARGET gets your whole environment, secrets included."
+)
+_WORDS: Final = "trio_mcp.command"
+_LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")
+"""Levels of a server's log messages."""
+
+
+class TargetCommand(click.Command):
+    """A command whose first argument, TARGET, can be given as the words of a command after ``--`` instead."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words after ``--`` for TARGET: see `click.Command.parse_args`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_WORDS] = tuple(args[at + 1 :])
+            if not ctx.meta[_WORDS] and not ctx.resilient_parsing:
+                ctx.fail("a command is missing after --")
+            args = [PLACEHOLDER, *args[:at]]
+        return super().parse_args(ctx, args)
+
+
+def words_after_dashes(target: str) -> str | tuple[str, ...]:
+    """Return TARGET, or the words typed after ``--`` instead."""
+    context = click.get_current_context()
+    if _WORDS in context.meta:
+        return context.meta[_WORDS]
+    return target
+
+
+def config_option(command: F) -> F:
+    """Add the option for the file in which names are looked up: --config."""
+    return _config_option(_LOOKED_UP)(command)
+
+
+def config_option_of_starters(command: F) -> F:
+    """Add --config to a command that may start a server, and say what a server gets of the environment."""
+    return _config_option(f"{_LOOKED_UP} {_ENVIRONMENT}")(command)
+
+
+def _config_option(words: str) -> Callable[[F], F]:
+    return click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=words)
+
+
+def connection_options(command: F) -> F:
+    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, and those of
+    `sign_in_options`."""
+    command = cast("F", sign_in_options(command))
+    for option in (
+        click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Time limit for the server.",
+        ),
+        click.option(
+            "--era",
+            type=click.Choice(["auto", "modern", "legacy"]),
+            default="auto",
+            show_default=True,
+            help="Which era of the protocol to speak; auto asks the server.",
+        ),
+        config_option_of_starters,
+    ):
+        command = option(command)
+    return command
+
+
+def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., int]:
+    """Make the function of a command from a function that returns the request, given the arguments and options of its
+    own.
+
+    The command has an argument ``target``, and gets --log-level and the options of `connection_options` after its own.
+    Senseless arguments and options are reported as click does.
+    """
+
+    @wraps(request)
+    def run(
+        target: str,
+        log_level: str,
+        config: Path | None,
+        era: Any,
+        timeout: float | None,
+        stderr: bool,
+        sign_in: SignIn,
+        *own: P.args,
+        **named: P.kwargs,
+    ) -> int:
+        from ..arguments import WrongArgument
+        from ..request import NotOffered, run_request
+        from ..targets import NoTarget
+
+        try:
+            options = _options_typed(target, config, era, timeout, log_level, sign_in, stderr=stderr)
+            return run_request(options, request(*own, **named))
+        except (NoTarget, NotOffered, WrongArgument) as error:
+            raise click.UsageError(str(error)) from None
+
+    level = click.option(
+        "--log-level",
+        type=click.Choice(_LOG_LEVELS, case_sensitive=False),
+        default="info",
+        show_default=True,
+        help="Lowest level of the server's log messages to show.",
+    )
+    return level(connection_options(run))
+
+
+def _options_typed(
+    target: str,
+    config: Path | None,
+    era: Any,
+    timeout: float | None,
+    log_level: str,
+    sign_in: SignIn,
+    *,
+    stderr: bool,
+) -> RequestOptions:
+    """Return TARGET and all these options, parsed. Raises `NoTarget`."""
+    from ..request import KeptStderr, RequestOptions
+    from ..targets import target_typed
+    from ..terminal.printable import CopiedToStderr
+
+    kept_stderr = None if stderr else KeptStderr()
+    return RequestOptions(
+        target=target_typed(words_after_dashes(target), config, kept_stderr or CopiedToStderr(), sign_in),
+        kept_stderr=kept_stderr,
+        log_level=None if log_level.lower() == "off" else log_level.lower(),
+        era=era,
+        timeout=timeout,
+    )
+
+
+_VARIABLE: Final = "TRIO_MCP_TOKENS"
+
+tokens_option = click.option(
+    "--tokens",
+    type=click.Choice(["file", "keyring", "memory"]),
+    default="file",
+    show_default=True,
+    envvar=_VARIABLE,
+    help="Place of the tokens that you have signed in for: files of yours alone, the keyring of your desktop, or "
+    f"nowhere. The variable {_VARIABLE} says the same for all commands.",
+)
+
+
+def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options about tokens: --sign-in, --bearer-env and --tokens. The function gets the argument ``sign_in``,
+    a `SignIn`."""
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        asks: bool | None,
+        bearer_env: str | None,
+        tokens: Literal["file", "keyring", "memory"],
+        **named: Any,
+    ) -> Any:
+        from ..targets import SignIn
+
+        return command(*args, sign_in=SignIn(asks=asks, bearer_env=bearer_env, tokens=tokens), **named)
+
+    for option in (
+        tokens_option,
+        click.option(
+            "--bearer-env",
+            metavar="NAME",
+            help="Send the token in this environment variable to the server, in place of signing in.",
+        ),
+        click.option(
+            "--sign-in/--no-sign-in",
+            "asks",
+            default=None,
+            help="Open your browser when a server over HTTP or WebSocket wants you to sign in, or fail then. Default: "
+            "sign in where standard error is a terminal. Tokens that are kept are used in either case.",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
+_PATIENCE: Final = 2.0
+# Letters of names (2025-11-25 tools, Tool Names) and further ones of URIs. Others could not be typed unquoted, and a
+# shell might obey them.
+_TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
+
+
+class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
+    """A server: the names in configuration files, or else any file that the shell offers."""
+
+    name = "target"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer names and files: see `click.ParamType.shell_complete`."""
+        from ..hosts import BadConfiguration, configured_names
+
+        try:
+            names = configured_names(cast("Path | None", ctx.params.get("config")))
+        except BadConfiguration:
+            names = []
+        fitting = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return fitting or [CompletionItem(incomplete, type="file")]
+
+
+class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
+    """A name offered by TARGET. A TARGET that listens is asked; for any other TARGET nothing is offered."""
+
+    def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
+        self.name = name
+        self._names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer names: see `click.ParamType.shell_complete`."""
+        from ...connecting.targets import Address
+        from ..targets import NoTarget, target_typed
+
+        try:
+            target = target_typed(cast("str", ctx.params.get("target") or ""), ctx.params.get("config"))
+        except NoTarget:
+            return []
+        if not isinstance(target, Address):
+            return []
+        names = [name for name in self._asked(target) if _TYPEABLE.fullmatch(name)]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    def _asked(self, address: Address) -> list[str]:
+        import trio
+
+        from ..reporting import WITH_SERVER
+
+        async def ask() -> list[str]:
+            with trio.fail_after(_PATIENCE):
+                async with address.open() as client:
+                    return [name async for name in self._names(client)]
+
+        try:
+            return trio.run(ask)
+        except WITH_SERVER:
+            return []  # the shell has no place for an error message
+
+
+async def _tools(client: Client) -> AsyncIterator[str]:
+    async for tool in client.list_tools():
+        yield tool.name
+
+
+async def _prompts(client: Client) -> AsyncIterator[str]:
+    async for prompt in client.list_prompts():
+        yield prompt.name
+
+
+async def _uris(client: Client) -> AsyncIterator[str]:
+    async for resource in client.list_resources():
+        yield resource.uri
+
+
+TARGET: Final = _Target()
+TOOL: Final = _Offered("tool", _tools)
+URI: Final = _Offered("uri", _uris)
+PROMPT: Final = _Offered("prompt", _prompts)
+REFERENCE: Final = _Offered("name", _prompts)
+"""Prompts only: templates have braces, which cannot be typed unquoted."""

@@ -1,1 +1,0 @@
-"""Errands: the work of each command with a running server."""

@@ -1,0 +1,74 @@
+"""trio_mcp: the group of all commands, which imports the file of a command only when the command is typed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+SUMMARIES: Final = {
+    "bridge": "Serve another server, over another transport or in another era.",
+    "call": "Call a tool of a server and print its result.",
+    "complete": "Ask a server for the values of an argument, and print its suggestions, one a line.",
+    "demo": "Call a bundled server and see what happens in it.",
+    "inspect": "Show what a server offers: its tools, resources and prompts.",
+    "install": "Write a server of yours into the configuration file of a host.",
+    "logout": "Sign out of a server: forget its tokens.",
+    "prompt": "Fill in a prompt of a server and print its messages.",
+    "read": "Read a resource of a server, to standard output.",
+    "run": "Serve a server of yours over standard input and output, or on an address of your choice.",
+    "tasks": "Look after tasks: calls that go on in a server without their caller.",
+}
+"""The commands by their names, each with the first sentence of its help."""
+
+
+class _LazyGroup(click.Group):
+    """A group of the commands in `SUMMARIES`. Lists of all commands import no command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names: see `click.Group.list_commands`."""
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command: see `click.Group.get_command`."""
+        if cmd_name not in SUMMARIES:
+            return None
+        return getattr(import_module(f".commands.{cmd_name}", __package__), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands: see `click.Group.format_commands`."""
+        with formatter.section("Commands"):
+            formatter.write_dl(_summaries_within(formatter.width - 6 - max(map(len, SUMMARIES))))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer names of commands: see `click.Group.shell_complete`."""
+        fitting = [(name, words) for name, words in _summaries_within() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=words) for name, words in fitting] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
+
+
+def _summaries_within(limit: int = 45) -> list[tuple[str, str]]:
+    """Return the commands and their summaries, cut to ``limit`` characters in the way of click."""
+    return [(name, click.Command(name, help=words).get_short_help_str(limit)) for name, words in SUMMARIES.items()]
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trio-mcp")
+def trio_mcp() -> None:
+    """Serve and call the Model Context Protocol, with cancel scopes that cross the process boundary.
+
+    \b
+    See a demonstration:     trio-mcp demo
+    Serve your own server:   trio-mcp run server.py
+    Show a server's offers:  trio-mcp inspect server.py
+    Call a tool:             trio-mcp call server.py TOOL key=value
+    Wait for a task:         trio-mcp tasks result https://mcp.example.com/mcp ID
+    Read a resource:         trio-mcp read server.py URI
+    Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
+    Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
+    Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
+    Add a server to a host:  trio-mcp install server.py --client cursor
+    """

@@ -1,1 +1,0 @@
-"""The configuration files in which hosts keep their servers."""

@@ -1,1 +1,0 @@
-"""Servers: the work of the commands that serve a file's server, or bridge another one."""
