@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from trio_mcp import KeptTasks, Limits, TaskContext, TaskSettings, open_memory
 from trio_mcp.cli.group import trio_mcp
-from trio_mcp.server.context.caller_tasks import CallerTasks
+from trio_mcp.server.kept_tasks import CallerTasks
 from trio_mcp.stores.task_store import OnRestart
 from trio_mcp.testing import RecordedTask
 

@@ -63,22 +63,17 @@ from .runtime.load import Statistics
 from .runtime.on_progress import OnProgress, Progress
 from .runtime.principal import Auth, Principal, PrincipalId
 from .runtime.requests.logs import RequestLog
-from .server.asking.input_required import InputRequired
-from .server.cache_hints import CacheHints
-from .server.client_log_handler import ClientLogHandler
-from .server.connected_client import ConnectedClient
-from .server.context.caller_tasks import CallerTasks, TaskPage
-from .server.context.elicit_answer import ElicitAnswer
-from .server.context.kept_tasks import KeptTasks
-from .server.context.request_context import RequestContext
-from .server.context.task_context import TaskContext
-from .server.context.worker_context import WorkerContext
-from .server.context.worker_task import WorkerTask
-from .server.context.worker_tasks import WorkerTasks
-from .server.offers.resources import ResourceNotFound
-from .server.offers.results import error_result, text_result
-from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+from .server.client_data import ElicitAnswer
+from .server.connected_clients import ConnectedClient
+from .server.input_required import InputRequired
+from .server.kept_tasks import CallerTasks, KeptTasks, TaskPage
+from .server.logs import ClientLogHandler
+from .server.options import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+from .server.request_context import RequestContext, TaskContext
+from .server.resources import ResourceNotFound
+from .server.results import error_result, text_result
 from .server.server import Server
+from .server.worker_context import WorkerContext, WorkerTask, WorkerTasks
 from .serving.stdio import serve_stdio
 from .tasks.settings import TaskSettings
 from .tasks.task_state import TaskCancelled, TaskState

@@ -76,7 +76,7 @@ TREE = {
 PEAK = """
 import sys
 from pathlib import Path
-from trio_mcp.server.signatures.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, Signature
 from trio_mcp.protocol.schema_validator import SchemaValidator
 
 def peak():

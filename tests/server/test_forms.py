@@ -13,7 +13,7 @@ import pytest
 
 from trio_mcp import CodedError, ElicitAnswer
 from trio_mcp.protocol.schema_validator import SchemaValidator
-from trio_mcp.server.signatures.forms import form_schema
+from trio_mcp.server.signature import form_schema
 
 
 class Seat(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.server.signatures.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, Signature
 
 COLLIDING = 2**61 - 1
 """Integers that differ by a multiple of it have the same hash."""

@@ -11,7 +11,7 @@ from trio_mcp.protocol.types.lifecycle import (
     ToolsCapability,
 )
 from trio_mcp.protocol.types.notifications import SubscriptionFilter
-from trio_mcp.server.listen_stream import honoured_part
+from trio_mcp.server.subscriptions import honoured_part
 
 EVERYTHING = SubscriptionFilter(True, True, True, ["note://a", "note://b"])
 

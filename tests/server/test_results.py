@@ -26,7 +26,7 @@ from trio_mcp import (
     open_memory,
     text_result,
 )
-from trio_mcp.server.offers.results import result_maker
+from trio_mcp.server.results import result_maker
 
 
 @attrs.frozen

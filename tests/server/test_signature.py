@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, WorkerContext
-from trio_mcp.server.signatures.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, Signature
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import pytest
 
 from trio_mcp import Server
 from trio_mcp.runtime.principal import PrincipalId
-from trio_mcp.server.asking.state_cipher import BadRequestState, SealedState, StateCipher
+from trio_mcp.server.request_state import BadRequestState, SealedState, StateCipher
 
 OLD, NEW = b"o" * 32, b"n" * 40
 CONTENT = SealedState(

@@ -30,8 +30,7 @@ from ..runtime.replies import Replies
 from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.host import RequestHost
 from ..runtime.requests.request_scope import RequestScope
-from ..server.asking.round_states import RoundStates
-from ..server.asking.state_cipher import StateCipher
+from ..server.request_state import RoundStates, StateCipher
 from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived

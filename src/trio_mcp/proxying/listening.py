@@ -30,8 +30,8 @@ from ..protocol.types.notifications import (
 )
 from ..runtime.calls.call import OnNotification
 from ..runtime.requests.request_scope import RequestScope
-from ..server.listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
-from ..server.offers.uri_templates import LONGEST_URI
+from ..server.resources import LONGEST_URI
+from ..server.subscriptions import CONNECTION_ENDS, ListenStream, honoured_part
 from ..state.events import NotificationReceived
 from .downstream import Downstream
 from .forwarding import per_request_fields, tasks_to_listen_for

@@ -16,7 +16,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
-from ..server.asking.state_cipher import StateCipher
+from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection_state import ConnectionState
 from .connection import ProxyConnection

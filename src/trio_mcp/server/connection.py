@@ -1,16 +1,17 @@
-"""ServerConnection: one client of a running server."""
+"""ServerConnection serves one client of a running server, and knows which scopes each request needs."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, ClassVar, Final, cast
 
 import attrs
 import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
+from ..protocol.fields import JSONObject
 from ..protocol.revisions import MODERN_REVISIONS
 from ..protocol.types.completion import CompleteParams
 from ..protocol.types.lifecycle import (
@@ -34,10 +35,9 @@ from ..runtime.requests.request_scope import RequestScope
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .asking.round_states import RoundStates
-from .connected_client import ConnectedClient
-from .required_scopes import required_scopes
-from .server import RunningServer
+from .connected_clients import ConnectedClient
+from .request_state import RoundStates
+from .server import RunningServer, Server
 from .subscriptions import Subscriptions
 
 _DONE: Final = EmptyResult()
@@ -259,3 +259,73 @@ class ServerConnection:
 
 def _cursor(scope: RequestScope) -> str | None:
     return structure_params(scope.request.params, PageParams, scope.request.revision).cursor
+
+
+_NO_SCOPES: Final = frozenset[str]()
+
+
+def has_scopes(server: Server) -> bool:
+    """Return whether anything of ``server`` needs a scope."""
+    offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
+    return any(offer.scopes for registry in offers for offer in registry)
+
+
+def required_scopes(server: Server, method: str, params: object) -> frozenset[str]:
+    """Return the scopes that a request to ``server`` needs: those of all that the request names. Nothing is known here
+    of whether the request makes sense."""
+    named = _NAMED_BY.get(method)
+    if named is None or not isinstance(params, dict):
+        return _NO_SCOPES
+    return _NO_SCOPES.union(*named(server, cast("JSONObject", params)))
+
+
+def _tool(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
+    if (tool := server.tools.registry.get(_text(params.get("name")))) is not None:
+        yield tool.scopes
+
+
+def _prompt(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
+    if (prompt := server.prompts.registry.get(_text(params.get("name")))) is not None:
+        yield prompt.scopes
+
+
+def _resource(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
+    if (found := server.resources.find(_text(params.get("uri")))) is not None:
+        yield found[0].scopes
+
+
+def _completed(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
+    """Yield the scopes of the thing whose argument is completed: the suggestions tell of the thing."""
+    ref = _object(params.get("ref"))
+    yield from _prompt(server, ref)
+    template = server.resources.templates.get(_text(ref.get("uri")))
+    if template is not None:
+        yield template.scopes
+    else:
+        yield from _resource(server, ref)
+
+
+def _watched(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
+    """Yield the scopes of the resources of which changes are told."""
+    uris = _object(params.get("notifications")).get("resourceSubscriptions")
+    if isinstance(uris, list) and server.resources.has_scopes:
+        for uri in list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]:
+            yield from _resource(server, {"uri": uri})
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> JSONObject:
+    return cast("JSONObject", value) if isinstance(value, dict) else {}
+
+
+_NAMED_BY: Final = {
+    "tools/call": _tool,
+    "prompts/get": _prompt,
+    "resources/read": _resource,
+    "resources/subscribe": _resource,
+    "completion/complete": _completed,
+    "subscriptions/listen": _watched,
+}

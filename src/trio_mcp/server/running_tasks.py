@@ -27,7 +27,7 @@ from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
 from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of, unknown_task
-from .offers.tools import Tools
+from .tools import Tools
 
 
 class RunningTasks:

@@ -15,8 +15,7 @@ from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..state.connection_state import ConnectionState
-from .connection import ServerConnection
-from .required_scopes import has_scopes, required_scopes
+from .connection import ServerConnection, has_scopes, required_scopes
 from .server import RunningServer, Server
 
 _NO_SCOPES: Final = frozenset[str]()

@@ -32,17 +32,15 @@ from ..runtime.requests.tracing import Tracing
 from ..stores.task_store import TaskStore
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
-from .asking.state_cipher import StateCipher
-from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
-from .connected_client import ConnectedClient
-from .context.kept_tasks import KeptTasks
-from .observers import Observers
-from .offers.completions import Completions
-from .offers.prompts import Prompts
-from .offers.resources import Resources
-from .offers.tools import Tools
-from .options import PromptOptions, ResourceOptions, ToolOptions
+from .completions import Completions
+from .connected_clients import ConnectedClient, Observers
+from .kept_tasks import KeptTasks
+from .options import NOT_CACHED, CacheHints, PromptOptions, ResourceOptions, ToolOptions, hints_by_method
+from .prompts import Prompts
+from .request_state import StateCipher
+from .resources import Resources
 from .running_tasks import RunningTasks
+from .tools import Tools
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]

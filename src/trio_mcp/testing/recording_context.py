@@ -29,9 +29,9 @@ from ..runtime.peer import Headers
 from ..runtime.principal import Auth
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
-from ..server.asking.asking_context import AskingContext
-from ..server.context.elicit_answer import COMPLETE, tells_completion
-from ..server.context.task_context import TaskContext
+from ..server.client_data import COMPLETE, tells_completion
+from ..server.live_context import AskingContext
+from ..server.request_context import TaskContext
 from .scripted_user import ScriptedUser, UserOptions
 
 

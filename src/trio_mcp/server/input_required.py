@@ -1,4 +1,7 @@
-"""InputRequired: questions to the client in a handler's return value, for handlers that are safe to run again."""
+"""InputRequired: questions to the client in a handler's return value, for handlers that are safe to run again.
+
+Questions by a call of the context and questions in a return value are checked here, in one place.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,92 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 
 import attrs
 import trio
 
-from ...concurrency.nurseries import run_together
-from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ...protocol.converters import NotExpressible
-from ...protocol.errors import CapabilityMissing, NoWayBack
-from ...protocol.methods import Method
-from ...protocol.revisions import LATEST_MODERN, Revision
-from ...protocol.types.input_required import InputRequest, InputRequiredResult
-from ...runtime.requests.question import Question
-from ...runtime.requests.request_scope import RequestScope
-from ...state.requests import Continuation
-from ...tasks.task_state import TaskState
-from .questions import Asked, needed_for, question
+from ..concurrency.nurseries import run_together
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
+from ..protocol.converters import NotExpressible, structure_params, unstructure
+from ..protocol.errors import CapabilityMissing, NoWayBack
+from ..protocol.fields import JSONObject
+from ..protocol.meta import check_meta_keys
+from ..protocol.methods import METHODS, Method
+from ..protocol.revisions import LATEST_MODERN, Revision
+from ..protocol.types.elicitation import (
+    ElicitFormParams,
+    ElicitParams,
+    ElicitURLParams,
+    check_form_schema,
+    check_url_question,
+)
+from ..protocol.types.input_required import (
+    InputRequest,
+    InputRequiredResult,
+    capability_for,
+    for_elicitation,
+    for_sampling,
+)
+from ..protocol.types.sampling import CreateMessageParams
+from ..runtime.requests.question import Question
+from ..runtime.requests.request_scope import RequestScope
+from ..state.requests import Continuation
+from ..tasks.task_state import TaskState
 
-_NOTHING: Final = Continuation({})
+Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
+
+
+AS_TASK: Final = "a question is no task by a parameter `task`: have the client run it as one by task_ttl=60.0, say"
+"""What to write instead of a wish for a task among the parameters of a question, whose answer would be a task."""
+
+
+def needed_for(asked: Asked) -> tuple[str, ...]:
+    """Return the capabilities that a client must have declared to be asked this, in the order of their check."""
+    match asked:
+        case InputRequest():
+            return capability_for(asked)
+        case CreateMessageParams():
+            has_tools = asked.tools is not None or asked.tool_choice is not None
+            return for_sampling(tools=has_tools, context=asked.include_context)
+        case ElicitFormParams():
+            return for_elicitation("form")
+        case ElicitURLParams():
+            return for_elicitation("url")
+
+
+def question(asked: Asked, revision: Revision) -> InputRequest:
+    """Return the request for this question in ``revision``.
+
+    Raises `CodedError` (-32602) for a form that is not flat and for a URL that nobody should be sent to, `ValueError`
+    for invalid keys of ``_meta``, `NotExpressible` for a question that the revision cannot express, and
+    `NotSerializable`. The parameters of an `InputRequest` are checked alike, and stay unchanged.
+    """
+    has_wish = "task" in (asked.params or {}) if isinstance(asked, InputRequest) else asked.task is not None
+    if has_wish:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {AS_TASK}")
+    if isinstance(asked, InputRequest):
+        encode_value(asked.params)
+        params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)
+        if asked.method != "roots/list":  # roots/list has no parameters of its own
+            checked_params(params, revision)
+        return asked
+    method = "sampling/createMessage" if isinstance(asked, CreateMessageParams) else "elicitation/create"
+    return InputRequest(method, checked_params(asked, revision))
+
+
+def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
+    """Return the parameters of a question in the form of ``revision``. Raises as `question`."""
+    check_meta_keys(params.meta)
+    if isinstance(params, ElicitFormParams):
+        check_form_schema(params.requested_schema)
+    elif isinstance(params, ElicitURLParams):
+        check_url_question(params)
+    return unstructure(params, revision)
+
+
+_FIRST_ROUND: Final = Continuation({})
 
 
 @attrs.frozen
@@ -59,7 +129,7 @@ def replay(scope: RequestScope) -> None:
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
-    known = (request.continuation or _NOTHING).answers
+    known = (request.continuation or _FIRST_ROUND).answers
 
     def send(questions: Sequence[Question]) -> None:
         asked = {question.key: question.request for question in questions}
@@ -92,7 +162,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
 
 def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
     requests, seal, state = _possible(value, scope), scope.runner.seal, None
-    answers = (scope.request.continuation or _NOTHING).answers
+    answers = (scope.request.continuation or _FIRST_ROUND).answers
     if seal is not None and (value.state or answers):
         state = seal(scope.request, scope.exchange.peer.principal, state=value.state, answers=answers)
     return InputRequiredResult(requests or None, state)

@@ -1,12 +1,14 @@
-"""ClientLogHandler: from the standard library's `logging` to the client's log."""
+"""ClientLogHandler leads from the standard library's `logging` to the client's log; SilentLog sends nothing."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import trio
 
 from ..jsonrpc.errors import NotSerializable
+from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.request_scope import RequestScope, current_request
 
 _LEVELS = (
@@ -58,3 +60,19 @@ class ClientLogHandler(logging.Handler):
         if not sent:
             self.dropped += 1
             scope.runner.load.dropped_logs += 1
+
+
+class SilentLog(RequestLog):
+    """A log that sends nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Send nothing, and return `False`."""
+        return False

@@ -1,4 +1,4 @@
-"""WorkerContext: the view that a plain ``def`` handler has of its request, from its worker thread."""
+"""WorkerContext, WorkerTask and WorkerTasks: the contexts of a plain ``def`` handler, in its worker thread."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import trio
 
-from ...concurrency.workers import await_in_worker
-from ...jsonrpc.errors import CodedError
-from ...jsonrpc.messages import RequestId
-from ...protocol.fields import JSONObject
-from ...protocol.meta import TraceContext
-from ...protocol.revisions import Revision
-from ...protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
-from ...runtime.cancellation import Cancellation
-from ...runtime.principal import Auth
-from ...runtime.requests.logs import RequestLog
-from ..options import SamplingOptions
-from .elicit_answer import ElicitAnswer
-from .request_context import RequestContext
-from .worker_task import WorkerTask
-from .worker_tasks import WorkerTasks
+from ..concurrency.workers import await_in_worker
+from ..jsonrpc.errors import CodedError
+from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
+from ..protocol.meta import TraceContext
+from ..protocol.revisions import Revision
+from ..protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
+from ..protocol.types.tools import CallToolResult
+from ..runtime.cancellation import Cancellation
+from ..runtime.principal import Auth
+from ..runtime.requests.logs import RequestLog
+from ..tasks.task_state import TaskState
+from .client_data import ElicitAnswer
+from .kept_tasks import CallerTasks, TaskOutcome, TaskPage
+from .options import SamplingOptions
+from .request_context import RequestContext, TaskContext
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class WorkerContext:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> Any:
-            from ..foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
+            from .foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
 
             look_up(self, name, CONTEXT_NAMES)
 
@@ -315,3 +316,83 @@ class WorkerContext:
     def list_roots_raw(self) -> JSONObject:
         """Call `RequestContext.list_roots_raw`, and block until that call returns."""
         return _ask(self._context.list_roots_raw)
+
+
+class WorkerTask:
+    """The members of `TaskContext`, for a worker thread: members that are async there block here."""
+
+    def __init__(self, task: TaskContext) -> None:
+        self._task = task
+
+    @property
+    def id(self) -> str:
+        """The unguessable name of the task. See `TaskContext.id`."""
+        return self._task.id
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds for which the task exists. See `TaskContext.ttl`."""
+        return self._task.ttl
+
+    @property
+    def requested_ttl(self) -> float | None:
+        """Seconds that the requestor wishes for. See `TaskContext.requested_ttl`."""
+        return self._task.requested_ttl
+
+    @property
+    def has_started(self) -> bool:
+        """True once the request was answered with the task. See `TaskContext.has_started`."""
+        return self._task.has_started
+
+    @property
+    def attempt(self) -> int:
+        """The number of this run. See `TaskContext.attempt`."""
+        return self._task.attempt
+
+    @property
+    def restored(self) -> Any:
+        """The last checkpoint of a run before. See `TaskContext.restored`."""
+        return self._task.restored
+
+    def status(self, message: str) -> None:
+        """Tell the client how the task is. See `TaskContext.status`."""
+        trio.from_thread.run_sync(self._task.status, message)
+
+    def start(self) -> None:
+        """Answer the request with the task, now. See `TaskContext.start`."""
+        await_in_worker(self._task.start)
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep a value for a run after a restart. See `TaskContext.checkpoint`."""
+        await_in_worker(lambda: self._task.checkpoint(value))
+
+
+class WorkerTasks:
+    """The members of `CallerTasks`, for a worker thread: each call blocks."""
+
+    def __init__(self, tasks: CallerTasks) -> None:
+        self._tasks = tasks
+
+    def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
+        """Create a task for work that is done elsewhere. See `CallerTasks.create_task`."""
+        return _wait_for(self._tasks.create_task, ttl=ttl, message=message)
+
+    def get_task(self, task_id: str) -> TaskState:
+        """Return the state of a task. See `KeptTasks.get_task`."""
+        return _wait_for(self._tasks.get_task, task_id)
+
+    def get_task_result(self, task_id: str) -> CallToolResult:
+        """Return the result of a task. See `KeptTasks.get_task_result`."""
+        return _wait_for(self._tasks.get_task_result, task_id)
+
+    def store_task_result(self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome) -> bool:
+        """End a task with its result. See `KeptTasks.store_task_result`."""
+        return _wait_for(self._tasks.store_task_result, task_id, status, result)
+
+    def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
+        """Tell how a task is. See `KeptTasks.update_task_status`."""
+        return _wait_for(self._tasks.update_task_status, task_id, status, message)
+
+    def list_tasks(self, cursor: str | None = None) -> TaskPage:
+        """Return a page of the caller's tasks. See `CallerTasks.list_tasks`."""
+        return _wait_for(self._tasks.list_tasks, cursor)

@@ -1,9 +1,13 @@
-"""ConnectedClient: a client outside of any request, for functions that are called for notifications of the client."""
+"""The clients that are connected, as a server meets them outside of any request.
+
+`Observers` are the connections that are told of changes of a server. A `ConnectedClient` is what a function gets that
+is called for a notification of the client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ..jsonrpc.errors import ProtocolViolation
 from ..protocol.converters import structure
@@ -63,3 +67,41 @@ class ConnectedClient:
             return structure(result, ListRootsResult).roots
         except ValueError as error:
             raise ProtocolViolation(f"the result of roots/list makes no sense: {error}") from None
+
+
+class Observer(Protocol):
+    """A connection that is told of changes."""
+
+    def list_changed(self, method: str) -> None:
+        """Tell the client that a list changed, for which ``method`` is the notification."""
+        ...
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the client that a resource changed."""
+        ...
+
+
+class Observers:
+    """The connections of one server. Every connection is told at once; connections may come or go during the
+    telling."""
+
+    def __init__(self) -> None:
+        self._all: set[Observer] = set()
+
+    def add(self, observer: Observer) -> None:
+        """Tell ``observer`` of changes from now on."""
+        self._all.add(observer)
+
+    def discard(self, observer: Observer) -> None:
+        """Tell ``observer`` no more. Idempotent."""
+        self._all.discard(observer)
+
+    def list_changed(self, method: str) -> None:
+        """Tell all observers. See `Observer.list_changed`."""
+        for observer in tuple(self._all):
+            observer.list_changed(method)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell all observers. See `Observer.resource_updated`."""
+        for observer in tuple(self._all):
+            observer.resource_updated(uri)

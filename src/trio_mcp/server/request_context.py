@@ -1,7 +1,7 @@
-"""RequestContext: a handler's view of its request.
+"""RequestContext and TaskContext: a handler's view of its request, and of the task that its request is or may become.
 
-The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override one or two
-members as needed; the real context is in `trio_mcp.server.asking.live_context`.
+The classes themselves are passive: never cancelled, notifications dropped, requests refused, nothing kept. Test fakes
+override one or two members as needed; the real contexts are in `trio_mcp.server.live_context`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import trio
 
-from ...jsonrpc.errors import INVALID_REQUEST, CodedError
-from ...jsonrpc.messages import RequestId
-from ...protocol.fields import JSONObject
-from ...protocol.meta import TraceContext
-from ...protocol.revisions import LATEST_MODERN, Revision
-from ...protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
-from ...runtime.cancellation import Cancellation
-from ...runtime.principal import Auth
-from ...runtime.requests.logs import RequestLog
-from ..options import SamplingOptions
-from .caller_tasks import CallerTasks
-from .elicit_answer import ElicitAnswer
-from .silent_log import SilentLog
-from .task_context import TaskContext
-from .typed import typed, typed_text
+from ..jsonrpc.errors import INVALID_REQUEST, CodedError
+from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
+from ..protocol.meta import TraceContext
+from ..protocol.revisions import LATEST_MODERN, Revision
+from ..protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
+from ..runtime.cancellation import Cancellation
+from ..runtime.principal import Auth
+from ..runtime.requests.logs import RequestLog
+from .client_data import ElicitAnswer, typed, typed_text
+from .kept_tasks import CallerTasks
+from .logs import SilentLog
+from .options import SamplingOptions
 
 T = TypeVar("T")
 
@@ -43,7 +41,7 @@ class RequestContext:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> Any:
-            from ..foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
+            from .foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
 
             look_up(self, name, CONTEXT_NAMES)
 
@@ -335,3 +333,65 @@ class RequestContext:
     async def list_roots_raw(self) -> JSONObject:
         """Send ``roots/list`` and return the unchecked result, plain data."""
         raise self.no_channel()
+
+
+class TaskContext:
+    """The task of a handler, ``ctx.task``. The class itself is passive: nothing is kept, and nobody is told.
+
+    A request becomes a task when `start` is called, or after `TaskSettings.grace`; in revision 2025-11-25, where the
+    requestor decides, before the handler runs. From then on the questions of the handler are questions of the task.
+    """
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> str:
+        """The unguessable name of the task, known before the start."""
+        return ""
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds from the start of the task until the task is cancelled and fails; `None`: never."""
+        return None
+
+    @property
+    def requested_ttl(self) -> float | None:
+        """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
+        requestor has a say in revision 2025-11-25 only. `ttl` holds in any case."""
+        return None
+
+    @property
+    def has_started(self) -> bool:
+        """True once the request was answered with the task."""
+        return False
+
+    @property
+    def attempt(self) -> int:
+        """The number of this run: more than 1 where a run before was cut off by the end of its process. Runs that were
+        given up in good order, at a shutdown, do not count."""
+        return 1
+
+    @property
+    def restored(self) -> Any:
+        """The last value given to `checkpoint` by a run before; `None` in the first run, and for a tool that is not
+        declared with ``on_restart="resume"``."""
+        return None
+
+    def status(self, message: str) -> None:
+        """Tell the client how the task is: words for people, of which the latest are kept. Never waits."""
+
+    async def start(self) -> None:
+        """Answer the request with the task, now. The handler goes on afterwards, as long as it likes.
+
+        Idempotent. While the request is answered with questions, waits until the client comes back. Raises `CodedError`
+        (-31000) where there are too many tasks.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
+
+        A run that starts from here asks, in the same order, what this run asks from here on, and gets no answer to what
+        was asked before.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()

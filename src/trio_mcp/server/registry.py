@@ -1,12 +1,26 @@
-"""Registry: the offers of one kind, in the order of their registration, in pages with opaque cursors."""
+"""Registry holds the offers of one kind, in the order of their registration, in pages with opaque cursors.
+
+An offer has a `UserFunction`, which is run for each request, and perhaps scopes that its caller needs.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator
-from typing import Generic, TypeVar
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+import attrs
+
+from ..concurrency.workers import run_in_worker
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..runtime.requests.request_scope import RequestScope
+from ..tasks.host import TaskHost
+from .live_context import LiveContext
+from .signature import Signature
+from .worker_context import WorkerContext
 
 T = TypeVar("T")
 
@@ -72,3 +86,46 @@ class Registry(Generic[T]):
         except ValueError:
             pass
         raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+
+
+@attrs.frozen(eq=False)
+class UserFunction:
+    """A function with its signature. ``doc`` is its docstring, cleaned up."""
+
+    signature: Signature
+    doc: str | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> UserFunction:
+        """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
+        return cls(Signature.of(function), inspect.getdoc(function))
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+    ) -> Awaitable[Any]:
+        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread.
+        ``tasks``: the host of the tasks that the function may look at."""
+        signature = self.signature
+        if signature.is_async:
+            if signature.context_name is not None:
+                bound[signature.context_name] = LiveContext(scope, lifespan, tasks)
+            return signature.function(**bound)
+        if signature.context_name is not None:
+            bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
+        call, threads = partial(signature.function, **bound), scope.runner.workers.share(scope.ticket.caller)
+        return run_in_worker(call, threads, lambda: scope.runner.graces)  # a task has another runner in the end
+
+
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
+"""RFC 6749 section 3.3."""
+
+
+def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
+    """Return the ``scopes`` of the offer ``name``. Raises `TypeError` for a text in place of several scopes, and
+    `ValueError` for a scope that cannot stand in a token."""
+    if isinstance(scopes, str):
+        raise TypeError(f"{name}: scopes are several:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]")
+    for scope in scopes:
+        if not _SCOPE.fullmatch(scope):
+            raise ValueError(f"{name}: {scope[:200]!r} is no scope: no blanks, quotes and backslashes, ASCII alone")
+    return frozenset(scopes)

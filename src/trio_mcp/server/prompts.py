@@ -8,20 +8,18 @@ from typing import Any, cast
 
 import attrs
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...protocol.fields import JSONObject
-from ...protocol.meta import check_meta_keys
-from ...protocol.types.content import TextContent
-from ...protocol.types.input_required import InputRequiredResult
-from ...protocol.types.lifecycle import Icon
-from ...protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
-from ...runtime.requests.request_scope import RequestScope
-from ..asking.input_required import InputRequired, settle
-from ..signatures.signature import BadArguments
-from .plain_values import BLOCKS
-from .registry import Registry
-from .scopes import checked_scopes
-from .user_function import UserFunction
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.fields import JSONObject
+from ..protocol.meta import check_meta_keys
+from ..protocol.types.content import TextContent
+from ..protocol.types.input_required import InputRequiredResult
+from ..protocol.types.lifecycle import Icon
+from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
+from ..runtime.requests.request_scope import RequestScope
+from .input_required import InputRequired, settle
+from .registry import Registry, UserFunction, checked_scopes
+from .results import BLOCKS
+from .signature import BadArguments
 
 
 @attrs.frozen(eq=False)

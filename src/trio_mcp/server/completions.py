@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...protocol.types.completion import (
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.types.completion import (
     MAX_COMPLETION_VALUES,
     CompleteParams,
     CompleteResult,
     Completion,
     PromptReference,
 )
-from ...runtime.requests.request_scope import RequestScope
+from ..runtime.requests.request_scope import RequestScope
 from .prompts import Prompts
+from .registry import UserFunction
 from .resources import Resources
-from .user_function import UserFunction
 
 _KNOWN = {"value", "arguments"}
 

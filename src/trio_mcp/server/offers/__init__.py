@@ -1,1 +1,0 @@
-"""Offers: the tools, resources and prompts of a server, and how their functions are run."""

@@ -1,0 +1,183 @@
+"""RoundStates links the rounds of one modern request by its ``requestState`` (2026-07-28 mrtr).
+
+`StateCipher` seals the state, which a client keeps for its server: only the server can read or change the state.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
+from ..runtime.principal import PrincipalId
+from ..runtime.requests.handler import LATER, Decision
+from ..runtime.requests.retry import Retry
+from ..state.requests import Continuation, InboundRequest
+from ..stores.sealing import SealingKey, check_secrets
+
+
+class RoundStates:
+    """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
+
+    ``lifetime``: seconds for which a state is good. ``principal`` of its methods is the caller, where the transport
+    knows the caller.
+    """
+
+    def __init__(
+        self,
+        cipher: StateCipher,
+        lifetime: float,
+    ) -> None:
+        self._cipher = cipher
+        self._lifetime = lifetime
+
+    def seal(
+        self,
+        request: InboundRequest,
+        principal: PrincipalId | None,
+        *,
+        handle: bytes = b"",
+        asked: Sequence[str] = (),
+        answers: Mapping[str, Any] | None = None,
+        state: str = "",
+    ) -> str:
+        """Return the ``requestState`` for ``request``. See `Seal`."""
+        expires = None if self._lifetime == math.inf else time.time() + self._lifetime
+        return self._cipher.seal(
+            SealedState(fingerprint(request), expires, principal, handle, list(asked), dict(answers or {}), state)
+        )
+
+    def read(self, request: InboundRequest, principal: PrincipalId | None) -> Decision:
+        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
+        else `LATER`, with the content of the retry in ``request.continuation``.
+
+        Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
+        nothing was parked, an expired state is ignored: the handler runs from the top, and asks anew.
+        """
+        params = request.params
+        text = params.get("requestState")
+        responses = _responses(params.get("inputResponses"))
+        if text is None:
+            if responses:
+                request.continuation = Continuation(responses)
+            return LATER
+        sealed = self._open(text, request, principal)
+        if sealed.handle:
+            # A parked handler counts its time itself, by a clock that nobody sets.
+            return Retry(sealed.handle, responses)
+        if sealed.expires is None or time.time() < sealed.expires:
+            answered = {key: responses[key] for key in sealed.asked if key in responses}
+            request.continuation = Continuation(responses, sealed.state, {**sealed.answers, **answered})
+        return LATER
+
+    def _open(self, text: object, request: InboundRequest, principal: PrincipalId | None) -> SealedState:
+        try:
+            sealed = self._cipher.open(text) if isinstance(text, str) else None
+        except BadRequestState:
+            sealed = None
+        # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
+        if sealed is None or sealed.principal != principal:
+            raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
+        if sealed.fingerprint != fingerprint(request):
+            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")
+        return sealed
+
+
+def _responses(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CodedError(INVALID_PARAMS, "Invalid params: inputResponses is an object")
+    responses = cast("dict[str, object]", value)
+    for key, response in responses.items():
+        if not isinstance(response, dict):
+            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+    return responses
+
+
+_LONGEST: Final = 4 * 1024 * 1024
+"""Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
+_PURPOSE: Final = b"trio-mcp requestState 1 "
+
+
+class BadRequestState(ValueError):
+    """A ``requestState`` that was changed on its way, or was sealed with none of the secrets."""
+
+
+class SealedState(msgspec.Struct, frozen=True, array_like=True):
+    """The contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
+
+    fingerprint: bytes
+    """Digest of the request that may bring the state back."""
+    expires: float | None
+    """Seconds since the epoch, since another process may have to judge the state. `None`: never."""
+    principal: PrincipalId | None
+    """Caller who may bring the state back, where the transport knows who calls."""
+    handle: bytes
+    """Name of the handler that is parked; empty when none is."""
+    asked: list[str]
+    """The keys of the questions that were asked with this state."""
+    answers: dict[str, Any]
+    """The answers of all rounds before."""
+    state: str
+    """The handler's own text."""
+
+
+class StateCipher:
+    """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
+
+    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old
+    secret are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of
+    less than 32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
+    """
+
+    def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
+        # Different servers that share a secret do not accept each other's states.
+        self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
+        self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
+
+    @cached_property
+    def _keys(self) -> list[SealingKey]:
+        return [SealingKey(secret, self._purpose) for secret in self._secrets]
+
+    def seal(self, content: SealedState) -> str:
+        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
+        sealed = self._keys[0].seal(msgspec.json.encode(content), _PURPOSE)
+        text = base64.urlsafe_b64encode(sealed).decode()
+        if len(text) > _LONGEST:
+            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
+        return text
+
+    def open(self, text: str) -> SealedState:
+        """Return the content that was sealed. Raises `BadRequestState`; the caller checks the expiry."""
+        if len(text) > _LONGEST:
+            raise BadRequestState("too long")
+        try:
+            sealed = base64.b64decode(text, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequestState("not base64") from None
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
+            raise BadRequestState("not spelled as it was given")
+        for key in self._keys:
+            try:
+                return msgspec.json.decode(key.open(sealed, _PURPOSE), type=SealedState)
+            except (ValueError, msgspec.MsgspecError):
+                continue
+        raise BadRequestState("sealed with none of our secrets, or changed")
+
+
+def fingerprint(request: InboundRequest) -> bytes:
+    """Return a digest of the method and of the parameters that identify the request, the same for any order of
+    parameters."""
+    params = request.params
+    salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
+    return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()
