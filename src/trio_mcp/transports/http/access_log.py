@@ -10,8 +10,9 @@ import trio
 
 from ...diagnostics.log import access_log
 from .application import Answer, HttpApplication, Source
-from .connection import HttpConnection, HttpResponse
+from .connection import HttpConnection
 from .heads import HttpBounds, RequestHead
+from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499
 """The status that nginx notes for clients that left before their answer."""
@@ -45,12 +46,12 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``: see `HttpConnection.respond`."""
+        """Write ``answer``: see `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _Count(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
-        """Begin to write a stream: see `HttpConnection.respond_with`."""
+        """Begin to write a stream: see `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _Count()
         super().respond_with(response, status, headers, _Counted(source, self._sent))
 

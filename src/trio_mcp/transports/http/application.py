@@ -1,5 +1,5 @@
-"""HttpApplication stands behind an HTTP connection, and Response the way back to the client. `UnservedBody` keeps the
-two ends of a body that the server refuses, which tell of the answer in the body.
+"""HttpApplication stands behind an HTTP connection, and Response is the way back to the client. Of a body that the
+server refuses, `UnservedBody` keeps the beginning and the end, for the application to tell whose answer was there.
 """
 
 from __future__ import annotations

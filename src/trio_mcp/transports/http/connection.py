@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import math
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -16,10 +15,11 @@ import trio
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import let_go_of_cause, receiver, until_broken
-from .application import Admission, Answer, Ask, HttpApplication, Response, Source, UnservedBody
+from .application import Admission, Answer, Ask, HttpApplication, UnservedBody
 from .heads import BadRequest, HttpBounds, RequestHead
-from .outgoing import CONTINUE, Outgoing, answer_bytes, stream_head
+from .outgoing import CONTINUE
 from .requests import RequestReader
+from .responses import HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _AT_ONCE: Final = 16
@@ -45,40 +45,7 @@ class _Phase(Enum):
 _IDLE, _HEAD, _ASKED, _BODY, _SERVED, _DROPPING, _CLOSING, _OVER = _Phase
 
 
-def _nothing() -> None:
-    return
-
-
-class HttpResponse(Response):
-    """The response to one request over a connection."""
-
-    __slots__ = ("begun", "caller", "connection", "head")
-
-    def __init__(self, connection: HttpConnection, head: RequestHead | None, caller: object | None = None) -> None:
-        super().__init__(connection.client)
-        self.connection = connection
-        self.head = head
-        self.caller = caller
-        self.begun = False
-
-    def answer(self, answer: Answer, *, close: bool = False) -> None:
-        if not self.begun and not self.is_gone:
-            self.begun = True
-            self.connection.respond(self, answer, close=close)
-
-    def over(self) -> Callable[[], None]:
-        """Note that the response is over, and return what was to be called if the client had gone."""
-        self.is_gone = True
-        on_gone, self.on_gone = self.on_gone, _nothing
-        return on_gone
-
-    def stream(self, status: int, headers: bytes, source: Source) -> None:
-        if not self.begun and not self.is_gone:
-            self.begun = True
-            self.connection.respond_with(self, status, headers, source)
-
-
-class HttpConnection:
+class HttpConnection(ResponseWriter):
     """The requests of a client over ``stream``, each given to ``application``, in order and one at a time.
 
     The task of `serve` reads, also while a request is served, so that the end of the connection is noticed at once.
@@ -87,10 +54,8 @@ class HttpConnection:
     """
 
     __slots__ = (
-        *("_advancing", "_application", "_bounds", "_close", "_context", "_drops_body", "_ending", "_failure"),
-        *("_first", "_head", "_held", "_lingered", "_looked", "_missing", "_nursery", "_outgoing", "_phase", "_reader"),
-        *("_response", "_resuming", "_room", "_since", "_stream", "_unread", "_unserved", "_upgrade", "_writing"),
-        "client",
+        *("_advancing", "_application", "_bounds", "_drops_body", "_first", "_head", "_held", "_lingered", "_looked"),
+        *("_missing", "_phase", "_reader", "_resuming", "_room", "_since", "_unserved", "_upgrade"),
     )
 
     def __init__(
@@ -100,13 +65,10 @@ class HttpConnection:
         bounds: HttpBounds,
         client: Any = None,
     ) -> None:
-        self.client = client
-        """The other end of ``stream``, in the words of ``application``."""
-        self._stream = stream
+        super().__init__(stream, client)
         self._application = application
         self._bounds = bounds
         self._reader = RequestReader(bounds)
-        self._outgoing = Outgoing(stream)
         self._phase = _IDLE
         self._since: float | None = None
         """Time of the first `tick` in the present phase."""
@@ -116,16 +78,6 @@ class HttpConnection:
         """The head whose body is to come."""
         self._looked: Answer | Admission | None = None
         """The decision of the application on that head."""
-        self._response: HttpResponse | None = None
-        """The response that is not over."""
-        self._close = False
-        """True when the connection is to end after the present response."""
-        self._ending = False
-        """True after `end`."""
-        self._writing = False
-        """True while a task writes the rest of an answer."""
-        self._unread = False
-        """True when a part of a request is not read, so that the client may still be sending."""
         self._held: HeldBytes | None = None
         """The count of the bytes that are read but not served, where they are many."""
         self._unserved: UnservedBody | None = None
@@ -139,9 +91,6 @@ class HttpConnection:
         self._resuming = False
         """True while a task is to go on with the requests that wait."""
         self._room = Sleeper()
-        self._nursery: trio.Nursery | None = None
-        self._context: contextvars.Context | None = None
-        self._failure: Exception | None = None
         self._upgrade: bytes | None = None
         """The bytes of a request for a WebSocket."""
 
@@ -150,11 +99,6 @@ class HttpConnection:
         """True while the client has sent no whole head of a request that is not answered, and has nothing to read but
         a refusal."""
         return self._phase is _IDLE or self._phase is _HEAD or self._phase is _DROPPING
-
-    @property
-    def _is_last_written(self) -> bool:
-        """True once the last answer is written."""
-        return self._phase is _CLOSING or self._phase is _DROPPING
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
@@ -227,26 +171,6 @@ class HttpConnection:
         self._ending = True
         if now or self._phase is _IDLE or self._phase is _HEAD:
             self._cancel("the server ends")
-
-    def _cancel(self, reason: str) -> None:
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel(reason=reason)
-
-    def _gone(self) -> None:
-        """Tell the application that the client of the present response, if any, is gone."""
-        response, self._response = self._response, None
-        if response is not None:
-            response.over()()
-
-    def _failed(self, failure: Exception) -> None:
-        self._failure = failure
-        self._cancel("the application failed")
-
-    def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
-        # Whoever calls may be the task of a request, and what that task's context holds is no business of others.
-        assert self._nursery is not None
-        assert self._context is not None
-        self._context.run(self._nursery.start_soon, function)
 
     # Reading
 
@@ -451,59 +375,12 @@ class HttpConnection:
         self._head = self._looked = None
         response.answer(answer, close=close)
 
-    # Writing
+    # After a response
 
-    def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``. To be called by `HttpResponse`, once and for the present one."""
-        head = response.head
-        self._close = close = close or self._ending or head is None or head.is_last
-        self._put(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD"))
-
-    def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
-        """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
-        head = response.head
-        assert head is not None
-        self._close = close = self._ending or head.is_last
-        # RFC 9112 section 6.1: no chunks for HTTP/1.0
-        chunked = not head.http_1_0
-        data = stream_head(status, headers, chunked=chunked, close=close)
-        if head.method == "HEAD":
-            on_gone = response.over()
-            self._put(data)
-            on_gone()
-        else:
-            self._outgoing.put_stream(data, source, chunked=chunked)
-            self._start_writing()
-
-    def _put(self, data: bytes) -> None:
-        """Write the present response."""
-        if self._outgoing.put(data):
-            self._finish()
-        else:
-            self._start_writing()
-
-    def _start_writing(self) -> None:
-        if not self._writing:
-            self._writing = True
-            self._start_soon(self._write)
-
-    async def _write(self) -> None:
-        """Write what did not go at once, to the end of the present response, and the end of the connection."""
-        try:
-            while self._outgoing.waits:
-                await self._outgoing.write_all()
-                if self._response is not None and self._response.begun:
-                    self._finish()
-            if self._is_last_written:
-                await self._say_last()
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            let_go_of_cause(error)
-            self._gone()
-            self._cancel("the client reads no more")
-        except Exception as error:
-            self._failed(error)
-        finally:
-            self._writing = False
+    @property
+    def _is_last_written(self) -> bool:
+        """True once the last answer is written."""
+        return self._phase is _CLOSING or self._phase is _DROPPING
 
     def _finish(self) -> None:
         """The present response is written."""
@@ -520,10 +397,3 @@ class HttpConnection:
             if self._reader.unread and not self._advancing:
                 self._resume_soon()
         self._room.wake()
-
-    async def _say_last(self) -> None:
-        # RFC 9112 section 9.6: the client may still be sending, and would lose the answer to a reset.
-        if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            await self._stream.send_eof()
-        elif not self._unread:
-            self._cancel("the last answer is written")
