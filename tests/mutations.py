@@ -55,7 +55,7 @@ class Mutation:
     """One small defect: ``after`` stands where ``before`` stood, from byte ``begin`` of ``file`` on."""
 
     file: str
-    """File of the package, ``state/tables.py`` for example."""
+    """File of the package, ``state/requests.py`` for example."""
     line: int
     kind: str
     before: str

@@ -10,7 +10,7 @@ import pytest
 from trio.testing import MockClock
 
 from trio_mcp import ElicitResult, RequestContext, Server, open_memory
-from trio_mcp.jsonrpc.extent import is_small
+from trio_mcp.jsonrpc.sizes import is_small
 
 from .memory_peer import LATEST_LEGACY, MemoryPeer, connected, connected_twice
 

@@ -10,8 +10,8 @@ import pytest
 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
-from trio_mcp.jsonrpc.extent import MOST_LEVELS
 from trio_mcp.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response, Unreadable
+from trio_mcp.jsonrpc.sizes import MOST_LEVELS
 
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 2**64, 10**25, -(10**25), "x" * 4096, "🦑", "\u2028"]
 NO_IDS = [None, True, False, 1.5, 1.0, [], {}, [1], {"id": 1}]

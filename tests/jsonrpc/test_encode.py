@@ -21,8 +21,8 @@ from trio_mcp.jsonrpc.codec import (
     frame_result,
 )
 from trio_mcp.jsonrpc.errors import NotSerializable
-from trio_mcp.jsonrpc.extent import MOST_LEVELS
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
+from trio_mcp.jsonrpc.sizes import MOST_LEVELS
 
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
 

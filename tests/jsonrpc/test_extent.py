@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from trio_mcp.jsonrpc.codec import decode
-from trio_mcp.jsonrpc.extent import MOST_FAR, MOST_LEVELS, has_many_far, is_small, is_too_deep, weight_of
 from trio_mcp.jsonrpc.messages import Unreadable
+from trio_mcp.jsonrpc.sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_small, is_too_deep, weight_of
 
 
 def nested(levels: int, *, objects: bool = False) -> Any:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_mcp.jsonrpc.codec import decode, skipped
-from trio_mcp.jsonrpc.extent import MOST_FAR
 from trio_mcp.jsonrpc.messages import ErrorResponse, Unreadable
-from trio_mcp.jsonrpc.remains import NOTHING, Remains, remains_of
+from trio_mcp.jsonrpc.salvage import NOTHING, Salvage, salvage
+from trio_mcp.jsonrpc.sizes import MOST_FAR
 
 UNREADABLE = [
     b"1e400",
@@ -58,25 +58,25 @@ def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) 
         (b"", NOTHING),
         (b"{bad", NOTHING),
         (b"[1]", NOTHING),
-        (b'{"id":5', Remains(5, is_request=False, is_reply=False)),
-        (b'{"id":5,"method":"x', Remains(5, is_request=True, is_reply=False)),
-        (b'{"id":5,"error":{"code"', Remains(5, is_request=False, is_reply=True)),
-        (b'{"result":{"id":5', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":"\\"id\\":5', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":[]],"id":5}', Remains(5, is_request=False, is_reply=True)),
-        (b'{"result":"say "hi","jsonrpc":"2.0","id":"a\\\\"}', Remains("a\\", is_request=False, is_reply=True)),
-        (b'{"result":{"id":5},"id":', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":"x,\\"id\\":5}', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":{},"id":1,"id":2}', Remains(2, is_request=False, is_reply=True)),
-        (b'{"result":{},"method":"x","id":3}', Remains(3, is_request=True, is_reply=False)),
+        (b'{"id":5', Salvage(5, is_request=False, is_reply=False)),
+        (b'{"id":5,"method":"x', Salvage(5, is_request=True, is_reply=False)),
+        (b'{"id":5,"error":{"code"', Salvage(5, is_request=False, is_reply=True)),
+        (b'{"result":{"id":5', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":"\\"id\\":5', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":[]],"id":5}', Salvage(5, is_request=False, is_reply=True)),
+        (b'{"result":"say "hi","jsonrpc":"2.0","id":"a\\\\"}', Salvage("a\\", is_request=False, is_reply=True)),
+        (b'{"result":{"id":5},"id":', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":"x,\\"id\\":5}', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":{},"id":1,"id":2}', Salvage(2, is_request=False, is_reply=True)),
+        (b'{"result":{},"method":"x","id":3}', Salvage(3, is_request=True, is_reply=False)),
         *(
-            (b'{"result":{},"id":' + no_id + b"}", Remains(None, is_request=False, is_reply=True))
+            (b'{"result":{},"id":' + no_id + b"}", Salvage(None, is_request=False, is_reply=True))
             for no_id in (b"1.5", b"true", b"null", b"[1]", b"{}", b'"\\ud800"', b"1e5", b"nonsense", b"9" * 9000)
         ),
     ],
 )
-def test_members_count_up_to_where_the_line_makes_no_sense(line: bytes, remains: Remains) -> None:
-    assert remains_of(line) == remains
+def test_members_count_up_to_where_the_line_makes_no_sense(line: bytes, remains: Salvage) -> None:
+    assert salvage(line) == remains
 
 
 LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
@@ -85,33 +85,33 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
 @pytest.mark.parametrize(
     ("head", "tail", "remains"),
     [
-        (b'{"result":[', b'],"jsonrpc":"2.0","id":7}', Remains(7, is_request=False, is_reply=True)),
-        (b'{"jsonrpc":"2.0","result":[', b'] , "id" : "7" } ', Remains("7", is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"id":7,"jsonrpc":"2.0","x":null}', Remains(7, is_request=False, is_reply=True)),
-        (b'{"result":"', b'","id":7}', Remains(7, is_request=False, is_reply=True)),
-        (b'{"error":{"code":1,"message":"', b'"},"id":7}', Remains(7, is_request=False, is_reply=True)),
-        (b'{"method":"x","params":[', b'],"jsonrpc":"2.0","id":7}', Remains(7, is_request=True, is_reply=False)),
-        (b'{"params":[', b'],"id":7,"method":"x"}', Remains(7, is_request=True, is_reply=False)),
-        (b'{"id":3,"result":[', b'],"x":7}', Remains(3, is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"x":{"id":7}}', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":{"x":[', b'],"id":7}}', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"x":",\\"id\\":7,\\"y\\":\\"z"}', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"x":"\\\\","id":7}', Remains(7, is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"id":7', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":[', b'],"id":7} x', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"jsonrpc":"2.0","id":7}', Salvage(7, is_request=False, is_reply=True)),
+        (b'{"jsonrpc":"2.0","result":[', b'] , "id" : "7" } ', Salvage("7", is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7,"jsonrpc":"2.0","x":null}', Salvage(7, is_request=False, is_reply=True)),
+        (b'{"result":"', b'","id":7}', Salvage(7, is_request=False, is_reply=True)),
+        (b'{"error":{"code":1,"message":"', b'"},"id":7}', Salvage(7, is_request=False, is_reply=True)),
+        (b'{"method":"x","params":[', b'],"jsonrpc":"2.0","id":7}', Salvage(7, is_request=True, is_reply=False)),
+        (b'{"params":[', b'],"id":7,"method":"x"}', Salvage(7, is_request=True, is_reply=False)),
+        (b'{"id":3,"result":[', b'],"x":7}', Salvage(3, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":{"id":7}}', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":{"x":[', b'],"id":7}}', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":",\\"id\\":7,\\"y\\":\\"z"}', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":"\\\\","id":7}', Salvage(7, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7', Salvage(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7} x', Salvage(None, is_request=False, is_reply=True)),
         (b"no JSON [", b'],"id":7,"result":1}', NOTHING),
     ],
 )
-def test_of_a_long_line_both_ends_count(head: bytes, tail: bytes, remains: Remains) -> None:
+def test_of_a_long_line_both_ends_count(head: bytes, tail: bytes, remains: Salvage) -> None:
     inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
     line = head + inside + tail
-    assert remains_of(line[:65536], line[-65536:]) == remains
+    assert salvage(line[:65536], line[-65536:]) == remains
 
 
 @given(st.binary(max_size=60))
 def test_any_end_can_be_looked_at(tail: bytes) -> None:
-    remains_of(b'{"result":[', tail)
-    remains_of(b'{"result":[', tail + b',"id":7}')
+    salvage(b'{"result":[', tail)
+    salvage(b'{"result":[', tail + b',"id":7}')
 
 
 @pytest.mark.parametrize(
@@ -129,16 +129,16 @@ def test_any_end_can_be_looked_at(tail: bytes) -> None:
 def test_a_flood_costs_no_more_than_a_look_at_it(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
-        remains_of(begin + flood)
-        remains_of(begin, flood)
-        remains_of(begin, flood + b',"id":7}')
+        salvage(begin + flood)
+        salvage(begin, flood)
+        salvage(begin, flood + b',"id":7}')
         assert time.process_time() - used < 2  # some 0.06 s
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_any_bytes_can_be_looked_at(begin: bytes, end: bytes) -> None:
-    remains_of(begin + b'{"id":1,' + end)
-    remains_of(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
+    salvage(begin + b'{"id":1,' + end)
+    salvage(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
 
 
 def test_a_batch_that_is_not_json_names_nobody() -> None:

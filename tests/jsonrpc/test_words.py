@@ -19,9 +19,8 @@ from trio_mcp import (
     ProtocolViolation,
     TaskCancelled,
 )
-from trio_mcp.jsonrpc.errors import CodedError, UnreadableAnswer
+from trio_mcp.jsonrpc.errors import CodedError, UnreadableAnswer, clean
 from trio_mcp.jsonrpc.messages import Notification
-from trio_mcp.jsonrpc.words import clean
 from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.protocol.types.content import TextContent

@@ -19,7 +19,7 @@ from trio_mcp.runtime.load import Load
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.runtime.requests.admission import Admission, Ticket
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 
 
 @attrs.define(eq=False)

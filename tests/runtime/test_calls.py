@@ -11,7 +11,7 @@ from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.calls.call import Call, Settled
 from trio_mcp.runtime.on_progress import OnProgress
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 
 
 def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:

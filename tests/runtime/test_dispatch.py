@@ -21,7 +21,7 @@ from trio_mcp.runtime.on_progress import Progress
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import NOBODY_KNOWN
 from trio_mcp.state import events
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Event, NotificationReceived
 from trio_mcp.state.requests import InboundRequest, OutboundRequest
 

@@ -24,7 +24,7 @@ from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
 from trio_mcp.runtime.requests.handler import LATER
 from trio_mcp.runtime.requests.host import RequestHost
 from trio_mcp.runtime.requests.request_scope import RequestScope
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 

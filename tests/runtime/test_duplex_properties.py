@@ -28,7 +28,7 @@ from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.requests.handler import LATER, Decision
 from trio_mcp.runtime.requests.host import RequestHost
 from trio_mcp.runtime.requests.request_scope import RequestScope
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
 from trio_mcp.transports.memory import memory_channel_pair

@@ -15,7 +15,7 @@ from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.outbox import Outbox, Owner
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.runtime.principal import PrincipalId
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 
 
 @attrs.define(eq=False)

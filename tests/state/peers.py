@@ -7,7 +7,7 @@ from typing import Any
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, RequestId
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.protocol.revisions import LATEST_MODERN, Revision
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Event, Refused, RequestReceived
 from trio_mcp.state.requests import InboundRequest
 

@@ -9,7 +9,7 @@ from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST
 from trio_mcp.jsonrpc.messages import Batch, Notification, Request, Response, Unreadable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import (
     BatchReceived,
     CancelReceived,

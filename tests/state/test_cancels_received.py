@@ -9,7 +9,7 @@ from tests.state.peers import accepted, cancel, client_of, modern, server_of
 
 from trio_mcp.jsonrpc.messages import Notification, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import CancelReceived, Ignored
 
 

@@ -13,7 +13,7 @@ from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from trio_mcp.protocol.types.notifications import log_level_rank
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import AnswerLost, Ignored, Refused, ReplyUnreadable, Unread
 
 LONG = "x" * 1000

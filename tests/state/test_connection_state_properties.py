@@ -27,7 +27,7 @@ from trio_mcp.jsonrpc.messages import (
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from trio_mcp.protocol.methods import METHODS
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import CancelReceived, ErrorReceived, Event, Refused, RequestReceived, ResultReceived
 from trio_mcp.state.requests import InboundRequest, OutboundRequest
 

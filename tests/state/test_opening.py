@@ -12,7 +12,7 @@ from trio_mcp.jsonrpc.messages import Notification, Request
 from trio_mcp.protocol.errors import NOT_INITIALIZED, UNSUPPORTED_PROTOCOL_VERSION
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, Revision
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Ignored
 
 # The handshake

@@ -11,7 +11,7 @@ from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
 from trio_mcp.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, MODERN_REVISIONS, REVISIONS
-from trio_mcp.state.per_request_fields import PerRequestFields
+from trio_mcp.state.requests import PerRequestFields
 
 INFO = {"name": "buoy", "version": "2"}
 

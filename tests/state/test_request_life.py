@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.state import request_life
-from trio_mcp.state.request_life import IllegalStep, Phase, RequestLife, Step
+from trio_mcp.state import requests
+from trio_mcp.state.requests import IllegalStep, Phase, RequestLife, Step
 
 LEGAL = {
     (Phase.WAITING, Step.START): Phase.RUNNING,
@@ -50,9 +50,9 @@ def test_each_step_leads_where_the_table_says_or_changes_nothing(phase: Phase, s
 
 
 def test_the_table_in_the_docstring_is_the_one_that_holds() -> None:
-    assert request_life.__doc__ is not None
+    assert requests.__doc__ is not None
     rule, head, _, *rows = [
-        line for line in request_life.__doc__.splitlines() if line.startswith(("=", *Phase._member_names_, "phase"))
+        line for line in requests.__doc__.splitlines() if line.startswith(("=", *Phase._member_names_, "phase"))
     ]
     starts = [place for place, sign in enumerate(rule) if sign == "=" and rule[place - 1 : place] != "="]
     cells = [[row[start : start + 10].strip() for start in starts] for row in rows if not row.startswith("=")]

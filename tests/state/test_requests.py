@@ -10,7 +10,7 @@ from tests.state.peers import accepted, initialize, meta_of, modern
 from trio_mcp.jsonrpc.codec import encode_value
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.requests import Continuation, InboundRequest
 
 

@@ -11,7 +11,7 @@ from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from trio_mcp.jsonrpc.messages import Notification, Request, Response
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Ignored, NotificationReceived, Refused, Unread
 
 IDS = [0, -1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑"]

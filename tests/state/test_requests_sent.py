@@ -12,7 +12,7 @@ from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND, MCPError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import (
     AnswerLost,
     ErrorReceived,

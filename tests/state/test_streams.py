@@ -10,7 +10,7 @@ from tests.state.peers import cancel, client_of, server_of
 from trio_mcp.jsonrpc.messages import Notification, Response
 from trio_mcp.protocol.meta import SUBSCRIPTION_ID
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import Ignored, NotificationReceived, ResultReceived, StreamCancelled, StreamReceived
 from trio_mcp.state.requests import OutboundRequest
 

@@ -8,10 +8,9 @@ from tests.state.peers import accepted, cancel, client_of, server_of
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import CancelReceived, Ignored
-from trio_mcp.state.requests import InboundRequest
-from trio_mcp.state.tables import RequestTables
+from trio_mcp.state.requests import InboundRequest, RequestTables
 
 
 def serving(*request_ids: int | str) -> tuple[ConnectionState, tuple[InboundRequest, ...]]:

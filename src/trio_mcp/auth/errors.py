@@ -6,8 +6,7 @@ import logging
 from collections.abc import Generator
 
 from ..concurrency.contexts import contextmanager
-from ..jsonrpc.errors import MCPError
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import MCPError, clean
 
 
 class AuthorizationError(MCPError):

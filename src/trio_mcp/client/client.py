@@ -47,7 +47,7 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import CallSettings, DuplexChannel
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.host import RequestHost
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers
 from .call_timeouts import CallTimeouts

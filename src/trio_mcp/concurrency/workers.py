@@ -59,7 +59,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
 
     ``asks``: ``call`` waits for the peer, so another thread may run meanwhile. Raises the exceptions of ``call``,
     `trio.Cancelled` when the thread's call is or was cancelled, and `CodedError` when too many threads ask. In any
-    other thread of trio's, this function does what `trio.from_thread.run` does.
+    other thread of trio's, this function does the same as `trio.from_thread.run`.
     """
     here = _here.get(None)
     if here is None:
@@ -181,8 +181,7 @@ _here: ContextVar[_Work[Any]] = ContextVar("trio_mcp.worker")
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
-    """Return the position of ``task``, as `traceback.StackSummary` takes it: in its thread, when the task waits for
-    one."""
+    """Return the position of ``task``, for `traceback.StackSummary`: in its thread, when the task waits for one."""
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()
 
@@ -203,7 +202,7 @@ class Work(Protocol):
     """A call that is run in a thread."""
 
     def describe(self) -> str:
-        """Return the name of the function and where it is now, for the log."""
+        """Return the name of the function and its position now, for the log."""
         ...
 
 
@@ -222,7 +221,7 @@ class ThreadBounds(Protocol):
 
     @property
     def max_abandoned_threads(self) -> int:
-        """Number of threads that may run on although they were abandoned."""
+        """Number of abandoned threads that may run on."""
         ...
 
 
@@ -250,7 +249,7 @@ class Workers:
         """True while the log has been told of all those calls."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the share of ``caller``, which is one as long as anything refers to it, a thread for example."""
+        """Return the share of ``caller``, which is one while anything refers to the share, a thread for example."""
         share = self._shares.get(caller)
         if share is None:
             share = self._shares[caller] = WorkerShare(self, caller)
@@ -315,7 +314,7 @@ class Workers:
 
 
 class WorkerShare:
-    """The part of ``caller`` in `Workers`: no more than it leaves for others."""
+    """The part of ``caller`` in `Workers`: no more than the caller leaves for others."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "workers")
 

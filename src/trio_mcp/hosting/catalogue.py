@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import clean
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool

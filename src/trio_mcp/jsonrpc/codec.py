@@ -6,17 +6,18 @@ message is one line: the encoder never writes a raw newline.
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from functools import lru_cache
+from numbers import Integral, Real
+from types import TracebackType
 from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET
 
-from .collector_pause import CollectorPause
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
-from .extent import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
 from .messages import (
     Batch,
     ErrorResponse,
@@ -28,8 +29,24 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
-from .remains import Remains, remains_of
-from .scalars import plain_scalar
+from .salvage import Salvage, salvage
+from .sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
+
+
+def plain_scalar(value: object) -> int | float | str:
+    """Return as plain number or text a ``value`` of a subclass of these, or of `numbers.Real`, as numpy's are.
+
+    Raises `TypeError` for all else.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    kind = type(value)
+    raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form")
+
 
 _encoder = msgspec.json.Encoder(enc_hook=plain_scalar)
 _canonical = msgspec.json.Encoder(enc_hook=plain_scalar, order="sorted")
@@ -98,7 +115,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         owed = "Parse error: the message is not JSON in UTF-8"
-        return _unreadable(remains_of(line), f"not JSON: {reason}", PARSE_ERROR, owed)
+        return _unreadable(salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed)
     if size > _SHALLOW:
         if line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(_levels(data)):
             return _unread_message(line, _TOO_DEEP)
@@ -128,21 +145,21 @@ def _levels(data: Any) -> Any:
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
     """Return the `Unreadable` for ``line``, which is JSON as far as is known."""
     return _unreadable(
-        remains_of(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
+        salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
     """Return the `Unreadable` for a message that is too long, as ``reason`` says, with only ``head`` and ``tail``
     known."""
-    remains = remains_of(head, tail)
+    remains = salvage(head, tail)
     is_object = _OBJECT.match(head) is not None
     words = f"Invalid request: {reason}"
     return _unreadable(remains, reason, INVALID_REQUEST, words, too_long=True, may_be_answer=is_object)
 
 
 def _unreadable(
-    remains: Remains, reason: str, code: int, message: str, *, too_long: bool = False, may_be_answer: bool = False
+    remains: Salvage, reason: str, code: int, message: str, *, too_long: bool = False, may_be_answer: bool = False
 ) -> Unreadable:
     if remains.is_reply:
         return Unreadable(reason, None, remains.id, is_answer=True)
@@ -339,3 +356,24 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
     if data is not None:
         body += b',"data":' + encode_value(data, 2)
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}}' % (_encoder.encode(request_id), body)
+
+
+class CollectorPause:
+    """Keep the garbage collector from repeatedly searching the objects made inside, without finding anything.
+
+    The collector is switched off for the whole process, so nothing may be awaited inside. A collector that an
+    application has switched off stays off. With two threads inside at once, the collector is on after both have left,
+    and may already be on while the second is still inside.
+    """
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._was_on:
+            gc.enable()

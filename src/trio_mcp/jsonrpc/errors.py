@@ -1,10 +1,24 @@
-"""Error codes of JSON-RPC 2.0, and the exceptions that this layer defines."""
+"""The error codes of JSON-RPC 2.0, and the exceptions that this layer defines.
+
+`clean` makes the words of a peer fit for errors and logs.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from .words import clean
+
+def clean(text: str) -> str:
+    """Return ``text`` with a blank in the place of each other white space, line ends included, and a replacement
+    character in the place of all else that cannot be printed: control characters such as ESC, directions of writing,
+    lone surrogates. So nobody can forge a line of a log, or give orders to a terminal. To be used where words of a peer
+    enter an error or a log record."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else " " if each.isspace() else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
+
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

@@ -17,9 +17,8 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
-from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
-from ..jsonrpc.extent import MOST_LEVELS, is_small
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
+from ..jsonrpc.sizes import MOST_LEVELS, is_small
 from .fields import is_said, wire_name
 from .revisions import Revision
 from .structuring import structurer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
-from ..jsonrpc.values import value
+from ..jsonrpc.messages import value
 from .revisions import Revision, has_capability
 from .types.elicitation import ElicitURLParams
 

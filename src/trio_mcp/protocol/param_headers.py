@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..jsonrpc.scalars import plain_scalar
-from ..jsonrpc.values import value
-from ..jsonrpc.words import clean
+from ..jsonrpc.codec import plain_scalar
+from ..jsonrpc.errors import clean
+from ..jsonrpc.messages import value
 
 NAMED_BY: Final = {
     "tools/call": "name",

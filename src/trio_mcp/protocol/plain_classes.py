@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, is_typeddict
 import msgspec
 from msgspec import inspect
 
-from ..jsonrpc.extent import MOST_LEVELS, is_small
+from ..jsonrpc.sizes import MOST_LEVELS, is_small
 
 T = TypeVar("T")
 

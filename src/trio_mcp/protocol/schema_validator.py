@@ -23,8 +23,8 @@ from itertools import islice
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from ..jsonrpc.extent import MOST_LEVELS, is_checkable, is_small, is_too_deep
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import clean
+from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
 from .fields import JSONObject
 from .schema_evaluation import SchemaEvaluation, TooManyEvaluations
 from .schema_growth import SchemaGrowth

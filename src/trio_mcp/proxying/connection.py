@@ -32,7 +32,7 @@ from ..runtime.requests.host import RequestHost
 from ..runtime.requests.request_scope import RequestScope
 from ..server.request_state import RoundStates, StateCipher
 from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream

@@ -18,7 +18,7 @@ from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
 from ..server.request_state import StateCipher
 from ..server.server import Server
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from .connection import ProxyConnection
 from .tasks import TaskOwners
 from .tenants import MakeLink

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from ..jsonrpc.errors import MCPError
+from ..jsonrpc.errors import MCPError, clean
 from ..jsonrpc.messages import RequestId
-from ..jsonrpc.words import clean
 
 
 class ConnectionLost(MCPError):

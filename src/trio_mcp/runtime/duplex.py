@@ -27,7 +27,7 @@ from ..jsonrpc.codec import decode, skipped
 from ..jsonrpc.messages import RequestId
 from ..protocol.revisions import Revision
 from ..state import events
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from .announcements import Announcements
 from .callback_queue import callback_queue
 from .calls.outbound import Outbound

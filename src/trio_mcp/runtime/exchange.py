@@ -12,7 +12,7 @@ from .outbox import Outbox, Owner
 
 if TYPE_CHECKING:
     from ..protocol.param_headers import ParamHeader
-    from ..state.connection_state import ConnectionState
+    from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
     from .cancellation import CancelCause
     from .peer import Peer

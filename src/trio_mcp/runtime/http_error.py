@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from ..jsonrpc.errors import MCPError
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import MCPError, clean
 
 
 class HTTPError(MCPError):

@@ -74,8 +74,8 @@ class Limits:
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times as many bytes,
     and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""
     max_connections: int = _bound(2000)
-    """Connections to one server at the same time, over sockets, shared by address; those of a trusted proxy
-    are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
+    """Connections to one server at the same time, over sockets, shared by address; connections of a trusted
+    proxy are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
     ``handshake_timeout``), or over HTTP has no request, is closed; for the first of an address, one of the address with
     the most connections. Where there is none, the new connection is turned away, over HTTP and WebSocket with HTTP
     status 503."""
@@ -105,9 +105,9 @@ class Limits:
     """Connections of a proxy to the server behind at the same time. One more closes a connection that no request of its
     principal uses; where there is none, its requests are answered with error -31000."""
     max_replay_bytes: int = _bound(1024 * 1024)
-    """Bytes of events that one session keeps for a client that comes back for them, and a quarter of them for one
-    stream. The oldest go first. The newest event of a stream whose client is away, the result of a call for example,
-    is kept whatever its size, and does not count here."""
+    """Bytes of events that one session keeps for a client that comes back for the events, and a quarter of the
+    bytes for one stream. The oldest go first. The newest event of a stream whose client is away, the result of a call
+    for example, is kept whatever its size, and does not count here."""
     max_server_replay_bytes: int = _bound(256 * 1024 * 1024)
     """Bytes of events that all sessions of a server together keep for clients that come back, results of any size
     included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
@@ -153,7 +153,8 @@ class Limits:
     that the peer's machine is still there. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """Time that a peer may be silent after the ping or check of ``ping_interval``, before the connection is taken for
-    lost. Over TCP it is lost, too, where the peer's system takes nothing of what was sent for both times together."""
+    lost. Over TCP the connection is lost, too, where the peer's system takes none of our bytes for both times
+    together."""
     callback_grace: float = _seconds(5.0)
     """Time that a callback of ours for a log message may hold up the answers to the requests during which the message
     came. Then the callback is reported, and the answers are given all the same. ``math.inf``: for ever."""

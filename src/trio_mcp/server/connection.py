@@ -32,7 +32,7 @@ from ..runtime.exchange import Exchange
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.request_scope import RequestScope
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient

@@ -14,7 +14,7 @@ import attrs
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..jsonrpc.values import value
+from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.content import TextContent

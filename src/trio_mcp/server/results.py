@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_a
 import attrs
 import msgspec
 
-from ..jsonrpc.codec import encode_value
+from ..jsonrpc.codec import encode_value, plain_scalar
 from ..jsonrpc.errors import NotSerializable
-from ..jsonrpc.extent import MOST_LEVELS
-from ..jsonrpc.scalars import plain_scalar
+from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN

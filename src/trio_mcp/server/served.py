@@ -14,7 +14,7 @@ from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
-from ..state.connection_state import ConnectionState
+from ..state.connection import ConnectionState
 from .connection import ServerConnection, has_scopes, required_scopes
 from .server import RunningServer, Server
 

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..jsonrpc.extent import is_checkable
+from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
 from ..protocol.plain_classes import optional_fields, with_whole_numbers
 from ..protocol.types.elicitation import check_form_schema

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import MCPError
-from ..jsonrpc.messages import ErrorResponse
-from ..jsonrpc.values import value
+from ..jsonrpc.messages import ErrorResponse, value
 from ..protocol.methods import Method
 from ..protocol.revisions import Revision
 from .requests import InboundRequest, OutboundRequest

@@ -1,19 +1,43 @@
-"""The two records a connection keeps: requests that came in, and requests that went out."""
+"""The requests of a connection: what is kept of each, its life, and the tables of those in flight.
+
+`InboundRequest` and `OutboundRequest` are the two records. `RequestLife` is the life of an inbound request, as a table
+of phases and steps. `RequestTables` holds the requests that are in flight, in either direction: inbound and outbound
+ids are two separate tables (DESIGN ruling 6), and an id is in flight from its entry until `finish` or its cancel,
+whichever comes first. `PerRequestFields` reads the fields in ``_meta`` by which each modern request describes itself
+(2026-07-28 basic, Per-request protocol fields: a required field that is missing is -32602).
+
+========== ========== ========== ========== ========== ==========
+phase      START      PARK       COME_BACK  MUTE       END
+========== ========== ========== ========== ========== ==========
+WAITING    RUNNING                          MUTED
+RUNNING               PARKED                MUTED
+PARKED                           WAITING    MUTED
+MUTED                                       MUTED      OVER
+OVER
+========== ========== ========== ========== ========== ==========
+
+An empty cell is a step that cannot be taken. Lines of a request are sent while the request runs, and in no other phase
+(DESIGN ruling 1).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from enum import IntEnum
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from ..jsonrpc.codec import decode_value, pack_value
-from ..jsonrpc.errors import CodedError
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..jsonrpc.messages import RequestId
-from ..protocol.meta import ProgressToken
+from ..protocol.converters import structure_params
+from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, MethodUnavailable
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, ProgressToken
 from ..protocol.methods import Method
-from ..protocol.revisions import Revision, declares
+from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision, declares, requests_of
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation
+from ..protocol.types.notifications import log_level_rank
 
 _WORTH_PACKING: Final = 512
 
@@ -88,3 +112,207 @@ class OutboundRequest:
     id: RequestId
     method: Method
     revision: Revision
+
+
+class Phase(IntEnum):
+    """The phases in the life of a request."""
+
+    WAITING = 0
+    """The request waits for its turn: for the first time, or with the answers to the questions of its handler."""
+    RUNNING = 1
+    """The handler runs, and may send."""
+    PARKED = 2
+    """The request was answered with questions. The handler waits for the client to come back, and may not send."""
+    MUTED = 3
+    """Nothing more is sent but, perhaps, the reply: the handler is done, or the request was cancelled."""
+    OVER = 4
+    """The handler, all its tasks and its cleanup have ended."""
+
+
+class Step(IntEnum):
+    """The steps from phase to phase."""
+
+    START = 0
+    """The turn of the request has come."""
+    PARK = 1
+    """The request is answered with questions."""
+    COME_BACK = 2
+    """The client has brought the answers."""
+    MUTE = 3
+    """The handler is done, or the request is cancelled."""
+    END = 4
+    """The handler, its child tasks and their cleanup have ended."""
+
+
+class IllegalStep(RuntimeError):
+    """A step that the table does not have: a defect of this package."""
+
+
+_PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
+    (Phase.RUNNING, None, None, Phase.MUTED, None),
+    (None, Phase.PARKED, None, Phase.MUTED, None),
+    (None, None, Phase.WAITING, Phase.MUTED, None),
+    (None, None, None, Phase.MUTED, Phase.OVER),
+    (None, None, None, None, None),
+)
+"""Phase after each step, by the phase before."""
+
+_RUNNING: Final = Phase.RUNNING
+
+
+class RequestLife:
+    """The phase of one request, which only `take` changes."""
+
+    __slots__ = ("phase", "sends")
+
+    def __init__(self) -> None:
+        self.phase = Phase.WAITING
+        self.sends = False
+        """True while lines of the request are sent, its reply apart."""
+
+    def take(self, step: Step) -> None:
+        """Go on to the phase that follows by ``step``. Raises `IllegalStep`, with nothing changed, when the table has
+        no such step."""
+        after = _PHASE_AFTER[self.phase][step]
+        if after is None:
+            raise IllegalStep(f"{step.name} is no step of a request that is {self.phase.name}")
+        self.phase = after
+        self.sends = after is _RUNNING
+
+
+Role: TypeAlias = Literal["client", "server"]
+
+
+class RequestTables:
+    """The requests of a connection, seen from ``role``. `ConnectionState` rules on which requests may enter."""
+
+    def __init__(self, role: Role) -> None:
+        self.role: Final[Role] = role
+        self._inbound: dict[RequestId, InboundRequest] = {}
+        self._parked: dict[RequestId, InboundRequest] = {}
+        """Requests that were answered with questions: see `park`."""
+        self._outbound: dict[RequestId, OutboundRequest] = {}
+        self._next_id = 1
+
+    # Requests of ours
+
+    def open_request(self, method: str, revision: Revision) -> OutboundRequest:
+        """Enter a request of ours into the table under a fresh id.
+
+        The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
+        ``revision`` does not let our role send ``method``.
+        """
+        row = requests_of(self.role, revision).get(method)
+        if row is None:
+            raise MethodUnavailable(method, revision)
+        request_id = self._next_id
+        while request_id in self._inbound:
+            request_id += 1
+        self._next_id = request_id + 1
+        call = OutboundRequest(request_id, row, revision)
+        self._outbound[request_id] = call
+        return call
+
+    def abandon(self, request: OutboundRequest) -> bool:
+        """Give up on a request of ours, and return whether a cancel is to be sent: true when the request was still
+        open, except for ``initialize``, which must not be cancelled. Idempotent."""
+        if self._outbound.get(request.id) is not request:
+            return False
+        del self._outbound[request.id]
+        return request.method.name != "initialize"
+
+    def abandon_all(self) -> list[OutboundRequest]:
+        """Empty the outbound table, since the connection is gone, and return its requests, each exactly once."""
+        calls = list(self._outbound.values())
+        self._outbound.clear()
+        return calls
+
+    @property
+    def outbound(self) -> tuple[OutboundRequest, ...]:
+        """Requests of ours in flight, oldest first."""
+        return tuple(self._outbound.values())
+
+    # Requests of the peer
+
+    def finish(self, request: InboundRequest) -> bool:
+        """Take an inbound request out of the table, and return whether the request is to be answered now.
+
+        The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
+        touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
+        """
+        if self._parked.get(request.id) is request:
+            del self._parked[request.id]
+        if self._inbound.get(request.id) is not request:
+            return False
+        del self._inbound[request.id]
+        return True
+
+    def park(self, request: InboundRequest) -> None:
+        """Note that an inbound request is answered with questions. The id is free, but until the id is taken again, or
+        `finish` is called, a cancel that names the id is for the handler that waits for the answers."""
+        if self.finish(request):
+            self._parked[request.id] = request
+
+    @property
+    def inbound(self) -> tuple[InboundRequest, ...]:
+        """Requests of the peer in flight, oldest first."""
+        return tuple(self._inbound.values())
+
+
+def unsupported_version(version: str) -> CodedError:
+    """Return the error for a request or notification of a version that no modern revision has (2026-07-28 versioning,
+    Protocol Version Negotiation)."""
+    supported = [row.name for row in MODERN_REVISIONS]
+    data = {"supported": supported, "requested": version[:200]}
+    return CodedError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+
+
+class PerRequestFields:
+    """Reads the fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
+
+    Clients declare the same on every request, so the values read last are kept.
+    """
+
+    def __init__(self) -> None:
+        self._capabilities: tuple[Any, ClientCapabilities] = ({}, ClientCapabilities())
+        self._info: tuple[Any, Implementation | None] = (None, None)
+
+    def revision(self, meta: dict[str, Any]) -> Revision:
+        """Return the revision of the request."""
+        version = meta.get(PROTOCOL_VERSION)
+        if type(version) is not str:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
+        revision = REVISIONS.get(version)
+        if revision is None or revision.handshake:
+            raise unsupported_version(version)
+        return revision
+
+    def log_level(self, meta: dict[str, Any]) -> str | None:
+        """Return the least severe level of the logs that the request wants; `None` for no logs."""
+        level = meta.get(LOG_LEVEL)
+        if level is not None and (type(level) is not str or log_level_rank(level) < 0):
+            # 2026-07-28 logging: SHOULD be rejected with -32602.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
+        return level
+
+    def capabilities(self, meta: dict[str, Any], revision: Revision) -> ClientCapabilities:
+        """Return the capabilities that the client declares."""
+        declared = meta.get(CLIENT_CAPABILITIES)
+        if declared is None:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
+        raw, capabilities = self._capabilities
+        if declared != raw:
+            capabilities = structure_params(declared, ClientCapabilities, revision)
+            self._capabilities = (declared, capabilities)
+        return capabilities
+
+    def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
+        """Return the client's description of itself; `None` when the request has none."""
+        info = meta.get(CLIENT_INFO)
+        if info is None:
+            return None
+        raw, client_info = self._info
+        if info != raw:
+            client_info = structure_params(info, Implementation, revision)
+            self._info = (info, client_info)
+        return client_info

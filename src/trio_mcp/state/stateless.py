@@ -8,7 +8,7 @@ from ..jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Requ
 from ..protocol.converters import structure_params
 from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate
 from ..protocol.types.lifecycle import InitializeParams
-from .connection_state import ConnectionState, no_initialize, params_and_meta, refused
+from .connection import ConnectionState, no_initialize, params_and_meta, refused
 from .events import BatchReceived, Event, Ignored, Refused, RequestReceived
 from .requests import InboundRequest
 

@@ -28,7 +28,7 @@ from .transitions import ended
 if TYPE_CHECKING:
     from ..runtime.requests.host import RequestHost
     from ..runtime.requests.runner import RequestRunner
-    from ..state.connection_state import ConnectionState
+    from ..state.connection import ConnectionState
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..runtime.peer import Peer
     from ..runtime.requests.question import Question
     from ..runtime.requests.request_scope import RequestScope
-    from ..state.connection_state import ConnectionState
+    from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
     from ..stores.task_store import TaskRecord
     from .core_questions import CoreQuestions

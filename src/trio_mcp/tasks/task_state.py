@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
-from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError
-from ..jsonrpc.values import value
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError, clean
+from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SERVER_INFO

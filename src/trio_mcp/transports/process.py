@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import trio
 
-from ..jsonrpc.words import clean
+from ..jsonrpc.errors import clean
 from ..runtime.channel import ConnectionLost, MessageChannel
 from .lines import LineChannel
 

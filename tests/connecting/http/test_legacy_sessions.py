@@ -24,7 +24,7 @@ from trio.testing import MockClock
 
 from trio_mcp import HTTPError, PeerError, ProtocolViolation, open_http
 from trio_mcp.connecting.http import posted_request
-from trio_mcp.jsonrpc.extent import MOST_FAR
+from trio_mcp.jsonrpc.sizes import MOST_FAR
 
 FORGOTTEN = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
 

@@ -30,7 +30,7 @@ from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.remaining_time import REMAINING_MS
 from trio_mcp.runtime.requests.request_scope import current_request
-from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"

@@ -16,7 +16,7 @@ from trio_mcp.protocol.types.notifications import LogLevel, log_level_rank
 from trio_mcp.runtime.outbox import LINE_END, Outbox, Owner
 from trio_mcp.runtime.requests import logs
 from trio_mcp.runtime.requests.logs import RequestLog
-from trio_mcp.state.request_life import RequestLife, Step
+from trio_mcp.state.requests import RequestLife, Step
 
 LEVELS = [level.value for level in LogLevel]
 

@@ -31,7 +31,7 @@ from trio_mcp.runtime.remaining_time import REMAINING_MS
 from trio_mcp.runtime.requests.admission import Ticket
 from trio_mcp.runtime.requests.question import Question
 from trio_mcp.runtime.requests.request_scope import NEVER_LOGGED, RequestScope, current_request
-from trio_mcp.state.request_life import IllegalStep, Phase
+from trio_mcp.state.requests import IllegalStep, Phase
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
 

@@ -24,7 +24,6 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError, UnreadableAnswer
-from ...jsonrpc.extent import MOST_LEVELS
 from ...jsonrpc.messages import (
     Batch,
     ErrorResponse,
@@ -36,6 +35,7 @@ from ...jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
+from ...jsonrpc.sizes import MOST_LEVELS
 from ...protocol.fields import JSONObject
 from ...runtime.channel import ReplyLost
 from ...runtime.http_error import HTTPError

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...jsonrpc.codec import decode, decode_value, frame_result
-from ...jsonrpc.messages import RequestId, Response
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import RequestId, Response, value
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, encoded_name, headers_for, param_headers

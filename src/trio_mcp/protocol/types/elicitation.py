@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...jsonrpc.extent import MOST_LEVELS, is_checkable, is_small
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
+from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
 from ..fields import JSONObject, since
 from .tasks import TaskMetadata
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
 from ..fields import JSONObject, since
 from .content import ContentBlock, Role, text_in
 from .lifecycle import CacheScope, Icon

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from ...jsonrpc.errors import MCPError
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
 from ..fields import JSONObject, since
 from .content import ContentBlock, text_in
 from .lifecycle import CacheScope, Icon

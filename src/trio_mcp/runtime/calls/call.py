@@ -14,7 +14,7 @@ from ...concurrency.backlog import Backlog
 from ...concurrency.time_limits import call_limits
 from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.errors import MCPError
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
 from ..on_progress import OnProgress, Progress
 from ..outbox import Owner
 

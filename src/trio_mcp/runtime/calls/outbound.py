@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...jsonrpc.messages import RequestId
     from ...protocol.meta import TraceContext
     from ...protocol.revisions import Revision
-    from ...state.connection_state import ConnectionState
+    from ...state.connection import ConnectionState
     from ...state.requests import OutboundRequest
     from ..callback_queue import NotificationQueue
     from ..limits import Limits

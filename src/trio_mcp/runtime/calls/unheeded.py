@@ -8,7 +8,7 @@ from ...jsonrpc.codec import frame_request
 
 if TYPE_CHECKING:
     from ...protocol.revisions import Revision
-    from ...state.connection_state import ConnectionState
+    from ...state.connection import ConnectionState
     from ..outbox import Outbox
 
 

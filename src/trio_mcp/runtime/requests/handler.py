@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -10,7 +10,7 @@ import trio
 
 from ...jsonrpc.codec import encode_value
 from ...protocol.types.notifications import LogLevel, log_level_rank
-from ...state.request_life import RequestLife
+from ...state.requests import RequestLife
 from ..outbox import Outbox, Owner
 
 _ALWAYS: Final = 7

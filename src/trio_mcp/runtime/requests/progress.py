@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trio import current_time
 
-from ...jsonrpc.codec import encode_value
-from ...jsonrpc.scalars import plain_scalar
+from ...jsonrpc.codec import encode_value, plain_scalar
 from ...protocol.meta import ProgressToken
 from ..outbox import LINE_END
 

@@ -14,7 +14,7 @@ from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.meta import TraceContext, with_related_task
 from ...protocol.types.input_required import ASKABLE
 from ...protocol.types.notifications import log_level_rank
-from ...state.request_life import Phase, RequestLife, Step
+from ...state.requests import Phase, RequestLife, Step
 from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from ..outbox import LINE_END, Outbox, Owner
 from ..remaining_time import due_of
@@ -87,7 +87,7 @@ class Surroundings(Protocol):
     seal: Seal | None
     """Maker of ``requestState``; `None`: this side does not answer requests with questions."""
     stateless: bool
-    """True when nothing is kept between requests, so that none of them can wait for an answer of the client."""
+    """True when nothing is kept between requests, so that no request can wait for an answer of the client."""
     may_log: bool
     """True when handlers' log messages may go out."""
 
@@ -181,10 +181,10 @@ class RequestScope:
         self.lines = Owner()
         """Owner of its lines in the outbox."""
         self.line_end = LINE_END
-        """End of the lines of its notifications, with the task that they belong to."""
+        """End of the lines of its notifications, with the task of the notifications."""
         self.abort = AbortSignal()
         self.rounds: Rounds | None = None
-        """Questions of the request; `None` until it asks a client that can be sent no requests."""
+        """Questions of the request; `None` until the handler asks a client that can be sent no requests."""
         self.task: TaskOfRequest | None = None
         """The task of the request; `None` where there is none."""
         self.cancelled_inside = False
@@ -231,7 +231,7 @@ class RequestScope:
         return self.life.sends
 
     def begin(self) -> bool:
-        """Begin in the current task. Return false for a request that was cancelled before: it never runs (DESIGN
+        """Begin in the current task. Return false for a request that was cancelled before, and so never runs (DESIGN
         ruling 4)."""
         if self.life.phase is Phase.MUTED:
             return False
@@ -243,13 +243,13 @@ class RequestScope:
         return True
 
     def leave_nursery(self) -> None:
-        """Note that the handler and all that it started have ended."""
+        """Note that the handler and all its tasks have ended."""
         self.cancelled_inside = self.abort.leave()
         if self.rounds is not None:
             self.rounds.end()
 
     def close(self) -> None:
-        """Let the latest progress out, and nothing after it: the handler is done."""
+        """Let the latest progress out, and then nothing more: the handler is done."""
         if self.life.sends and self._reporter is not None:
             self._reporter.flush()
         self.life.take(Step.MUTE)
@@ -260,7 +260,7 @@ class RequestScope:
             await self.outbox.room(marks)
 
     def let_go(self) -> None:
-        """Drop what the request refers to, since it is over: the task's context holds this scope, and so would keep all
+        """Drop all references of the request, which is over: the task's context holds this scope, and so would keep all
         of that alive."""
         if self.life.phase is not Phase.MUTED:
             self.close()
@@ -279,15 +279,16 @@ class RequestScope:
     # Cancels
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request, and see to what follows from that: see `RequestRunner.cancel`."""
+        """Cancel the request, and see to all that follows: see `RequestRunner.cancel`."""
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
-        """Cancel the request itself. Return false when it was cancelled before or is over: nothing happens then.
+        """Cancel the request itself. Return false for a request that was cancelled before or is over: nothing happens
+        then.
 
-        Lines of it that are still in the outbox are withdrawn, and the progress that its reporter keeps for later is
-        forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so nothing
-        comes between.
+        Lines of the request that are still in the outbox are withdrawn, and the progress that its reporter keeps for
+        later is forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so
+        nothing comes between.
         """
         if self.life.phase is Phase.OVER:
             return False
@@ -324,14 +325,14 @@ class RequestScope:
         return self.abort.cancellation is not None
 
     def in_context(self, function: Callable[..., object], *args: object) -> None:
-        """Call ``function`` in the context of the handler's task, so that the log knows whose records it writes."""
+        """Call ``function`` in the context of the handler's task, so that the log knows the source of its records."""
         if self._task is None:
             function(*args)
         else:
             self._task.context.run(function, *args)
 
     def stack(self) -> Any:
-        """Return where the handler's task or thread is, as `traceback.StackSummary` takes it; empty before it runs."""
+        """Return the position of the handler's task or thread, for `traceback.StackSummary`; empty before the start."""
         return () if self._task is None else frames_of(self._task)
 
     # Telling the client
@@ -342,7 +343,7 @@ class RequestScope:
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Send a line of the request, which can be withdrawn. Return false when nothing is sent for it any more."""
+        """Send a line of the request, which can be withdrawn. Return false when no line is sent any more."""
         if not self.life.sends:
             return False
         self.outbox.put(line, self.lines)
@@ -371,7 +372,7 @@ class RequestScope:
 
     @property
     def minimum_log_rank(self) -> int:
-        """The least rank that is sent: this request's own where it named one, else the connection's."""
+        """The least rank that is sent: this request's own rank, if any, else the connection's."""
         if not self.runner.may_log:
             return NEVER_LOGGED
         request = self.request
@@ -438,17 +439,17 @@ class RequestScope:
 
     def replay(self, send: Send, known: Mapping[str, Any] | None, log: AnswerLog | None = None) -> None:
         """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
-        earlier rounds; ``log`` has those of a run before a restart."""
+        earlier rounds; ``log`` has the answers of a run before a restart."""
         self.rounds = Rounds(self, send, known, log)
 
     def collect_questions(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Have questions go to ``send`` from now on, those included that were not sent yet: see `Rounds.redirect`. Most
+        """Have questions go to ``send`` from now on, also questions that were not sent yet: see `Rounds.redirect`. Most
         requests never ask, so nothing is done before the first question."""
         if self.rounds is not None:
             self.rounds.redirect(send, given_up)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
+        """Stop the handler, which will run again from the top, and answer ``result`` instead of the handler's."""
         self.answered_instead = result
         self.abort.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
@@ -464,7 +465,7 @@ class RequestScope:
 
     def bind(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
         """Take ``request``, with which the client came back on ``exchange``, as the one to go on with from `resume` on.
-        It has a deadline of its own. What the handler was run with stays."""
+        The new request has a deadline of its own. The arguments of the handler stay."""
         self.life.take(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket

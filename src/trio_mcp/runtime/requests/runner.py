@@ -53,7 +53,7 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 
 class RequestRunner:
-    """Runs the requests of one connection in the nursery of ``host``, and answers them, each at most once, and never
+    """Runs the requests of one connection in the nursery of ``host``, and answers each at most once, and never
     after its cancel. ``peer``: the party at the other end, which the bounds hold for. ``ask`` and ``posts`` send
     requests to the peer."""
 
@@ -84,7 +84,7 @@ class RequestRunner:
         self.replies = replies
         self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
-        """Reason why no new request is taken; `None` while they are."""
+        """Reason why no new request is taken; `None` while new requests are taken."""
         self._host = host
         self._handler = handler
         self.caller = Caller(alone=peer.alone)
@@ -153,10 +153,10 @@ class RequestRunner:
         self._host.nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Run the handler of the oldest request that has not begun, and everything it starts, and answer.
+        """Run the handler of the oldest request that has not begun, and all tasks of the handler, and answer.
 
-        trio runs tasks that are ready in any order. So each task takes the next request when it comes to run, and
-        handlers begin in the order in which their requests came, those in threads included.
+        trio runs tasks that are ready in any order. So each task takes the next request when its turn comes, and
+        handlers begin in the order in which their requests came, handlers in threads included.
         """
         scope = self._beginning.popleft()
         caller = scope.ticket.caller
@@ -217,9 +217,9 @@ class RequestRunner:
         """Answer the request of ``scope`` with ``questions`` and let its handler wait. Synchronous. Raises
         `NotSerializable`, and has done nothing, when the questions cannot be written any more.
 
-        A parked request is answered and no longer in flight. Its handler stays where it asked, in its nursery, for up
-        to `Limits.retry_timeout`; of more than `Limits.max_parked` the oldest is cancelled. While it is parked nothing
-        is sent for it.
+        A parked request is answered and no longer in flight. Its handler stays where the question arose, in its
+        nursery, for up to `Limits.retry_timeout`; of more than `Limits.max_parked` the oldest is cancelled. Nothing is
+        sent for a parked request.
         """
         exchange, request = scope.exchange, scope.request
         assert self.seal is not None, "who cannot park has no way back"
@@ -236,7 +236,7 @@ class RequestRunner:
         self._host.parking.keep(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Let the parked handler go on with ``request``, once it is its turn.
+        """Let the parked handler go on with ``request``, once its turn comes.
 
         Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
         "too busy" when the request is one too many.
@@ -339,7 +339,7 @@ class RequestRunner:
             self.start(ready)
 
     def let_go(self) -> None:
-        """Let go of the handler, since the connection is over, and so are all requests that it held."""
+        """Let go of the handler, since the connection is over, and so are all its requests."""
         del self._handler
 
 
@@ -365,7 +365,7 @@ def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None)
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return what remains of ``group``, and raise what must pass through: cancels from outside, Ctrl-C."""
+    """Return the rest of ``group``, and raise the members that must pass through: cancels from outside, Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

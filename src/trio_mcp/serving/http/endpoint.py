@@ -20,7 +20,7 @@ from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
 from ...runtime.principal import Auth
 from ...server.served import Running, scopes_of
 from ...state.events import Refused, RequestReceived
-from ...state.per_request_fields import unsupported_version
+from ...state.requests import unsupported_version
 from ...transports.http.application import Answer, Response, UnservedBody
 from ...transports.http.heads import RequestHead
 from ..callers import CallersByAddress, Hop, lacking, scope_check, unread_bytes, warn_of_unchecked_scopes

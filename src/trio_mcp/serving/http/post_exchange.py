@@ -23,7 +23,7 @@ from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import CheckScopes, Headers, Peer
 from ...runtime.principal import Auth, PrincipalId
 from ...server.served import Running, connection_to
-from ...state.connection_state import ConnectionState
+from ...state.connection import ConnectionState
 from ...state.events import Event
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead

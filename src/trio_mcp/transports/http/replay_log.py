@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from ...concurrency.fair_share import HeldBytes
-from ...jsonrpc.values import value
+from ...jsonrpc.messages import value
 
 _OVERHEAD: Final = 256
 """Bytes that an event, and a stream, takes beside its line, about."""

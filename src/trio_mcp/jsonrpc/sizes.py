@@ -1,4 +1,4 @@
-"""The extent of values: their depth of nesting and their size. Nothing here recurses.
+"""The depth of nesting and the size of values. Nothing here recurses.
 
 A peer decides which values are decoded, checked and traversed. These functions are therefore called before any code
 that recurses, or that takes more time or memory than the value itself.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError
+from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError, clean
 from ..jsonrpc.messages import (
     Batch,
     ErrorResponse,
@@ -32,7 +32,6 @@ from ..jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
-from ..jsonrpc.words import clean
 from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
@@ -58,9 +57,7 @@ from .events import (
     StreamReceived,
     Unread,
 )
-from .per_request_fields import PerRequestFields
-from .requests import InboundRequest, OutboundRequest
-from .tables import RequestTables, Role
+from .requests import InboundRequest, OutboundRequest, PerRequestFields, RequestTables, Role
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .messages import RequestId, is_request_id
-from .values import value
+from .messages import RequestId, is_request_id, value
 
 _MOST_STEPS: Final = 100_000
 """Bound of members and runs of brackets to read: some 50 ms. Everything after the bound stays unknown."""
@@ -39,7 +38,7 @@ _REVERSED_MEMBER: Final = re.compile(
 
 
 @value
-class Remains:
+class Salvage:
     """The members of the outermost object, as far as they could be told apart."""
 
     id: RequestId | None
@@ -48,10 +47,10 @@ class Remains:
     is_reply: bool
 
 
-NOTHING: Final = Remains(None, is_request=False, is_reply=False)
+NOTHING: Final = Salvage(None, is_request=False, is_reply=False)
 
 
-def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remains:
+def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
     """Look through ``line`` from its start, in bounded time and without recursion, up to the first nonsense, and then
     from its end for an id. ``tail`` is the end of the message, where ``line`` is only the beginning.
 
@@ -74,7 +73,7 @@ def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remain
                 request_id = _id_in(text)
     is_request = b'"method"' in names
     is_reply = not is_request and (b'"result"' in names or b'"error"' in names)
-    return Remains(request_id, is_request, is_reply)
+    return Salvage(request_id, is_request, is_reply)
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
