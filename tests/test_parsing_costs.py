@@ -40,8 +40,8 @@ from trio_mcp.protocol.authorization import (
     TokenResponse,
 )
 from trio_mcp.protocol.param_headers import decoded
-from trio_mcp.runtime.channel import ConnectionLost
-from trio_mcp.runtime.principal import Principal
+from trio_mcp.runtime.peer import Principal
+from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.server.resources import UriTemplate, check_length
 from trio_mcp.serving.http.entrance import Cors, EndpointSettings, Entrance
 from trio_mcp.transports.host_checks import host_checks_for

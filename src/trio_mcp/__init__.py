@@ -56,13 +56,12 @@ from .protocol.types.sampling import (
     ToolChoice,
 )
 from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
+from .runtime.calls import OnProgress, Progress
 from .runtime.cancellation import CancelCause, Cancellation
-from .runtime.channel import ConnectionLost
-from .runtime.limits import Limits
-from .runtime.load import Statistics
-from .runtime.on_progress import OnProgress, Progress
-from .runtime.principal import Auth, Principal, PrincipalId
+from .runtime.limits import Limits, Statistics
+from .runtime.peer import Auth, Principal, PrincipalId
 from .runtime.requests.logs import RequestLog
+from .runtime.transport import ConnectionLost
 from .server.client_data import ElicitAnswer
 from .server.connected_clients import ConnectedClient
 from .server.input_required import InputRequired
@@ -118,7 +117,7 @@ if TYPE_CHECKING:
     from .hosting.feed import Watch
     from .hosting.group import Group, GroupTask, open_group
     from .proxying.proxy import Proxy, proxy
-    from .runtime.http_error import HTTPError
+    from .runtime.transport import HTTPError
     from .serving.accepting import ServingOptions
     from .serving.callers import TrustedProxies
     from .serving.http.asgi import HTTPApp, http_app
@@ -153,7 +152,7 @@ _LATER: Final = {
     "Group": ".hosting.group",
     "GroupTask": ".hosting.group",
     "HTTPApp": ".serving.http.asgi",
-    "HTTPError": ".runtime.http_error",
+    "HTTPError": ".runtime.transport",
     "InMemory": ".connecting.targets",
     "IntrospectionVerifier": ".auth.resource_server.introspection",
     "JWTVerifier": ".auth.resource_server.jwt",

@@ -19,9 +19,9 @@ from opentelemetry import context, propagate, trace
 from .jsonrpc.errors import PeerError
 from .protocol.meta import TRACEPARENT, TRACESTATE
 from .protocol.types.tools import CallToolResult
-from .runtime.calls.present_trace import present_trace
-from .runtime.requests.request_scope import RequestScope
-from .runtime.requests.tracing import CallSpan, HandlerSpan, Tracer
+from .runtime.outbound import present_trace
+from .runtime.requests.host import CallSpan, HandlerSpan, Tracer
+from .runtime.requests.scope import RequestScope
 from .state.requests import InboundRequest, OutboundRequest
 
 __all__ = ["OpenTelemetry"]

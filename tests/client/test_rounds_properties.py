@@ -29,7 +29,7 @@ from trio_mcp import (
     ProtocolViolation,
 )
 from trio_mcp.client.opening import open_client
-from trio_mcp.runtime.remaining_time import REMAINING_MS
+from trio_mcp.runtime.cancellation import REMAINING_MS
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 Ending = Literal["result", "error", "nonsense", "silence"]

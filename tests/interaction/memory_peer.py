@@ -11,9 +11,8 @@ import trio
 import trio.testing
 
 from trio_mcp import Server
-from trio_mcp.runtime.channel import MessageChannel
-from trio_mcp.runtime.peer import Peer
-from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.runtime.peer import Peer, PrincipalId
+from trio_mcp.runtime.transport import MessageChannel
 from trio_mcp.server.served import Servable, connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from trio_mcp import CancelCause, CreateMessageParams, Limits, RequestContext, Server, TextContent, open_memory
 from trio_mcp.protocol.types.sampling import CreateMessageResult
-from trio_mcp.runtime.remaining_time import REMAINING_MS
+from trio_mcp.runtime.cancellation import REMAINING_MS
 
 from .conversation import ANSWERS
 from .memory_peer import LATEST_LEGACY, MODERN, connected

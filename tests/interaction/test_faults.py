@@ -35,7 +35,7 @@ from trio_mcp import (
     RequestContext,
     Server,
 )
-from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.transport import MessageChannel
 from trio_mcp.testing import (
     Cut,
     Delay,

@@ -14,7 +14,7 @@ from tests.examples import examples
 
 from trio_mcp import ConnectionLost, InputRequired, Limits, RequestContext, Server
 from trio_mcp.protocol.types.input_required import InputRequest
-from trio_mcp.runtime.load import Load
+from trio_mcp.runtime.limits import Load
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.server.server import RunningServer
 from trio_mcp.transports.memory import memory_channel_pair

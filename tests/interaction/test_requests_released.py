@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import Limits, RequestContext, Server
-from trio_mcp.runtime.requests.request_scope import RequestScope, current_request
+from trio_mcp.runtime.requests.scope import RequestScope, current_request
 
 from .memory_peer import MODERN, MemoryPeer, connected
 from .rounds import ALL, ask, asked

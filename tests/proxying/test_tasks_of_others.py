@@ -21,8 +21,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tasks import TaskOwners
-from trio_mcp.runtime.peer import Peer
-from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 

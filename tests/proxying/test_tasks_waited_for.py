@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, LogParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import PeerError
-from trio_mcp.runtime.on_progress import Progress
+from trio_mcp.runtime.calls import Progress
 from trio_mcp.testing import open_scripted_client
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from trio_mcp.runtime.duplex import DuplexChannel
+from trio_mcp.runtime.connection import DuplexChannel
 
 __all__ = ["HostedChannel"]
 

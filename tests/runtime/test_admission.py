@@ -15,7 +15,7 @@ from trio_mcp import Limits
 from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.protocol.methods import METHODS, Method
 from trio_mcp.runtime.exchange import Exchange
-from trio_mcp.runtime.load import Load
+from trio_mcp.runtime.limits import Load
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.runtime.requests.admission import Admission, Ticket

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from trio_mcp.jsonrpc.errors import NotSerializable
-from trio_mcp.runtime import announcements
-from trio_mcp.runtime.announcements import Announcements
+from trio_mcp.runtime import notifications
+from trio_mcp.runtime.notifications import Announcements
 from trio_mcp.runtime.outbox import Outbox
 
 CHANGED = "notifications/tools/list_changed"
@@ -56,7 +56,7 @@ async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
 
 
 async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcements, "_KEPT", 3)
+    monkeypatch.setattr(notifications, "_KEPT", 3)
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for number in range(30):
@@ -66,7 +66,7 @@ async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatc
 
 
 async def test_those_that_wait_are_remembered_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcements, "_KEPT", 2)
+    monkeypatch.setattr(notifications, "_KEPT", 2)
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for _ in range(2):

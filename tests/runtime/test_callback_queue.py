@@ -18,8 +18,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.protocol.methods import METHODS
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.callback_queue import NotificationQueue, callback_queue
 from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.notifications import NotificationQueue, notification_queue
 from trio_mcp.state.events import NotificationReceived
 
 
@@ -46,7 +46,7 @@ class Callback:
 async def running(
     notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = math.inf, **limits: Any
 ) -> AsyncGenerator[NotificationQueue]:
-    queue = callback_queue(Limits(**limits), notified, grace)
+    queue = notification_queue(Limits(**limits), notified, grace)
     async with trio.open_nursery() as nursery:
         queue.task.start_in(nursery, copy_context())
         yield queue
@@ -160,7 +160,7 @@ async def test_the_end_of_the_queue_ends_waits_that_have_begun(autojump_clock: M
 
 async def test_a_queue_that_was_let_go_keeps_its_callback_no_more() -> None:
     callback = Callback()
-    queue = callback_queue(Limits(), callback)
+    queue = notification_queue(Limits(), callback)
     queue.let_go()
     assert callback not in vars(queue).values()
 

@@ -9,8 +9,7 @@ from trio.testing import Sequencer, wait_all_tasks_blocked
 from trio_mcp import ConnectionLost, Progress, fail_after_silence
 from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls.call import Call, Settled
-from trio_mcp.runtime.on_progress import OnProgress
+from trio_mcp.runtime.calls import Call, OnProgress, Settled
 from trio_mcp.state.connection import ConnectionState
 
 

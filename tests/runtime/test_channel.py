@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from trio_mcp.jsonrpc.errors import MCPError
-from trio_mcp.runtime.channel import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
+from trio_mcp.runtime.transport import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
 
 
 def test_a_lost_connection_says_why() -> None:

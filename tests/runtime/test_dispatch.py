@@ -14,10 +14,9 @@ from trio_mcp.jsonrpc.codec import pack_value
 from trio_mcp.jsonrpc.errors import MCPError, PeerError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls.call import Settled
+from trio_mcp.runtime.calls import Progress, Settled
 from trio_mcp.runtime.dispatch import Dispatch
 from trio_mcp.runtime.exchange import BatchExchange, Exchange
-from trio_mcp.runtime.on_progress import Progress
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import NOBODY_KNOWN
 from trio_mcp.state import events

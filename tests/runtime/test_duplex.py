@@ -18,12 +18,11 @@ from trio_mcp import CancelCause, ConnectionLost, Limits
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.channel import MessageChannel, ReplyLost
-from trio_mcp.runtime.duplex import DuplexChannel
+from trio_mcp.runtime.connection import DuplexChannel
 from trio_mcp.runtime.exchange import Exchange
-from trio_mcp.runtime.requests.handler import LATER, Decision, Now
-from trio_mcp.runtime.requests.host import RequestHost
-from trio_mcp.runtime.requests.request_scope import RequestScope
+from trio_mcp.runtime.requests.host import LATER, Decision, Now, RequestHost
+from trio_mcp.runtime.requests.scope import RequestScope
+from trio_mcp.runtime.transport import MessageChannel, ReplyLost
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest

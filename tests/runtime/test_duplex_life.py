@@ -17,13 +17,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.cancellation import CancelCause
-from trio_mcp.runtime.channel import ConnectionLost, UnreadableFrame
-from trio_mcp.runtime.duplex import CallSettings, DuplexChannel
+from trio_mcp.runtime.connection import CallSettings, DuplexChannel
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
-from trio_mcp.runtime.requests.handler import LATER
-from trio_mcp.runtime.requests.host import RequestHost
-from trio_mcp.runtime.requests.request_scope import RequestScope
+from trio_mcp.runtime.requests.host import LATER, RequestHost
+from trio_mcp.runtime.requests.scope import RequestScope
+from trio_mcp.runtime.transport import ConnectionLost, UnreadableFrame
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair

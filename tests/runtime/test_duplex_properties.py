@@ -23,11 +23,10 @@ from trio.testing import MockClock
 
 from trio_mcp import CodedError, ConnectionLost, Limits, PeerError, Progress
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.exchange import Exchange
-from trio_mcp.runtime.requests.handler import LATER, Decision
-from trio_mcp.runtime.requests.host import RequestHost
-from trio_mcp.runtime.requests.request_scope import RequestScope
+from trio_mcp.runtime.requests.host import LATER, Decision, RequestHost
+from trio_mcp.runtime.requests.scope import RequestScope
+from trio_mcp.runtime.transport import MessageChannel
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest

@@ -13,8 +13,7 @@ from trio_mcp import CancelCause
 from trio_mcp.protocol.methods import METHODS, Method
 from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.outbox import Outbox, Owner
-from trio_mcp.runtime.peer import Peer
-from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.state.connection import ConnectionState
 
 

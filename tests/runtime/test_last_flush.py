@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.runtime.last_flush import LEAST_FLUSH, LastFlush
+from trio_mcp.runtime.outbox import LEAST_FLUSH, LastFlush
 
 
 async def seconds_of(flush: LastFlush) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from trio_mcp.runtime.limits import Limits
-from trio_mcp.runtime.load import Load, Statistics
+from trio_mcp.runtime.limits import Limits, Load, Statistics
 
 COUNTS = {field.name: number for number, field in enumerate(attrs.fields(Statistics), start=1)}
 

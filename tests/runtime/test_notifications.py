@@ -15,7 +15,7 @@ from trio_mcp.jsonrpc.codec import decode, encode
 from trio_mcp.jsonrpc.messages import Notification
 from trio_mcp.protocol.methods import METHODS
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.callback_queue import NotificationQueue
+from trio_mcp.runtime.notifications import NotificationQueue
 from trio_mcp.state.events import NotificationReceived
 
 

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp.concurrency.wakeups import Alarms
-from trio_mcp.runtime.requests.parking import Parking
+from trio_mcp.runtime.requests.host import Parking
 
 
 class Lot:

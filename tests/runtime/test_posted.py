@@ -11,9 +11,9 @@ from trio_mcp import ConnectionLost, PeerError
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.meta import TRACEPARENT
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.calls.present_trace import answering
+from trio_mcp.runtime.calls import Posted
+from trio_mcp.runtime.outbound import answering
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.posted import Posted
 
 
 class Heard:

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from trio_mcp import Principal
-from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.runtime.peer import PrincipalId
 
 ISSUER = "https://login.example.com"
 

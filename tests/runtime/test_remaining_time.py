@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from trio_mcp import fail_after_silence
 from trio_mcp.concurrency.time_limits import fail_after_work, last_deadline
 from trio_mcp.protocol.methods import METHODS
-from trio_mcp.runtime.remaining_time import REMAINING_MS, due_of, with_remaining
+from trio_mcp.runtime.cancellation import REMAINING_MS, due_of, with_remaining
 
 AT_ONCE = {"initialize", "server/discover", "ping", "subscriptions/listen"}
 

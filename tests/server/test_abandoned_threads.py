@@ -13,7 +13,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, Limits, PeerError, Server, open_memory
-from trio_mcp.runtime.requests.request_scope import RequestScope, current_request
+from trio_mcp.runtime.requests.scope import RequestScope, current_request
 
 
 class Deaf:

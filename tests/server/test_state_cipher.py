@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from trio_mcp import Server
-from trio_mcp.runtime.principal import PrincipalId
+from trio_mcp.runtime.peer import PrincipalId
 from trio_mcp.server.request_state import BadRequestState, SealedState, StateCipher
 
 OLD, NEW = b"o" * 32, b"n" * 40

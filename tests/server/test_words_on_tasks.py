@@ -25,8 +25,7 @@ from trio_mcp import (
     open_memory,
 )
 from trio_mcp.client.opening import open_client
-from trio_mcp.runtime.peer import Peer
-from trio_mcp.runtime.principal import Auth, Principal, PrincipalId
+from trio_mcp.runtime.peer import Auth, Peer, Principal, PrincipalId
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore

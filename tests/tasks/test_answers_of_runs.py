@@ -19,8 +19,8 @@ from trio.testing import MockClock
 
 from trio_mcp import ElicitFormParams, InputRequired, PeerError, RequestContext, Server
 from trio_mcp.concurrency.contexts import asynccontextmanager
-from trio_mcp.runtime.channel import ConnectionLost
 from trio_mcp.runtime.requests.rounds import Rounds
+from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
 

@@ -14,9 +14,8 @@ from trio.testing import MockClock
 from trio_mcp import RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
-from trio_mcp.runtime.peer import Peer
-from trio_mcp.runtime.principal import PrincipalId
-from trio_mcp.runtime.requests.request_scope import current_request
+from trio_mcp.runtime.peer import Peer, PrincipalId
+from trio_mcp.runtime.requests.scope import current_request
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore

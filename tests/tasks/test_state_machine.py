@@ -21,7 +21,7 @@ from trio.testing import MockClock
 from trio_mcp import PeerError, RequestContext, Server, Uncertain
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.jsonrpc.codec import decode_value
-from trio_mcp.runtime.channel import ConnectionLost
+from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.stores.task_store import StoreDown, TaskPhase, TaskRecord
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}

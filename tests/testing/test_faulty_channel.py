@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
-from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.transport import MessageChannel
 from trio_mcp.testing import (
     Cut,
     Delay,

@@ -13,7 +13,7 @@ from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
-from trio_mcp.runtime.channel import UnreadableFrame
+from trio_mcp.runtime.transport import UnreadableFrame
 from trio_mcp.transports.lines import ByteStream, LineChannel
 from trio_mcp.transports.stdio import DescriptorStream
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
-from ..runtime.channel import ConnectionLost
+from ..runtime.transport import ConnectionLost
 from ..transports.http_client.client import HttpClient
 from ..transports.http_client.origins import Origin, is_of_this_machine
 from .fetching import Fetch, Fetched, FetchFailed, UrlRules

@@ -10,8 +10,7 @@ import trio
 from ..auth.errors import AuthorizationError, SignInNeeded
 from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from ..runtime.channel import ConnectionLost
-from ..runtime.http_error import HTTPError
+from ..runtime.transport import ConnectionLost, HTTPError
 from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .terminal.printable import printable
 

@@ -34,7 +34,7 @@ from ..protocol.types.content import (
     TextResourceContents,
 )
 from ..protocol.types.tools import CallToolResult
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
 from .reporting import WITH_SERVER, say, say_error
 from .statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED

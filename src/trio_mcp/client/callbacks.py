@@ -16,7 +16,7 @@ from ..protocol.converters import structure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
 from ..protocol.fields import JSONObject
 from ..protocol.types.notifications import ElicitationCompleteParams, LogParams
-from ..runtime.callback_queue import report_failure
+from ..runtime.notifications import report_failure
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .changes import Change, change_in

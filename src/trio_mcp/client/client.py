@@ -43,10 +43,10 @@ from ..protocol.types.resources import (
     SubscribeParams,
 )
 from ..protocol.types.tools import CallToolResult, Tool
-from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.duplex import CallSettings, DuplexChannel
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnProgress
+from ..runtime.connection import CallSettings, DuplexChannel
 from ..runtime.requests.host import RequestHost
+from ..runtime.transport import ConnectionLost, MessageChannel
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers

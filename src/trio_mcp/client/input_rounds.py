@@ -19,10 +19,8 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
 from ..protocol.types.tasks import created_id
-from ..runtime.calls.call import RoundTrips
-from ..runtime.calls.outbound import Outbound
-from ..runtime.calls.present_trace import answering
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnProgress, RoundTrips
+from ..runtime.outbound import Outbound, answering
 from .answers import Answers, NobodyAnswersHere
 from .options import ClientSettings
 from .results import check_result_type

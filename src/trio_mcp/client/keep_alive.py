@@ -10,9 +10,8 @@ import trio
 
 from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import MCPError
-from ..runtime.channel import ConnectionLost
-from ..runtime.duplex import DuplexChannel
-from ..runtime.http_error import HTTPError
+from ..runtime.connection import DuplexChannel
+from ..runtime.transport import ConnectionLost, HTTPError
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:

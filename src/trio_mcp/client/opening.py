@@ -31,7 +31,7 @@ from ..protocol.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, MessageChannel
 from ..state.events import NotificationReceived
 from .call_timeouts import CallTimeouts
 from .client import Client

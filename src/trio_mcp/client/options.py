@@ -21,7 +21,7 @@ from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import LogParams
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.requests.tracing import Tracing
+from ..runtime.requests.host import Tracing
 from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive

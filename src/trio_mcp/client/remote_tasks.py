@@ -20,7 +20,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tasks import CreatedTask, DetailedTask
 from ..protocol.types.tools import CallToolResult
-from ..runtime.on_progress import OnProgress, Progress
+from ..runtime.calls import OnProgress, Progress
 from ..tasks.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 from ..tasks.task_state import TaskCancelled, TaskState, state_of
 from .answers import Answers

@@ -29,9 +29,8 @@ from ..protocol.methods import ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.types.notifications import ListenParams, LogLevel, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
-from ..runtime.calls.call import OnNotification
-from ..runtime.calls.outbound import Outbound
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnNotification, OnProgress
+from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, wish_for_task
 from .answers import Answers, current_turn
 from .cache import CachePartition, RequestKey

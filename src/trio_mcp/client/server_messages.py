@@ -17,9 +17,9 @@ from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.exchange import Exchange
 from ..runtime.peer import EVERYBODY
 from ..runtime.replies import Replies
-from ..runtime.requests.handler import LATER, Decision, Now
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.runner import RequestRunner
+from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..tasks.host import TaskHost
@@ -31,8 +31,7 @@ from .callbacks import Callbacks
 
 if TYPE_CHECKING:
     from ..protocol.fields import JSONObject
-    from ..runtime.requests.handler import RequestHandler
-    from ..runtime.requests.host import RequestHost
+    from ..runtime.requests.host import RequestHandler, RequestHost
     from ..tasks.settings import TaskSettings
 
 

@@ -22,10 +22,10 @@ from ..protocol.converters import structure
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, SubscriptionsAcknowledgedParams
-from ..runtime.calls.call import OnNotification
-from ..runtime.channel import ConnectionLost
-from ..runtime.duplex import DuplexChannel
+from ..runtime.calls import OnNotification
+from ..runtime.connection import DuplexChannel
 from ..runtime.limits import Limits
+from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from .call_timeouts import CallTimeouts
 from .callbacks import Callbacks

@@ -16,9 +16,8 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.tasks import TASKS_CAPABILITY, is_task
-from ..runtime.calls.outbound import Outbound
-from ..runtime.calls.present_trace import answering
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnProgress
+from ..runtime.outbound import Outbound, answering
 from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
 from .answers import Answers
 from .call_timeouts import CallTimeouts

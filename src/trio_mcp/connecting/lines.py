@@ -16,7 +16,7 @@ from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
-from ..runtime.channel import ConnectionLost
+from ..runtime.transport import ConnectionLost
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive, socket_path
 from .bad_target import BadTarget, check_address

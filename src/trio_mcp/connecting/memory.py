@@ -13,8 +13,8 @@ from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
-from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
+from ..runtime.transport import MessageChannel
 from ..server.served import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 

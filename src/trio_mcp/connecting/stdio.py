@@ -22,8 +22,8 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
-from ..runtime.channel import ConnectionLost
 from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.transport import ConnectionLost
 from ..transports.process import ProcessChannel, TextSink, start_process
 from .bad_target import BadTarget
 

@@ -18,8 +18,8 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
+from ..runtime.transport import ConnectionLost
 from ..transports.http_client.connection import own_name
 from ..transports.http_client.origins import TARGET
 from ..transports.sockets import keep_alive

@@ -22,7 +22,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.types.prompts import GetPromptResult
 from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
-from ..runtime.on_progress import OnProgress
+from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, Entry, ListName, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue

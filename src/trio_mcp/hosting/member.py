@@ -27,8 +27,7 @@ from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
-from ..runtime.channel import ConnectionLost
-from ..runtime.http_error import HTTPError
+from ..runtime.transport import ConnectionLost, HTTPError
 from ..transports.process import LastLines
 from .catalogue import Catalogue, ListName
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable

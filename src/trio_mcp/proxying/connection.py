@@ -22,14 +22,13 @@ from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import ListenResult, SetLevelParams
 from ..protocol.types.resources import SubscribeParams
-from ..runtime.channel import MessageChannel
-from ..runtime.duplex import DuplexChannel
+from ..runtime.connection import DuplexChannel
 from ..runtime.exchange import Exchange
 from ..runtime.peer import Peer
 from ..runtime.replies import Replies
-from ..runtime.requests.handler import LATER, Decision, Now
-from ..runtime.requests.host import RequestHost
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.host import LATER, Decision, Now, RequestHost
+from ..runtime.requests.scope import RequestScope
+from ..runtime.transport import MessageChannel
 from ..server.request_state import RoundStates, StateCipher
 from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
 from ..state.connection import ConnectionState

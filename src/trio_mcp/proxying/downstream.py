@@ -22,12 +22,12 @@ from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..protocol.types.notifications import log_level_rank, should_log
-from ..runtime.callback_queue import NotificationQueue
-from ..runtime.duplex import DuplexChannel
+from ..runtime.calls import OnProgress
+from ..runtime.connection import DuplexChannel
 from ..runtime.limits import Limits
-from ..runtime.on_progress import OnProgress
-from ..runtime.principal import PrincipalId
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.notifications import NotificationQueue
+from ..runtime.peer import PrincipalId
+from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 
 logger = logging.getLogger("trio_mcp")

@@ -22,10 +22,9 @@ from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
 from ..protocol.types.tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
-from ..runtime.channel import ConnectionLost
-from ..runtime.http_error import HTTPError
-from ..runtime.on_progress import OnProgress, Progress
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.calls import OnProgress, Progress
+from ..runtime.requests.scope import RequestScope
+from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled

@@ -28,8 +28,8 @@ from ..protocol.types.notifications import (
     SubscriptionFilter,
     SubscriptionsAcknowledgedParams,
 )
-from ..runtime.calls.call import OnNotification
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.calls import OnNotification
+from ..runtime.requests.scope import RequestScope
 from ..server.resources import LONGEST_URI
 from ..server.subscriptions import CONNECTION_ENDS, ListenStream, honoured_part
 from ..state.events import NotificationReceived

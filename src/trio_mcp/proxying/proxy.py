@@ -11,11 +11,10 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..protocol.types.lifecycle import Implementation
-from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.load import Load, Statistics
+from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
+from ..runtime.transport import ConnectionLost, MessageChannel
 from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection import ConnectionState

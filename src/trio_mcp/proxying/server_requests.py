@@ -16,9 +16,9 @@ from ..protocol.methods import METHODS
 from ..protocol.revisions import Revision, declares, requests_of
 from ..protocol.types.input_required import ASKABLE, InputRequest, capability_for
 from ..protocol.types.lifecycle import ClientCapabilities
-from ..runtime.channel import ConnectionLost
-from ..runtime.on_progress import OnProgress
-from ..runtime.requests.request_scope import RequestScope, current_request
+from ..runtime.calls import OnProgress
+from ..runtime.requests.scope import RequestScope, current_request
+from ..runtime.transport import ConnectionLost
 from .downstream import Downstream, ForwardedCall
 from .tasks import KnownTasks
 from .translation import translated

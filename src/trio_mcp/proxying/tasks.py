@@ -16,7 +16,7 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
 from ..protocol.meta import ProgressToken, related_task_of
-from ..runtime.principal import PrincipalId
+from ..runtime.peer import PrincipalId
 from ..state.events import NotificationReceived
 from ..tasks.task_state import FINAL
 from .downstream import Downstream, ForwardedCall

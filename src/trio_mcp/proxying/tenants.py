@@ -9,8 +9,8 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery
-from ..runtime.duplex import DuplexChannel
-from ..runtime.principal import PrincipalId
+from ..runtime.connection import DuplexChannel
+from ..runtime.peer import PrincipalId
 from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .upstream import Upstream

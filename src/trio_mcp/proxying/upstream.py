@@ -26,11 +26,10 @@ from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, log_level_rank
-from ..runtime.calls.call import OnNotification
-from ..runtime.channel import ConnectionLost
-from ..runtime.on_progress import OnProgress
-from ..runtime.principal import PrincipalId
-from ..runtime.requests.request_scope import current_request
+from ..runtime.calls import OnNotification, OnProgress
+from ..runtime.peer import PrincipalId
+from ..runtime.requests.scope import current_request
+from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, note_request

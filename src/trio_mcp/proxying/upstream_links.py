@@ -23,8 +23,7 @@ from ..concurrency.nurseries import ServiceNursery
 from ..jsonrpc.errors import TOO_BUSY, CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
 from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling
-from ..runtime.channel import ConnectionLost
-from ..runtime.http_error import HTTPError
+from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from .tasks import TaskOwners
 from .upstream import Upstream

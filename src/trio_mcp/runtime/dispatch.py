@@ -10,17 +10,16 @@ from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
+from .calls import Posted, Progress
 from .exchange import BatchExchange, Exchange
-from .on_progress import Progress
-from .posted import Posted
 from .replies import error_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .callback_queue import NotificationQueue
-    from .calls.outbound import Outbound
-    from .requests.handler import RequestHandler
+    from .notifications import NotificationQueue
+    from .outbound import Outbound
+    from .requests.host import RequestHandler
     from .requests.runner import RequestRunner
 
 logger = logging.getLogger("trio_mcp")

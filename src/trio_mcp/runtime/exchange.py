@@ -3,8 +3,8 @@ and the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import trio
 
@@ -12,8 +12,10 @@ from .outbox import Outbox, Owner
 
 if TYPE_CHECKING:
     from ..protocol.param_headers import ParamHeader
+    from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
+    from .calls import OnProgress
     from .cancellation import CancelCause
     from .peer import Peer
 
@@ -37,6 +39,34 @@ class Held(Protocol):
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel the request, unless the request was cancelled before or is over."""
+        ...
+
+
+class TaskOfRequest(Protocol):
+    """The task that a request has become, or may become: see `trio_mcp.tasks`."""
+
+    @property
+    def has_started(self) -> bool:
+        """True once the request was answered with the task."""
+        ...
+
+    @property
+    def keeps_answers(self) -> bool:
+        """True where a run after a restart may ask the same questions."""
+        ...
+
+    def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Tell of progress that no notification can tell of. Return whether the progress was told."""
+        ...
+
+    def take_questions(self) -> None:
+        """Have the questions of the request from now on kept with the task, by `RequestScope.collect_questions`."""
+        ...
+
+    def ask(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
+    ) -> Awaitable[Any]:
+        """Send a request of the handler to the client, once the task has started: see `RequestScope.ask`."""
         ...
 
 

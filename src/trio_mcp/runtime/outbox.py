@@ -3,13 +3,15 @@
 Producers put whole lines in, and the one writer takes lines out in large pieces. A line that the peer waits for is
 written at once while no other line waits, since waking the writer costs several times as much as writing. Lines of one
 owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A segment that
-the writer has not taken yet can be withdrawn or, with only a single line inside, replaced.
+the writer has not taken yet can be withdrawn or, with only a single line inside, replaced. `LastFlush` bounds the time
+in which the last replies of a connection go out.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from weakref import ref
 
@@ -279,3 +281,33 @@ class Outbox:
     def statistics(self) -> dict[str, Any]:
         """Return the ``size`` in bytes and how many ``producers`` wait for room."""
         return {"size": self.size, "producers": len(self._producers)}
+
+
+LEAST_FLUSH: Final = 0.4
+"""Seconds that the flush gets in any case. With the half second that a transport waits for the peer's own end, the sum
+is less than the second that leaving may take."""
+_HURRIED_FLUSH: Final = 0.1
+
+
+class LastFlush:
+    """The last flush of one connection: the flush gets the rest of the time to drain, and a moment in any case."""
+
+    def __init__(self) -> None:
+        self._end = math.inf
+        self._least = LEAST_FLUSH
+        self._scope = trio.CancelScope()
+
+    def end_at(self, deadline: float) -> None:
+        """Note that the time to drain is over at ``deadline``."""
+        self._end = min(self._end, deadline)
+
+    def hurry(self) -> None:
+        """Allow no more than a moment: less than a second is left for everything."""
+        now = trio.current_time()
+        self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
+
+    async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
+        """Wait until ``flushed`` has returned or the time is over. May be called only once."""
+        self._scope.deadline = max(self._end, trio.current_time() + self._least)
+        with self._scope:
+            await flushed()

@@ -1,15 +1,18 @@
-"""Peer describes the other end of a connection."""
+"""Peer describes the other end of a connection; Principal, PrincipalId and Auth say who calls, as authorization
+has found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
+import msgspec
 
 from ..concurrency.fair_share import Caller
 from ..jsonrpc.codec import decode_value, pack_value
-from .principal import Auth, PrincipalId
 
 CheckScopes: TypeAlias = Callable[[frozenset[str]], None]
 """Raises `CodedError` for a caller who lacks one of the scopes."""
@@ -107,3 +110,110 @@ class Peer:
 NOBODY_KNOWN = Peer()
 THE_ONLY_ONE = Peer(alone=True)
 EVERYBODY = Peer(alone=True, everybody=True)
+
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _read_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return values if isinstance(values, MappingProxyType) else MappingProxyType(dict(values))
+
+
+def _scopes(scopes: str | Iterable[str]) -> frozenset[str]:
+    return frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+
+
+class PrincipalId(NamedTuple):
+    """The identity of a principal: the issuer, and a name in the words of the issuer. Two tokens speak for the same
+    principal when issuer and name are equal, and all else may differ. Never joined into one text, since a name may
+    contain any separator."""
+
+    issuer: str | None
+    """The authorization server that vouches for the subject."""
+    subject: str
+    """The name of the user, or of the client."""
+    is_client: bool = False
+    """True for a client that speaks for itself: no user of the same name is meant (RFC 9068 section 5)."""
+
+    def to_json(self) -> str:
+        """Return the identity as JSON text, for records and other places that keep text."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> PrincipalId:
+        """Return the identity that `to_json` has written. Raises `ValueError` for other text."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no identity of a principal: {error}") from None
+
+
+def _identity_of(principal: Principal) -> PrincipalId:
+    name = principal.subject or principal.client_id
+    if not name:
+        raise ValueError("a principal has a subject or a client_id")
+    return PrincipalId(principal.issuer, name, name == principal.client_id)
+
+
+@attrs.frozen(kw_only=True)
+class Principal:
+    """The party that a token speaks for, as a verifier has found. Raises `ValueError` for one without a name: neither
+    ``subject`` nor ``client_id``."""
+
+    issuer: str | None = None
+    """The authorization server that vouches for the rest."""
+    subject: str | None = None
+    """The user, or the client itself, in the words of the issuer."""
+    client_id: str | None = None
+    """The OAuth client that holds the token."""
+    scopes: frozenset[str] = attrs.field(default=frozenset[str](), converter=_scopes)
+    """Permissions of the token; text is split at blanks."""
+    claims: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False, eq=False)
+    """All that the token, or its issuer, says. Read-only."""
+    expires_at: float | None = None
+    """Time until which this server takes the token, in seconds since the epoch, the leeway of its verifier included;
+    `None` where nothing is known."""
+    key_thumbprint: str | None = None
+    """The key that the token is bound to (RFC 9449, ``cnf.jkt``); `None` for a token that whoever has it may use."""
+
+    @classmethod
+    def known_by(cls, identity: PrincipalId) -> Principal:
+        """Return the principal with this ``id``, of which nothing else is known."""
+        if identity.is_client:
+            return cls(issuer=identity.issuer, client_id=identity.subject)
+        return cls(issuer=identity.issuer, subject=identity.subject)
+
+    id: PrincipalId = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_identity_of, takes_self=True)
+    )
+    """The identity to which sessions, waiting handlers, states and tasks belong: the issuer and the subject. A client
+    that speaks for itself, with its own name as the subject or without a subject (RFC 9068 section 2.2), is never equal
+    to a user."""
+
+
+@attrs.frozen
+class Auth:
+    """The caller of one request. Read-only; belongs to the request, never to the connection."""
+
+    token: str = attrs.field(repr=False)
+    """The token as it came. Nobody but its issuer and this server may see it (2026-07-28 authorization, Access Token
+    Privilege Restriction). Empty in a run of a task after a restart: only the `Principal.id` of the caller is kept, and
+    no scopes or claims are known."""
+    principal: Principal
+    extra: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False)
+    """Facts that the server's own ``on_authenticated`` has added."""
+
+    @property
+    def client_id(self) -> str | None:
+        """The OAuth client that holds the token."""
+        return self.principal.client_id
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Permissions of the token."""
+        return self.principal.scopes
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """All that the token, or its issuer, says."""
+        return self.principal.claims

@@ -13,7 +13,7 @@ from ..protocol.types.completion import (
     Completion,
     PromptReference,
 )
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from .prompts import Prompts
 from .registry import UserFunction
 from .resources import Resources

@@ -15,7 +15,7 @@ from ..protocol.errors import CapabilityMissing, NoWayBack
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
-from ..runtime.duplex import DuplexChannel
+from ..runtime.connection import DuplexChannel
 
 
 class ConnectedClient:

@@ -26,12 +26,12 @@ from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams, ReadResourceParams
 from ..protocol.types.tools import CallToolParams, ListToolsResult
-from ..runtime.channel import MessageChannel
-from ..runtime.duplex import DuplexChannel
+from ..runtime.connection import DuplexChannel
 from ..runtime.exchange import Exchange
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
-from ..runtime.requests.handler import LATER, Decision, Now
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.host import LATER, Decision, Now
+from ..runtime.requests.scope import RequestScope
+from ..runtime.transport import MessageChannel
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest

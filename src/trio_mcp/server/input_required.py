@@ -38,8 +38,8 @@ from ..protocol.types.input_required import (
     for_sampling,
 )
 from ..protocol.types.sampling import CreateMessageParams
-from ..runtime.requests.question import Question
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.questions import Question
+from ..runtime.requests.scope import RequestScope
 from ..state.requests import Continuation
 from ..tasks.task_state import TaskState
 

@@ -19,7 +19,7 @@ from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.content import TextContent
 from ..protocol.types.tools import CallToolResult
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import Outcome, TaskRecord
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords, Transition

@@ -27,11 +27,11 @@ from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
 from ..protocol.types.input_required import ASKABLE, for_elicitation, for_sampling
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult, Root, SamplingMessage
-from ..runtime.calls.unheeded import send_unheeded
+from ..runtime.calls import send_unheeded
 from ..runtime.cancellation import Cancellation
-from ..runtime.principal import Auth
+from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from ..tasks.remote_task import CoreRemoteTask, wish_for_task
 from ..tasks.request_task import RequestTask

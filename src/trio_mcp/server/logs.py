@@ -9,7 +9,7 @@ import trio
 
 from ..jsonrpc.errors import NotSerializable
 from ..runtime.requests.logs import RequestLog
-from ..runtime.requests.request_scope import RequestScope, current_request
+from ..runtime.requests.scope import RequestScope, current_request
 
 _LEVELS = (
     (logging.CRITICAL, "critical"),

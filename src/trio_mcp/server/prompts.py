@@ -15,7 +15,7 @@ from ..protocol.types.content import TextContent
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.lifecycle import Icon
 from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .registry import Registry, UserFunction, checked_scopes
 from .results import BLOCKS

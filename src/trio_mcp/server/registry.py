@@ -16,7 +16,7 @@ import attrs
 
 from ..concurrency.workers import run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .live_context import LiveContext
 from .signature import Signature

@@ -19,7 +19,7 @@ from ..protocol.meta import TraceContext
 from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
 from ..runtime.cancellation import Cancellation
-from ..runtime.principal import Auth
+from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
 from .client_data import ElicitAnswer, typed, typed_text
 from .kept_tasks import CallerTasks

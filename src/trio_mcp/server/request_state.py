@@ -18,9 +18,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..runtime.principal import PrincipalId
-from ..runtime.requests.handler import LATER, Decision
-from ..runtime.requests.retry import Retry
+from ..runtime.peer import PrincipalId
+from ..runtime.requests.host import LATER, Decision
+from ..runtime.requests.rounds import Retry
 from ..state.requests import Continuation, InboundRequest
 from ..stores.sealing import SealingKey, check_secrets
 

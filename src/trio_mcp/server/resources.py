@@ -22,7 +22,7 @@ from ..protocol.types.content import Annotations, BlobResourceContents, Resource
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .options import CacheHints
 from .registry import Registry, UserFunction, checked_scopes

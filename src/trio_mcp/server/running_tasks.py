@@ -16,10 +16,9 @@ from ..protocol.types.tools import CallToolParams
 from ..runtime.exchange import Exchange
 from ..runtime.peer import EVERYBODY
 from ..runtime.replies import Replies
-from ..runtime.requests.handler import LATER, Decision
-from ..runtime.requests.host import RequestHost
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.host import LATER, Decision, RequestHost
 from ..runtime.requests.runner import RequestRunner
+from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..stores.task_store import TaskRecord

@@ -10,10 +10,10 @@ import trio
 from ..concurrency.fair_share import Callers
 from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
-from ..runtime.channel import MessageChannel
-from ..runtime.duplex import DuplexChannel
+from ..runtime.connection import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
+from ..runtime.transport import MessageChannel
 from ..state.connection import ConnectionState
 from .connection import ServerConnection, has_scopes, required_scopes
 from .server import RunningServer, Server

@@ -24,11 +24,9 @@ from ..protocol.types.lifecycle import (
     ToolsCapability,
 )
 from ..protocol.types.tasks import TASKS_EXTENSION
-from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.load import Load, Statistics
+from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
-from ..runtime.requests.host import RequestHost
-from ..runtime.requests.tracing import Tracing
+from ..runtime.requests.host import RequestHost, Tracing
 from ..stores.task_store import TaskStore
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings

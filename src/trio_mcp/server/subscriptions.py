@@ -27,9 +27,9 @@ from ..protocol.types.notifications import (
 )
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask
-from ..runtime.duplex import DuplexChannel
+from ..runtime.connection import DuplexChannel
 from ..runtime.exchange import Exchange
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..state.requests import InboundRequest
 from ..stores.task_store import TaskRecord
 from ..tasks.records import TaskRecords

@@ -28,7 +28,7 @@ from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.lifecycle import Icon
 from ..protocol.types.tasks import TASKS_CAPABILITY
 from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError, ToolExecution
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import OnRestart
 from ..tasks.host import TaskHost
 from ..tasks.request_task import RequestTask

@@ -19,7 +19,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
 from ..protocol.types.tools import CallToolResult
 from ..runtime.cancellation import Cancellation
-from ..runtime.principal import Auth
+from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
 from ..tasks.task_state import TaskState
 from .client_data import ElicitAnswer

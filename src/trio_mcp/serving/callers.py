@@ -20,8 +20,7 @@ import trio
 from ..concurrency.fair_share import Caller, Callers, SharedBytes
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
-from ..runtime.peer import CheckScopes
-from ..runtime.principal import Auth
+from ..runtime.peer import Auth, CheckScopes
 from ..server.served import Running, needs_scopes
 
 if TYPE_CHECKING:

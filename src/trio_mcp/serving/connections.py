@@ -12,9 +12,9 @@ import trio
 from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import share_of_a_peer
-from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
+from ..runtime.transport import ConnectionLost, MessageChannel
 from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
 from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes

@@ -9,8 +9,8 @@ from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import open_service_nursery
 from ..diagnostics.log import written_in_a_thread
 from ..diagnostics.writer import let_go_of_unread_output
-from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
+from ..runtime.transport import MessageChannel
 from ..server.served import Connection, Running, Servable, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 from .process import quieten_collector, shutting_down_at_signals

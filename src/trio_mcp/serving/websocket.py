@@ -27,7 +27,7 @@ from .connections import Arrival, serve_connections
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate, Protected
-    from ..runtime.principal import Auth
+    from ..runtime.peer import Auth
 
 _POLICY: Final = 1008
 """The close code of a client that may not be here any longer (RFC 6455 section 7.4.1)."""

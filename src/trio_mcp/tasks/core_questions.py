@@ -17,17 +17,16 @@ from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.meta import with_related_task
 from ..protocol.types.input_required import InputRequest, capability_for
-from ..runtime.channel import ConnectionLost
 from ..runtime.outbox import Owner
+from ..runtime.transport import ConnectionLost
 from .task_state import core_task
 
 if TYPE_CHECKING:
     from ..protocol.revisions import Revision
+    from ..runtime.calls import OnProgress, Posted, Poster
     from ..runtime.exchange import LastingWay
-    from ..runtime.on_progress import OnProgress
     from ..runtime.outbox import Outbox
-    from ..runtime.posted import Posted, Poster
-    from ..runtime.requests.request_scope import Surroundings
+    from ..runtime.requests.scope import Runner
     from ..state.requests import InboundRequest
     from ..stores.task_store import TaskRecord
     from .records import TaskRecords
@@ -41,7 +40,7 @@ class ClientWay:
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
-    def __init__(self, request: InboundRequest, runner: Surroundings, line: LastingWay) -> None:
+    def __init__(self, request: InboundRequest, runner: Runner, line: LastingWay) -> None:
         self._request = request
         self._runner = runner
         self._line = line

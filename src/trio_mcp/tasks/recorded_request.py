@@ -10,9 +10,8 @@ from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.lifecycle import ClientCapabilities
-from ..runtime.peer import Peer
-from ..runtime.principal import Auth, Principal, PrincipalId
-from ..runtime.remaining_time import REMAINING_MS
+from ..runtime.cancellation import REMAINING_MS
+from ..runtime.peer import Auth, Peer, Principal, PrincipalId
 from ..state.requests import Continuation, InboundRequest
 from ..stores.task_store import TaskRecord, new_mark
 from .request_task import RequestTask

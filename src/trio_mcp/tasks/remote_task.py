@@ -19,7 +19,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, MCPError,
 from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.types.tasks import CreatedTask, CreateTaskResult, Task, created_id
-from ..runtime.http_error import HTTPError
+from ..runtime.transport import HTTPError
 from .task_state import TaskCancelled, TaskState, state_of
 
 T = TypeVar("T")

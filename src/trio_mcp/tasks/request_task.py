@@ -23,8 +23,8 @@ from .transitions import Log, checkpointed, given_away
 if TYPE_CHECKING:
     from ..concurrency.wakeups import Alarm
     from ..protocol.revisions import Revision
-    from ..runtime.on_progress import OnProgress
-    from ..runtime.requests.request_scope import RequestScope
+    from ..runtime.calls import OnProgress
+    from ..runtime.requests.scope import RequestScope
     from ..state.requests import InboundRequest
     from .records import Transition
     from .task_exchange import HostOfTasks

@@ -14,7 +14,7 @@ from ..jsonrpc.codec import encode_value
 from ..protocol.types.input_required import InputRequest
 from ..runtime.exchange import Exchange, Held
 from ..runtime.outbox import Outbox, Owner
-from ..runtime.requests.answer_log import AnswerLog, AskedBefore
+from ..runtime.requests.questions import AnswerLog, AskedBefore
 from .core_questions import answer_of
 from .transitions import NO_LOG, Log, asked, withdrawn
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import trio
 
     from ..runtime.peer import Peer
-    from ..runtime.requests.question import Question
-    from ..runtime.requests.request_scope import RequestScope
+    from ..runtime.requests.questions import Question
+    from ..runtime.requests.scope import RequestScope
     from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
     from ..stores.task_store import TaskRecord

@@ -22,7 +22,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import PageParams
 from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask, ListTasksResult, Task, TaskParams, UpdateTaskParams
-from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import Outcome, TaskRecord
 from .core_questions import ClientWay, CoreQuestions
 from .records import TaskRecords

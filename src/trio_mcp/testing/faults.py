@@ -16,7 +16,7 @@ import trio
 
 from ..jsonrpc.codec import decode
 from ..jsonrpc.messages import Notification, Request
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, MessageChannel
 
 
 class FaultyChannel(MessageChannel):

@@ -23,10 +23,9 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
 from ..protocol.types.notifications import LogParams, should_log
+from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
-from ..runtime.on_progress import Progress
-from ..runtime.peer import Headers
-from ..runtime.principal import Auth
+from ..runtime.peer import Auth, Headers
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.client_data import COMPLETE, tells_completion

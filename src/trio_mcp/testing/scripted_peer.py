@@ -14,7 +14,7 @@ import trio
 
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, MessageChannel
 
 _LATEST_SHOWN: Final = 12
 _LONGEST_MESSAGE: Final = 2000

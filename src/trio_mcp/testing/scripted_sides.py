@@ -24,8 +24,8 @@ from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, SERVER_INFO
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
-from ..runtime.channel import MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.transport import MessageChannel
 from ..server.served import Servable
 from ..transports.memory import memory_channel_pair
 from ..transports.process import TextSink

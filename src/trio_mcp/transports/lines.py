@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..concurrency.fair_share import HeldBytes
-from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
+from ..runtime.transport import ConnectionLost, MessageChannel, UnreadableFrame
 from .streams import AT_ONCE, let_go_of_cause, nowait_writer
 
 logger = logging.getLogger("trio_mcp")

@@ -6,7 +6,7 @@ from collections import deque
 
 import trio
 
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, MessageChannel
 
 
 class _Pipe:

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, MessageChannel
 from .lines import LineChannel
 
 INHERITED_ENVIRONMENT: Final = (

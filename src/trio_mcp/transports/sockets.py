@@ -23,7 +23,7 @@ from ..concurrency.fair_share import HeldBytes
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
-from ..runtime.channel import ConnectionLost, UnreadableFrame
+from ..runtime.transport import ConnectionLost, UnreadableFrame
 from .lines import LineChannel
 from .streams import until_broken
 

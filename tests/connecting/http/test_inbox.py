@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost, KeepAlive, MCPError, open_http
 from trio_mcp.connecting.http.endpoint import Inbox
-from trio_mcp.runtime.channel import ReplyLost
+from trio_mcp.runtime.transport import ReplyLost
 
 
 async def test_messages_and_losses_come_in_their_order() -> None:

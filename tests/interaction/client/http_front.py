@@ -17,7 +17,7 @@ from tests.interaction.by_http import wait_for_sockets
 
 from trio_mcp import Client, ConnectionLost, open_http
 from trio_mcp.concurrency.nurseries import open_service_nursery
-from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.transport import MessageChannel
 
 __all__ = ["http_before", "open_client_by_http"]
 

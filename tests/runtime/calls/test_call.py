@@ -13,7 +13,7 @@ from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.concurrency.time_limits import call_limits, fail_after_work
 from trio_mcp.jsonrpc.messages import RequestId
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.runtime.calls.call import Call, RoundTrips, Settled
+from trio_mcp.runtime.calls import Call, RoundTrips, Settled
 from trio_mcp.state.connection import ConnectionState
 
 

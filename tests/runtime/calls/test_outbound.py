@@ -21,15 +21,13 @@ from trio_mcp.jsonrpc.errors import CodedError, NotSerializable, UnreadableAnswe
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.meta import PROGRESS_TOKEN, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
-from trio_mcp.runtime.callback_queue import callback_queue
-from trio_mcp.runtime.calls.call import Settled
-from trio_mcp.runtime.calls.outbound import Outbound
-from trio_mcp.runtime.calls.present_trace import answering
-from trio_mcp.runtime.cancellation import CancelCause, Cancellation
+from trio_mcp.runtime.calls import Settled
+from trio_mcp.runtime.cancellation import REMAINING_MS, CancelCause, Cancellation
 from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.notifications import notification_queue
+from trio_mcp.runtime.outbound import Outbound, answering
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.remaining_time import REMAINING_MS
-from trio_mcp.runtime.requests.request_scope import current_request
+from trio_mcp.runtime.requests.scope import current_request
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 
@@ -69,7 +67,7 @@ class Side:
     ) -> None:
         self.state = ConnectionState("client")
         self.outbox = Outbox(limits.high_water)
-        self.told = callback_queue(limits, notified, limits.callback_grace)
+        self.told = notification_queue(limits, notified, limits.callback_grace)
         self.tracer = more.pop("tracer", None)
         self.outbound = Outbound(self.state, self.outbox, self.told, limits, self.tracer, **more)
         self.results: list[Any] = []

@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from trio_mcp.protocol.meta import BAGGAGE, TRACEPARENT, TraceContext
-from trio_mcp.runtime.calls.present_trace import answering, present_trace
-from trio_mcp.runtime.requests.request_scope import current_request
+from trio_mcp.runtime.outbound import answering, present_trace
+from trio_mcp.runtime.requests.scope import current_request
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
 OTHER = f"00-{'3' * 32}-{'4' * 16}-01"

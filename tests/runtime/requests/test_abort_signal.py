@@ -10,8 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.wakeups import Alarms
-from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
-from trio_mcp.runtime.requests.abort_signal import AbortSignal
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, AbortSignal, CancelCause, Cancellation
 
 THEIRS = Cancellation(CancelCause.PEER, "enough", 3)
 LATER = Cancellation(CancelCause.SHUTDOWN, None, 4)

@@ -7,8 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.concurrency.workers import PlaceState, Workers
-from trio_mcp.runtime.limits import Limits
-from trio_mcp.runtime.load import Load
+from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
 

@@ -22,15 +22,15 @@ from trio_mcp.protocol.errors import NoWayBack
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, TRACEPARENT, TraceContext
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.notifications import log_level_rank
-from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import NOBODY_KNOWN
-from trio_mcp.runtime.remaining_time import REMAINING_MS
 from trio_mcp.runtime.requests.admission import Ticket
-from trio_mcp.runtime.requests.question import Question
-from trio_mcp.runtime.requests.request_scope import NEVER_LOGGED, RequestScope, current_request
+from trio_mcp.runtime.requests.logs import NEVER_LOGGED
+from trio_mcp.runtime.requests.questions import Question
+from trio_mcp.runtime.requests.scope import RequestScope, current_request
 from trio_mcp.state.requests import IllegalStep, Phase
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"

@@ -16,9 +16,9 @@ from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import CapabilityMissing, NoWayBack
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 from trio_mcp.protocol.revisions import LATEST_MODERN
+from trio_mcp.runtime.cancellation import AbortSignal
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.requests.abort_signal import AbortSignal
-from trio_mcp.runtime.requests.question import Question
+from trio_mcp.runtime.requests.questions import Question
 from trio_mcp.runtime.requests.rounds import Rounds
 from trio_mcp.state.requests import InboundRequest
 

@@ -19,20 +19,17 @@ from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.protocol.types.tools import ToolError
-from trio_mcp.runtime.cancellation import CancelCause
-from trio_mcp.runtime.channel import ConnectionLost
+from trio_mcp.runtime.cancellation import REMAINING_MS, CancelCause
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
-from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer
-from trio_mcp.runtime.principal import PrincipalId
-from trio_mcp.runtime.remaining_time import REMAINING_MS
+from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer, PrincipalId
 from trio_mcp.runtime.replies import Replies
-from trio_mcp.runtime.requests.handler import LATER, Now
-from trio_mcp.runtime.requests.host import RequestHost
-from trio_mcp.runtime.requests.request_scope import RequestScope, current_request
-from trio_mcp.runtime.requests.retry import Retry
+from trio_mcp.runtime.requests.host import LATER, Now, RequestHost
+from trio_mcp.runtime.requests.rounds import Retry
 from trio_mcp.runtime.requests.runner import RequestRunner
+from trio_mcp.runtime.requests.scope import RequestScope, current_request
+from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.state.events import CancelReceived
 
 Handle = Callable[[RequestScope], Awaitable[Any]]

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import attrs
 import msgspec
 
-from ...runtime.principal import Principal
+from ...runtime.peer import Principal
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from .metadata import check_endpoint

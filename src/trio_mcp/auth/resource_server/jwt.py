@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...runtime.principal import Principal
+from ...runtime.peer import Principal
 from ..fetching import Fetcher
 from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, fetch_keys, read_key_set
 from .metadata import check_endpoint, check_issuer

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from ...runtime.principal import Principal
+from ...runtime.peer import Principal
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
 from .metadata import canonical
 from .proof_replays import NonceNeeded, ProofNonces, SeenProofs

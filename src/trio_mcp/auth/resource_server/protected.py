@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import attrs
 
-from ...runtime.peer import Headers
-from ...runtime.principal import Auth, Principal
+from ...runtime.peer import Auth, Headers, Principal
 from .metadata import PublishedMetadata, check_issuer, check_resource, scope_tokens
 from .proof_replays import NonceNeeded, ProofNonces, TooManyProofs
 from .refusals import Refusal, Refusals, broken, unavailable

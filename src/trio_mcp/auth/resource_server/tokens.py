@@ -17,7 +17,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 import attrs
 import trio
 
-from ...runtime.principal import Principal
+from ...runtime.peer import Principal
 from .refusals import Refusal, broken, unavailable
 from .verification import VerifierUnavailable, Verify
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import attrs
 import msgspec
 
-from ...runtime.principal import Principal
+from ...runtime.peer import Principal
 from ..fetching import Fetcher
 from .metadata import canonical
 

@@ -18,7 +18,7 @@ from ...connecting.stdio import Command
 from ...connecting.targets import Address, Target
 from ...diagnostics.log import WrittenInAThread
 from ...proxying.proxy import proxy
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from ...serving.stdio import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
 from ..reporting import say

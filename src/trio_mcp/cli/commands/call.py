@@ -12,7 +12,7 @@ from ...client.client import Client
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.tools import CallToolResult
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
 from ..arguments import arguments_typed, object_typed
 from ..reporting import say
 from ..request import CommandRequest, found, show_result

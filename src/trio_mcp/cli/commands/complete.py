@@ -13,7 +13,7 @@ from ...client.client import Client
 from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
 from ..reporting import say
 from ..request import CommandRequest, not_offered

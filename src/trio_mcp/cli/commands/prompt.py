@@ -13,7 +13,7 @@ from ...client.client import Client
 from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.prompts import GetPromptResult
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
 from ..arguments import no_such_argument, texts_typed
 from ..request import CommandRequest, found, words_of_block
 from ..statuses import ENDED_WELL

@@ -15,7 +15,7 @@ from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
 from ..reporting import say
 from ..request import CommandRequest, words_of_resource
 from ..statuses import ENDED_WELL, SERVER_ERROR

@@ -16,8 +16,8 @@ from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.tasks import TASKS_EXTENSION
 from ...protocol.types.tools import CallToolResult
-from ...runtime.http_error import HTTPError
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
+from ...runtime.transport import HTTPError
 from ...tasks.task_state import TaskState
 from ..reporting import say
 from ..request import CommandRequest, NotOffered, show_result

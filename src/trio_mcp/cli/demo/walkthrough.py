@@ -35,7 +35,7 @@ from ... import (
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.targets import Address
-from ...runtime.on_progress import OnProgress
+from ...runtime.calls import OnProgress
 from ..statuses import INTERRUPTED
 from ..terminal.signals import run_until_interrupted
 from ..terminal.terminal import progress_bar, progress_words, read_line

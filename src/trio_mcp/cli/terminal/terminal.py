@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from ...protocol.types.notifications import LogParams, should_log
-from ...runtime.on_progress import OnProgress, Progress
+from ...runtime.calls import OnProgress, Progress
 from .printable import name_shown, on_one_line, printable
 
 

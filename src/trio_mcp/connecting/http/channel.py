@@ -19,8 +19,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error, frame_notification
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
-from ...runtime.channel import ConnectionLost, MessageChannel
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import ConnectionLost, HTTPError, MessageChannel
 from .endpoint import Endpoint, Seen
 from .listening import listen
 from .outgoing import Outgoing

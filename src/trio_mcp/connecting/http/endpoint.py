@@ -37,8 +37,7 @@ from ...jsonrpc.messages import (
 )
 from ...jsonrpc.sizes import MOST_LEVELS
 from ...protocol.fields import JSONObject
-from ...runtime.channel import ReplyLost
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import HTTPError, ReplyLost
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader

@@ -13,7 +13,7 @@ import trio
 from ...auth.errors import AuthorizationError
 from ...jsonrpc.codec import frame_request
 from ...jsonrpc.errors import METHOD_NOT_FOUND
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
 from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of

@@ -35,8 +35,7 @@ from ...concurrency.misuse import check_opened_under_trio, entered
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
-from ...runtime.channel import ConnectionLost
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ...transports.http_client.origins import is_of_this_machine, split_url
 from ..bad_target import BadTarget, check_url

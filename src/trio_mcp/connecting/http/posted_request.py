@@ -21,8 +21,7 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.revisions import REVISIONS
-from ...runtime.channel import ConnectionLost, ReplyLost
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import ConnectionLost, HTTPError, ReplyLost
 from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers

@@ -20,7 +20,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError
 from ...jsonrpc.messages import ErrorResponse, RequestId
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import HTTPError
 from ...transports.http_client.connection import BadResponse, Reply
 
 JSON: Final = "application/json"

@@ -15,7 +15,7 @@ import trio
 from ...jsonrpc.codec import frame_notification
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId
-from ...runtime.http_error import HTTPError
+from ...runtime.transport import HTTPError
 
 _ID: Final = re.compile(r"[\x21-\x7e]+")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...state.requests import InboundRequest
-    from ..limits import Limits
-    from ..load import Load
+    from ..limits import Limits, Load
 
 T = TypeVar("T")
 

@@ -1,20 +1,36 @@
-"""RequestHost is the home of the handlers of a running server or client: a handler may outlive its connection, but not
-its host."""
+"""RequestHost is the home of the handlers of a running server or client: a handler may outlive its connection, but
+not its host.
+
+`Parking` keeps requests that were answered with questions, while their handlers wait for the client to come back.
+`RequestHandler` handles the messages of the peer, for a server or a client, and a `Tracer` follows each request from
+start to end, where tracing was asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import math
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+import attrs
 import trio
 
 from ...concurrency.wakeups import Alarms
 from ...concurrency.workers import Workers
+from ...jsonrpc.messages import value
 from ..cancellation import CancelCause
-from ..limits import Limits
-from ..load import Load
-from .parking import Parking
-from .request_scope import RequestScope
+from ..limits import Limits, Load
+from .scope import RequestScope
+
+if TYPE_CHECKING:
+    from ...concurrency.fair_share import Caller
+    from ...concurrency.wakeups import Alarm
+    from ...state.events import NotificationReceived
+    from ...state.requests import InboundRequest, OutboundRequest
+    from ..exchange import Exchange
+    from .rounds import Retry, Seal
 
 
 class RequestHost:
@@ -82,3 +98,186 @@ class RequestHost:
 def _expire(scope: RequestScope, reason: str) -> None:
     scope.runner.load.expired += 1
     scope.end(CancelCause.EXPIRED, reason)
+
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+@attrs.frozen(eq=False)
+class _Place(Generic[T]):
+    parked: T
+    request: InboundRequest
+    party: object
+    caller: Caller
+    alarm: Alarm
+
+
+class Parking(Generic[T]):
+    """The parked handlers of a running server or client, each under a handle that is good for one retry.
+
+    Only the ``party`` for whom a handler was parked finds the handler again: a principal from any connection or,
+    without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; when one
+    caller has more than ``most``, its oldest goes. ``expire`` is called with each handler that goes in either way, and
+    with the reason. All methods are synchronous.
+    """
+
+    def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:
+        self._alarms = alarms
+        self._timeout = timeout
+        self._most = most
+        self._expire = expire
+        self._places: dict[bytes, _Place[T]] = {}
+        """Places by handle, oldest first."""
+        self._handles: dict[InboundRequest, bytes] = {}
+        self._parties: dict[object, dict[bytes, None]] = {}
+        """Handles of each party, oldest first."""
+        self._callers: dict[Caller, dict[bytes, None]] = {}
+        """Handles of each caller, oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the handlers parked now, oldest first."""
+        return iter([place.parked for place in self._places.values()])
+
+    def of(self, party: object) -> list[T]:
+        """Return the handlers parked for ``party``, oldest first."""
+        return [self._places[handle].parked for handle in self._parties.get(party, ())]
+
+    def named(self, request: InboundRequest) -> T | None:
+        """Return the handler parked when ``request`` was answered with questions; `None` when that handler is parked no
+        more."""
+        handle = self._handles.get(request)
+        return None if handle is None else self._places[handle].parked
+
+    def find(self, handle: bytes, party: object) -> T | None:
+        """Return the handler parked for ``party`` under ``handle``; `None` when the handle is not, or no longer,
+        good."""
+        place = self._places.get(handle)
+        return place.parked if place is not None and place.party == party else None
+
+    def keep(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
+        """Keep ``parked``, whose ``request`` was answered with questions, for ``party`` under ``handle``, in the share
+        of ``caller``."""
+        due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
+        alarm = self._alarms.set(due, partial(self._ring, handle))
+        self._places[handle] = _Place(parked, request, party, caller, alarm)
+        self._handles[request] = handle
+        self._parties.setdefault(party, {})[handle] = None
+        handles = self._callers.setdefault(caller, {})
+        handles[handle] = None
+        if len(handles) > self._most:
+            self._expire(self._places[next(iter(handles))].parked, "too many handlers wait for answers")
+
+    def forget(self, request: InboundRequest) -> bool:
+        """Forget the handler parked when ``request`` was answered. Return false when the handler was forgotten
+        before."""
+        handle = self._handles.pop(request, None)
+        if handle is None:
+            return False
+        place = self._places.pop(handle)
+        place.alarm.stop()
+        _remove(self._parties, place.party, handle)
+        _remove(self._callers, place.caller, handle)
+        return True
+
+    def _ring(self, handle: bytes) -> None:
+        self._expire(self._places[handle].parked, f"no answers came within {self._timeout:g} seconds")
+
+
+def _remove(table: dict[K, dict[bytes, None]], key: K, handle: bytes) -> None:
+    handles = table[key]
+    del handles[handle]
+    if not handles:
+        del table[key]
+
+
+class _Later(Enum):
+    LATER = "later"
+
+
+LATER: Final = _Later.LATER
+"""Decision on a request that needs a task of its own."""
+
+
+@value
+class Now:
+    """Decision on a request that needs no waiting: the ``result`` to answer."""
+
+    result: Any
+
+
+Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
+"""Decision on a request: an answer at once, a task of its own, or answers for a parked handler."""
+
+
+class RequestHandler(Protocol):
+    """The side of a connection that knows the meaning of methods."""
+
+    @property
+    def seal(self) -> Seal | None:
+        """The maker of ``requestState``; `None`: this side does not answer requests with questions."""
+        ...
+
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        """Decide on a request that came over ``exchange``. Runs in the reader, and must be quick. Raises `CodedError`
+        for an error reply."""
+        ...
+
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
+        """Return the result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
+        exception is reported, and answered without its text: see `Replies.failure`."""
+        ...
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """Return whether `notified` is to be called for ``event``."""
+        ...
+
+    def notified(self, event: NotificationReceived) -> Awaitable[None]:
+        """Handle one notification. Called for one notification at a time, in wire order."""
+        ...
+
+
+class CallSpan(Protocol):
+    """A request of ours, on its way."""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters, with the trace context for the peer in their ``_meta``."""
+        ...
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Note that the request is over: ``result`` is plain data; ``error`` is the exception that the caller gets
+        instead."""
+
+
+class HandlerSpan(Protocol):
+    """A request of the peer, while its handler runs."""
+
+    def end(self, result: Any) -> None:
+        """Note that the handler has ended. The scope knows of a cancel, and its request of an error reply."""
+
+
+class Tracer(Protocol):
+    """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
+
+    def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
+        """Return the span of a request of ours that the current task is about to send; `None` when the request is not
+        traced."""
+        ...
+
+    def handling(self, scope: RequestScope) -> HandlerSpan | None:
+        """Return the span of a handler that is about to run in the current task; `None` when the handler is not
+        traced."""
+        ...
+
+
+class Tracing(Protocol):
+    """Makes one `Tracer` for each connection of the server or client that was given the tracing."""
+
+    def tracer(self, network: str | None) -> Tracer:
+        """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
+        when the messages do not leave the process."""
+        ...

@@ -13,6 +13,9 @@ from ...protocol.types.notifications import LogLevel, log_level_rank
 from ...state.requests import RequestLife
 from ..outbox import Outbox, Owner
 
+NEVER_LOGGED: Final = 8
+"""A minimum above every rank."""
+
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32

@@ -1,7 +1,7 @@
 """Rounds keeps the questions that one request asks a client to which no requests can be sent.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
-answers, as often as needed.
+answers, as often as needed. `Retry` and `Seal` say how a parked handler is found again.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+import attrs
 import trio
 
 from ...jsonrpc.codec import encode_value
@@ -18,12 +19,12 @@ from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import InputRequest, capability_for
 from ..outbox import REQUEST_MARKS, Outbox
-from .answer_log import AnswerLog
-from .question import Question
+from .questions import AnswerLog, Question
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
-    from .abort_signal import AbortSignal
+    from ..cancellation import AbortSignal
+    from ..peer import PrincipalId
 
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
@@ -294,3 +295,34 @@ class Rounds:
 
 def _no_way_back() -> NoWayBack:
     return NoWayBack("the request is over, so nothing can be asked for it any more")
+
+
+@attrs.frozen
+class Retry:
+    """Result of `RequestHandler.answer_now` for a request that brings a parked handler its answers."""
+
+    handle: bytes
+    """Handle that `Seal` was given for the parked handler."""
+    responses: dict[str, Any]
+    """Answers as plain objects, by the keys of the questions."""
+
+
+class Seal(Protocol):
+    """Makes the ``requestState`` that goes out with questions, which no other party can read or change."""
+
+    def __call__(
+        self,
+        request: InboundRequest,
+        principal: PrincipalId | None,
+        *,
+        handle: bytes = b"",
+        asked: Sequence[str] = (),
+        answers: Mapping[str, Any] | None = None,
+        state: str = "",
+    ) -> str:
+        """Return the state with which ``request`` is answered; only the retry of ``request`` may bring the state back.
+
+        ``handle``: the handle of the parked handler. For a handler that is not parked: the keys that were ``asked``
+        now, the ``answers`` so far, and the handler's own ``state``.
+        """
+        ...

@@ -18,26 +18,23 @@ from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
 from ..cancellation import CancelCause
-from ..channel import ConnectionLost
 from ..outbox import REQUEST_MARKS
+from ..transport import ConnectionLost
 from .admission import Admission
-from .handler import LATER, Now
-from .request_scope import RequestScope
+from .host import LATER, Now
+from .scope import RequestScope
 
 if TYPE_CHECKING:
     from ...concurrency.time_limits import Graces
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
+    from ..calls import Ask, Posts
     from ..exchange import Exchange
     from ..peer import Peer
-    from ..posted import Posts
     from ..replies import Replies
-    from .handler import RequestHandler
-    from .host import RequestHost
-    from .question import Question
-    from .request_scope import Ask
-    from .retry import Retry
-    from .tracing import HandlerSpan, Tracer
+    from .host import HandlerSpan, RequestHandler, RequestHost, Tracer
+    from .questions import Question
+    from .rounds import Retry
 
 logger = logging.getLogger("trio_mcp")
 

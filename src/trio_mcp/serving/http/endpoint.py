@@ -17,7 +17,7 @@ from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
-from ...runtime.principal import Auth
+from ...runtime.peer import Auth
 from ...server.served import Running, scopes_of
 from ...state.events import Refused, RequestReceived
 from ...state.requests import unsupported_version

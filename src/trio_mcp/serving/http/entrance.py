@@ -23,7 +23,7 @@ from .answers import JSON_HEADERS, empty, invalid, refused, text
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
-    from ...runtime.principal import Auth
+    from ...runtime.peer import Auth
 
 _MOST_ACCEPTS: Final = 100
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment

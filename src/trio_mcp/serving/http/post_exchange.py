@@ -16,12 +16,11 @@ import trio
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...runtime.cancellation import CancelCause
-from ...runtime.channel import MessageChannel
-from ...runtime.duplex import DuplexChannel
+from ...runtime.connection import DuplexChannel
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
-from ...runtime.peer import CheckScopes, Headers, Peer
-from ...runtime.principal import Auth, PrincipalId
+from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
+from ...runtime.transport import MessageChannel
 from ...server.served import Running, connection_to
 from ...state.connection import ConnectionState
 from ...state.events import Event

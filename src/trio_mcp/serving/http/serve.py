@@ -14,8 +14,8 @@ import trio
 from ...concurrency.fair_share import Caller
 from ...concurrency.misuse import check_served_under_trio
 from ...diagnostics.log import share_of_a_peer
-from ...runtime.last_flush import LastFlush
 from ...runtime.limits import Limits
+from ...runtime.outbox import LastFlush
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.connection import HttpConnection

@@ -11,10 +11,10 @@ import trio
 
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
-from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
+from ...runtime.transport import ConnectionLost, MessageChannel
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog

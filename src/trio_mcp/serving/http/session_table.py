@@ -11,7 +11,7 @@ import trio
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
-from ...runtime.principal import PrincipalId
+from ...runtime.peer import PrincipalId
 from ...server.served import Running
 from .answers import busy
 from .post_exchange import HttpRequest

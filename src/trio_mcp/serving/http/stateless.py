@@ -18,9 +18,9 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
 from ...runtime.cancellation import CancelCause
-from ...runtime.channel import MessageChannel
 from ...runtime.exchange import Exchange, Held
 from ...runtime.peer import EVERYBODY
+from ...runtime.transport import MessageChannel
 from ...server.served import Running, param_headers_of
 from ...state.events import Event, RequestReceived
 from ...state.requests import InboundRequest

@@ -18,7 +18,7 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...concurrency.wakeups import Alarm, Alarms
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from .connection import BadResponse, Connection, Reply, RequestNotSent, check_target, own_name, read_head, request_head
 from .dialing import AddressRule, Dialer
 from .origins import Origin, Proxy, proxy_at, proxy_from, split_url

@@ -17,7 +17,7 @@ import h11
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from ..streams import let_go_of_cause
 from .origins import TARGET
 

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from ..sockets import keep_alive
 from ..streams import let_go_of_cause
 from .connection import Connection, RequestNotSent, Wire, read_head

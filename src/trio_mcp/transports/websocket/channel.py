@@ -15,7 +15,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from ...concurrency.fair_share import HeldBytes
-from ...runtime.channel import ConnectionLost, MessageChannel
+from ...runtime.transport import ConnectionLost, MessageChannel
 from ..streams import AT_ONCE
 from .frames import CLOSE_WAIT, close_frame, closed_by_peer, closed_by_us, text_frames
 from .handshake import Handshake, accepting, asking, refusal, shake_hands

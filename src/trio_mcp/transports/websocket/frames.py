@@ -11,7 +11,7 @@ import os
 import struct
 from typing import Final
 
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 
 CLOSE_FRAME: Final = 0x88
 """The first byte of a close frame, after which nothing may follow (section 5.5.1)."""

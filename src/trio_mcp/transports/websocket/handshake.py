@@ -16,7 +16,7 @@ import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream, wrap_server_stream
 
 from ...jsonrpc.errors import ProtocolViolation
-from ...runtime.channel import ConnectionLost
+from ...runtime.transport import ConnectionLost
 from ..host_checks import HostChecks
 from ..streams import let_go_of_cause, until_broken
 from .frames import CLOSE_WAIT, close_frame

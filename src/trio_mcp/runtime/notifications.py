@@ -1,4 +1,6 @@
-"""NotificationQueue hands the peer's notifications to our callbacks, one after another."""
+"""Notifications: NotificationQueue hands those of the peer to our callbacks, one after another; Announcements
+sends those of ours that belong to no request.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from ..concurrency.backlog import Backlog
 from ..concurrency.wakeups import OnDemand
+from ..jsonrpc.codec import frame_notification
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
+from .outbox import Outbox, Segment
 
 logger = logging.getLogger("trio_mcp")
 
@@ -137,7 +141,7 @@ class NotificationQueue:
             )
 
 
-def callback_queue(
+def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
     """Return a queue that hands one kind of notification to ``notified``. Each kind has a queue of its own: a flood of
@@ -151,3 +155,28 @@ def callback_queue(
 def report_failure(error: Exception) -> None:
     """Log an exception that a callback has raised."""
     logger.error("a notification callback failed", exc_info=error)
+
+
+_KEPT: Final = 10_000
+
+
+class Announcements:
+    """Puts notifications into ``outbox``, each notification once."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._waiting: dict[bytes, Segment] = {}
+        """Segments by the line that each holds; some segments may be taken by now."""
+
+    def put(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a notification. Synchronous; raises `NotSerializable`.
+
+        A notification that still waits to be written is not sent twice: a second copy would tell nothing new.
+        """
+        line = frame_notification(method, params) + b"\n"
+        waiting = self._waiting.get(line)
+        if waiting is not None and not waiting.taken:
+            return
+        if len(self._waiting) >= _KEPT:
+            self._waiting = {key: segment for key, segment in self._waiting.items() if not segment.taken}
+        self._waiting[line] = self._outbox.put_sealed(line)

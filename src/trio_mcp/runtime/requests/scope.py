@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from math import inf as _NEVER
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -15,13 +15,11 @@ from ...protocol.meta import TraceContext, with_related_task
 from ...protocol.types.input_required import ASKABLE
 from ...protocol.types.notifications import log_level_rank
 from ...state.requests import Phase, RequestLife, Step
-from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
-from ..outbox import LINE_END, Outbox, Owner
-from ..remaining_time import due_of
-from .abort_signal import AbortSignal
-from .logs import RequestLog
+from ..cancellation import DEADLINE_PASSED, AbortSignal, CancelCause, Cancellation, due_of
+from ..outbox import LINE_END, Owner
+from .logs import NEVER_LOGGED, RequestLog
 from .progress import ProgressReporter
-from .question import Question
+from .questions import Question
 from .rounds import Rounds, Send
 
 if TYPE_CHECKING:
@@ -32,42 +30,19 @@ if TYPE_CHECKING:
     from ...protocol.meta import ProgressToken
     from ...protocol.revisions import Revision
     from ...state.requests import InboundRequest
-    from ..exchange import Exchange
-    from ..limits import Limits
-    from ..load import Load
-    from ..on_progress import OnProgress
-    from ..posted import Posts
+    from ..calls import Ask, OnProgress, Posts
+    from ..exchange import Exchange, TaskOfRequest
+    from ..limits import Limits, Load
     from ..replies import Replies
     from .admission import Admission, Ticket
-    from .answer_log import AnswerLog
-    from .retry import Seal
-
-NEVER_LOGGED: Final = 8
-"""A minimum above every rank."""
+    from .questions import AnswerLog
+    from .rounds import Seal
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
 """The request whose handler runs here, its child tasks and worker threads included."""
 
 
-class Ask(Protocol):
-    """Sends the handler's own requests: `Outbound.request`."""
-
-    def __call__(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        revision: Revision,
-        on_progress: OnProgress | None = None,
-        /,
-        *,
-        outbox: Outbox,
-        cancel_task: Callable[[str], None] | None = None,
-    ) -> Awaitable[Any]:
-        """Send a request to ``outbox`` and wait for its result."""
-        ...
-
-
-class Surroundings(Protocol):
+class Runner(Protocol):
     """The runner of the requests of one connection, as the requests see the runner: a `RequestRunner`."""
 
     limits: Limits
@@ -108,34 +83,6 @@ class Surroundings(Protocol):
         ...
 
 
-class TaskOfRequest(Protocol):
-    """The task that a request has become, or may become: see `trio_mcp.tasks`."""
-
-    @property
-    def has_started(self) -> bool:
-        """True once the request was answered with the task."""
-        ...
-
-    @property
-    def keeps_answers(self) -> bool:
-        """True where a run after a restart may ask the same questions."""
-        ...
-
-    def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Tell of progress that no notification can tell of. Return whether the progress was told."""
-        ...
-
-    def take_questions(self) -> None:
-        """Have the questions of the request from now on kept with the task, by `RequestScope.collect_questions`."""
-        ...
-
-    def ask(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
-    ) -> Awaitable[Any]:
-        """Send a request of the handler to the client, once the task has started: see `RequestScope.ask`."""
-        ...
-
-
 class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
 
@@ -169,7 +116,7 @@ class RequestScope:
         "ticket",
     )
 
-    def __init__(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
+    def __init__(self, runner: Runner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
         self.runner = runner
         self.exchange = exchange
         self.outbox = exchange.outbox
@@ -463,7 +410,7 @@ class RequestScope:
         self.life.take(Step.PARK)
         self.rounds.park()
 
-    def bind(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
+    def bind(self, runner: Runner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
         """Take ``request``, with which the client came back on ``exchange``, as the one to go on with from `resume` on.
         The new request has a deadline of its own. The arguments of the handler stay."""
         self.life.take(Step.COME_BACK)
@@ -473,7 +420,7 @@ class RequestScope:
         self._set_deadline()
         self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
-    def move(self, runner: Surroundings, exchange: Exchange, ticket: Ticket) -> None:
+    def move(self, runner: Runner, exchange: Exchange, ticket: Ticket) -> None:
         """Go on in ``exchange``, since the request was answered, though its handler runs on."""
         if self._reporter is not None:
             self._reporter.flush()

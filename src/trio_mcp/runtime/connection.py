@@ -28,22 +28,18 @@ from ..jsonrpc.messages import RequestId
 from ..protocol.revisions import Revision
 from ..state import events
 from ..state.connection import ConnectionState
-from .announcements import Announcements
-from .callback_queue import callback_queue
-from .calls.outbound import Outbound
+from .calls import OnProgress
 from .cancellation import CancelCause
-from .channel import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
 from .dispatch import Dispatch, OnUnreadable
 from .exchange import Exchange
-from .last_flush import LEAST_FLUSH, LastFlush
-from .on_progress import OnProgress
-from .outbox import Outbox
+from .notifications import Announcements, notification_queue
+from .outbound import Outbound
+from .outbox import LEAST_FLUSH, LastFlush, Outbox
 from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
-from .requests.handler import RequestHandler
-from .requests.host import RequestHost
+from .requests.host import RequestHandler, RequestHost, Tracing
 from .requests.runner import RequestRunner
-from .requests.tracing import Tracing
+from .transport import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
@@ -92,8 +88,8 @@ class DuplexChannel:
         self.is_only = False
         """True when no other connection is served, so that the server ends with this connection."""
         self._channel = channel
-        self._told = callback_queue(limits, handler.notified, limits.callback_grace)
-        self._changes = callback_queue(limits, handler.notified)
+        self._told = notification_queue(limits, handler.notified, limits.callback_grace)
+        self._changes = notification_queue(limits, handler.notified)
         tracer = None if tracing is None else tracing.tracer(channel.network)
         self.outbound = Outbound(
             state,

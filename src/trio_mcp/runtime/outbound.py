@@ -1,44 +1,43 @@
-"""Outbound sends requests of ours, and takes care of them until their end."""
+"""Outbound sends requests of ours, and takes care of them until their end.
+
+`present_trace` finds the trace that a request made here and now belongs to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ...concurrency.backlog import Backlog
-from ...concurrency.contexts import contextmanager
-from ...concurrency.time_limits import last_deadline
-from ...jsonrpc.codec import frame_notification, frame_request
-from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
-from ...protocol.meta import PROGRESS_TOKEN
-from ...protocol.types.input_required import asks_for_input
-from ...protocol.types.tasks import created_id
-from ..cancellation import CancelCause, reason_of
-from ..channel import ConnectionLost
-from ..on_progress import OnProgress, Progress
-from ..outbox import REQUEST_MARKS
-from ..posted import Posted
-from ..remaining_time import with_remaining
-from ..requests.request_scope import current_request
-from .call import Call, OnNotification, RoundTrips, Settled
-from .present_trace import present_trace
-from .unheeded import send_unheeded
+from ..concurrency.backlog import Backlog
+from ..concurrency.contexts import contextmanager
+from ..concurrency.time_limits import last_deadline
+from ..jsonrpc.codec import frame_notification, frame_request
+from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
+from ..protocol.meta import PROGRESS_TOKEN, TraceContext
+from ..protocol.types.input_required import asks_for_input
+from ..protocol.types.tasks import created_id
+from .calls import Call, OnNotification, OnProgress, Posted, Progress, RoundTrips, Settled, send_unheeded
+from .cancellation import CancelCause, reason_of, with_remaining
+from .outbox import REQUEST_MARKS
+from .requests.scope import RequestScope, current_request
+from .transport import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from ...jsonrpc.messages import RequestId
-    from ...protocol.meta import TraceContext
-    from ...protocol.revisions import Revision
-    from ...state.connection import ConnectionState
-    from ...state.requests import OutboundRequest
-    from ..callback_queue import NotificationQueue
-    from ..limits import Limits
-    from ..outbox import Outbox
-    from ..posted import Poster
-    from ..requests.tracing import Tracer
+    from ..jsonrpc.messages import RequestId
+    from ..protocol.revisions import Revision
+    from ..state.connection import ConnectionState
+    from ..state.requests import OutboundRequest
+    from .calls import Poster
+    from .limits import Limits
+    from .notifications import NotificationQueue
+    from .outbox import Outbox
+    from .requests.host import Tracer
 
 
 class Outbound:
@@ -312,3 +311,29 @@ def _again(error: MCPError) -> MCPError:
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
     return fresh
+
+
+_answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
+
+
+def present_trace() -> TraceContext | None:
+    """Return the trace context of the inbound request that is being handled, as the request's ``_meta`` says at this
+    moment, or of the call whose server is being answered; `None` without a trace."""
+    scope = current_request.get(None)
+    answered = _answering.get()
+    if answered is not None and answered[1] is scope:  # else a request was received since then
+        return answered[0]
+    return None if scope is None else scope.trace
+
+
+@contextmanager
+def answering(meta: Mapping[str, Any]) -> Generator[None]:
+    """Mark the block, and the tasks started in the block, as answering the questions that a server asked in reply to a
+    request with ``meta``. No mark is needed where servers ask by requests: each request names its own trace."""
+    present = present_trace()
+    trace = TraceContext.of(meta if present is None else present.carried_by(meta))
+    token = _answering.set(None if trace is None else (trace, current_request.get(None)))
+    try:
+        yield
+    finally:
+        _answering.reset(token)

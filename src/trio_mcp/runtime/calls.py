@@ -1,0 +1,253 @@
+"""Calls: requests of ours on their way to the peer and back.
+
+A task waits for the end of a `Call`, whose caller gets a `Progress` for each report. No task waits for the end of a
+request that is `Posted`, and nobody for that of `send_unheeded`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from ..concurrency.backlog import Backlog
+from ..concurrency.time_limits import call_limits
+from ..concurrency.wakeups import Sleeper
+from ..jsonrpc.codec import frame_request
+from ..jsonrpc.errors import MCPError
+from ..jsonrpc.messages import value
+from .outbox import Outbox, Owner
+
+if TYPE_CHECKING:
+    from ..jsonrpc.messages import RequestId
+    from ..protocol.revisions import Revision
+    from ..state.connection import ConnectionState
+    from ..state.events import NotificationReceived
+    from ..state.requests import OutboundRequest
+
+OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
+"""Callback that runs in the reader with each notification of a stream and the notification's size in bytes. The
+callback must be quick, and must not raise."""
+
+
+@value
+class Settled:
+    """The end of a call. ``after``: number of notifications belonging to requests that came before the end on the
+    wire."""
+
+    result: Any
+    error: MCPError | None
+    after: int = 0
+
+
+@attrs.define(eq=False)
+class RoundTrips:
+    """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr)."""
+
+    _cancel: Callable[[RequestId, BaseException], None]
+    asked: RequestId | None = None
+    """Id of the last request that was answered with questions; the server knows the call under this id until a later
+    request reaches the server. `None`: the server knows of no request, or of a request that is in flight, or the call
+    was left."""
+    received: float = -inf
+    """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
+
+    def leave(self, error: BaseException) -> None:
+        """Tell the server that the call ends with ``error``, if the server waits for the next request. Idempotent."""
+        if self.asked is not None:
+            self._cancel(self.asked, error)
+            self.asked = None
+
+
+class Call(Owner):
+    """The mailbox of one request of ours: first the progress, then the end. ``backlog`` keeps the progress for a
+    callback; `None` without a callback. ``deadline`` is the time on trio's clock at which the caller leaves the call at
+    the latest.
+
+    The caller's own task empties the mailbox, so that callbacks run where the caller can see their exceptions and
+    cancel the callbacks.
+    """
+
+    __slots__ = (
+        "_items",
+        "_limits",
+        "_on_progress",
+        "_waiting",
+        "end",
+        "ended",
+        "limited",
+        "on_notification",
+        "request",
+        "wants_progress",
+    )
+
+    def __init__(
+        self,
+        request: OutboundRequest,
+        on_progress: OnProgress | None,
+        backlog: Backlog[Progress] | None,
+        on_notification: OnNotification | None = None,
+        deadline: float = inf,
+    ) -> None:
+        super().__init__()
+        self.request = request
+        self.end: Settled | None = None
+        """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
+        self.ended = -inf
+        """Time of the end on trio's clock, for methods whose answers may be cached; ``-inf`` for all others."""
+        self.on_notification = on_notification
+        """Callback for the notifications on the stream that the request opened."""
+        self._on_progress = on_progress
+        limits = call_limits()
+        self.limited = deadline < inf or bool(limits)
+        """True for a call that ends by itself when no reply comes."""
+        self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
+        self.wants_progress = on_progress is not None or bool(self._limits)
+        """True when progress is consumed, by a callback or a time limit."""
+        self._items = backlog
+        self._waiting = Sleeper()
+
+    def progressed(self, progress: Progress, size: int) -> None:
+        """Take progress that has arrived, ``size`` bytes long."""
+        for limit in self._limits:
+            limit.heard()
+        if self._items is not None:
+            self._items.put(progress, size)
+            self._waiting.wake()
+
+    def settle(self, end: Settled) -> None:
+        """Take the end, which has arrived by wire or by loss of the connection."""
+        self.end = end
+        if self.request.method.cacheable:
+            self.ended = trio.current_time()
+        self._waiting.wake()
+
+    async def outcome(self) -> Settled:
+        """Wait for the end, running the callbacks in order meanwhile, and return the end."""
+        while True:
+            while self._items:
+                await self._tell(self._items.take())
+            if self.end is not None:
+                return self.end
+            await self._waiting.sleep()
+
+    async def _tell(self, progress: Progress) -> None:
+        if self._on_progress is not None:
+            pending = self._on_progress(progress)
+            if inspect.isawaitable(pending):
+                await pending
+
+
+class Ask(Protocol):
+    """Sends the handler's own requests: `Outbound.request`."""
+
+    def __call__(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        on_progress: OnProgress | None = None,
+        /,
+        *,
+        outbox: Outbox,
+        cancel_task: Callable[[str], None] | None = None,
+    ) -> Awaitable[Any]:
+        """Send a request to ``outbox`` and wait for its result."""
+        ...
+
+
+class Poster(Protocol):
+    """The party that has sent a request, and goes on with other things."""
+
+    def ended(self, posted: Posted, result: Any, error: MCPError | None) -> None:
+        """Take the end of a request, plain data or an error. Runs in the reader: must be quick, and must not raise."""
+        ...
+
+
+class Posts(Protocol):
+    """Sends requests for whose ends no task waits: an `Outbound`."""
+
+    def post(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
+    ) -> Posted:
+        """Send a request to ``outbox``, and have ``poster`` told of its end."""
+        ...
+
+    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
+        """Abandon a request."""
+        ...
+
+
+class _End(Protocol):
+    @property
+    def result(self) -> Any: ...
+    @property
+    def error(self) -> MCPError | None: ...
+
+
+class Posted(Owner):
+    """A request that ``poster`` has sent by ``outbox``, one of the ``calls`` in flight; ``name`` is for the poster.
+    ``over`` is called at the end. Much smaller than a task that waits."""
+
+    __slots__ = ("_calls", "_over", "_poster", "name", "outbox", "request")
+
+    on_notification: ClassVar[None] = None
+    limited: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        request: OutboundRequest,
+        calls: dict[RequestId, Any],
+        outbox: Outbox,
+        poster: Poster,
+        name: str,
+        over: Callable[[Any, BaseException | None], None] | None,
+    ) -> None:
+        super().__init__()
+        self.request = request
+        self.outbox = outbox
+        """The way out of the request."""
+        self.name = name
+        self._calls = calls
+        self._poster = poster
+        self._over = over
+
+    def settle(self, end: _End) -> None:
+        """Take the end, which has arrived by wire or by loss of the connection."""
+        if self.leave(end.result, end.error):
+            self._poster.ended(self, end.result, end.error)
+
+    def leave(self, result: Any, error: BaseException | None) -> bool:
+        """Note that the request is over. Return false where that was so before."""
+        if self._calls.pop(self.request.id, None) is None:
+            return False
+        if self._over is not None:
+            self._over(result, error)
+        return True
+
+
+@attrs.frozen
+class Progress:
+    """The progress of a call: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
+"""Callback that runs in the caller's own task, in wire order, before the call returns. May be async."""
+
+
+def send_unheeded(
+    state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
+) -> None:
+    """Send a request ahead of all that waits, and even when ``outbox`` is full; its reply will be ignored. Synchronous,
+    so that a task that is cancelled can send. Raises `MethodUnavailable`."""
+    request = state.open_request(method, revision)
+    state.abandon(request)
+    outbox.put_first(frame_request(request.id, method, params) + b"\n")

@@ -1,1 +1,0 @@
-"""Calls: requests of ours, from the call to its end."""
