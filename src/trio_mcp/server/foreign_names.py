@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 SERVER_NAMES: Final = {
     "run": "trio.run(serve_stdio, server), or trio-mcp run FILE",
@@ -45,6 +45,17 @@ def look_up(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
     if (instead := names.get(name)) is not None:
         words += f"; write {instead}"
     raise AttributeError(words, name=name, obj=owner)
+
+
+class ContextNames:
+    """A context, which tells authors who come from other SDKs what to write instead of what the context lacks."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            look_up(self, name, CONTEXT_NAMES)
 
 
 def unknown_option(decorator: str, name: str, known: Iterable[str]) -> TypeError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import trio
 
@@ -22,6 +22,7 @@ from ..runtime.cancellation import Cancellation
 from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
 from .client_data import ElicitAnswer, typed, typed_text
+from .foreign_names import ContextNames
 from .kept_tasks import CallerTasks
 from .logs import SilentLog
 from .options import SamplingOptions
@@ -29,7 +30,7 @@ from .options import SamplingOptions
 T = TypeVar("T")
 
 
-class RequestContext:
+class RequestContext(ContextNames):
     """The request of a handler: the sender, ways to tell and ask the client, and notice of a cancel.
 
     Every member has a passive default. All values belong to this one request: two concurrent requests of
@@ -37,13 +38,6 @@ class RequestContext:
     """
 
     __slots__ = ()
-
-    if not TYPE_CHECKING:  # type checkers know what there is
-
-        def __getattr__(self, name: str) -> Any:
-            from .foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
-
-            look_up(self, name, CONTEXT_NAMES)
 
     # Identity
 
