@@ -15,7 +15,7 @@ from trio_mcp import Limits, Principal, Protected, RequestContext, Server, serve
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.lines import LineChannel
+from trio_mcp.transports.lines import LineTransport
 
 from ..driver import messages
 from ..driver.checks import check
@@ -75,7 +75,7 @@ def _server() -> Server:
 async def served() -> AsyncIterator[ScriptedStream]:
     """A server, initialized, and the other end of its stream."""
     stream = ScriptedStream()
-    async with open_server(_server(), LineChannel(stream, _LIMITS.max_message_bytes)):
+    async with open_server(_server(), LineTransport(stream, _LIMITS.max_message_bytes)):
         stream.give(messages.initialize(), messages.initialized())
         await stream.reply(0)
         yield stream
@@ -94,7 +94,7 @@ async def used(rows: list[str]) -> AsyncIterator[tuple[ScriptedStream, Client]]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(handshake)
-        channel = LineChannel(stream, _LIMITS.max_message_bytes)
+        channel = LineTransport(stream, _LIMITS.max_message_bytes)
         async with open_client(channel, era="legacy", on_log=lambda params: rows.append(params.data)) as client:
             check((await stream.taken())[0]["method"], "notifications/initialized", "the end of the handshake")
             yield stream, client

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.lines import LineChannel
+from trio_mcp.transports.lines import LineTransport
 
 from ..budget.scripted import ScriptedStream
 from . import messages
@@ -50,7 +50,7 @@ async def open_lines(form: Form) -> AsyncIterator[TaskLines]:
     """A new server, and a connection to it. At the end nobody waits for its tasks."""
     stream = ScriptedStream()
     with trio.CancelScope() as scope:
-        async with open_server(offering(), LineChannel(stream, 1 << 20)):
+        async with open_server(offering(), LineTransport(stream, 1 << 20)):
             if form == "core":
                 stream.give(messages.initialize())
                 await stream.reply(0)

@@ -13,7 +13,7 @@ from tests.cli.terminals import answer, in_terminal, plain
 
 from trio_mcp import CallToolResult, RequestContext, Server, TextContent, ToolError, serve_tcp
 from trio_mcp.testing import MissingMessage, ScriptedServer
-from trio_mcp.transports.sockets import SocketLineChannel
+from trio_mcp.transports.sockets import SocketLineTransport
 
 CALL, TASKS = [*TRIO_MCP, "call"], [*TRIO_MCP, "tasks"]
 
@@ -129,7 +129,7 @@ async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
 
 async def test_the_tasks_of_the_caller_are_listed(nursery):
     async def serve(stream: trio.SocketStream) -> None:
-        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.accept("2025-11-25", {"tasks": {"list": {}}})
         state = {"taskId": "t1", "status": "completed", "createdAt": "2026-01-01T00:00:00Z", "ttl": None}
         state["lastUpdatedAt"] = "2026-01-02T00:00:00Z"
@@ -180,7 +180,7 @@ async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(ad
 
 async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(nursery):
     async def serve(stream: trio.SocketStream) -> None:
-        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.refuse(await server.expect_request("initialize"), -32022, "Unsupported protocol version")
 
     listeners = await nursery.start(trio.serve_tcp, serve, 0)
@@ -232,7 +232,7 @@ async def test_no_question_of_a_task_is_asked_by_the_command_that_only_starts_it
     heard: list[object] = []
 
     async def serve(stream: trio.SocketStream) -> None:
-        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        server = ScriptedServer(SocketLineTransport(stream, 100_000))
         tasks = {"requests": {"tools": {"call": {}}}}
         await server.accept("2025-11-25", {"tools": {}, "tasks": tasks})
         tool = {"name": "season", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}

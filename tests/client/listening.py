@@ -12,7 +12,7 @@ import trio
 from trio_mcp import Changes, Client, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.protocol.meta import SUBSCRIPTION_ID
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 UPDATED = "notifications/resources/updated"
@@ -43,7 +43,7 @@ def noted() -> Server:
 class Scripted:
     """A modern server, spoken by the test line by line."""
 
-    def __init__(self, channel: MemoryChannel) -> None:
+    def __init__(self, channel: MemoryTransport) -> None:
         self.channel = channel
         self.seen: list[dict[str, Any]] = []
 

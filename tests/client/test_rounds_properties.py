@@ -30,7 +30,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.cancellation import REMAINING_MS
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 Ending = Literal["result", "error", "nonsense", "silence"]
 
@@ -88,7 +88,7 @@ plans = st.builds(
 class ScriptedServer:
     """Does what the plans say. It notes what it read and answered."""
 
-    def __init__(self, channel: MemoryChannel, plans: list[Plan]) -> None:
+    def __init__(self, channel: MemoryTransport, plans: list[Plan]) -> None:
         self.channel = channel
         self.plans = plans
         self.read: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)

@@ -23,7 +23,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.time_limits import Graces
-from trio_mcp.runtime.connection import DuplexChannel
+from trio_mcp.runtime.connection import Connection
 from trio_mcp.server.served import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -70,16 +70,16 @@ LIMITS = Limits()
 PATIENT = Limits(drain_timeout=1000, shutdown_grace=1000, cleanup_grace=1000)
 
 
-def signalled(duplex: DuplexChannel) -> None:
+def signalled(duplex: Connection) -> None:
     duplex.shut_down("the server got SIGTERM")
 
 
-def signalled_twice(duplex: DuplexChannel) -> None:
+def signalled_twice(duplex: Connection) -> None:
     duplex.shut_down("the server got SIGTERM")
     duplex.shut_down("the server got SIGTERM", hurry=True)
 
 
-def lost(duplex: DuplexChannel) -> None:
+def lost(duplex: Connection) -> None:
     duplex.is_only = True
     duplex.lose(ConnectionLost("broken pipe"))
 
@@ -89,7 +89,7 @@ def lost(duplex: DuplexChannel) -> None:
     [(LIMITS, signalled, 3.0), (LIMITS, lost, 1.0), (LIMITS, signalled_twice, 0.3), (PATIENT, signalled_twice, 0.3)],
 )
 def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
-    limits: Limits, end: Callable[[DuplexChannel], None], seconds: float
+    limits: Limits, end: Callable[[Connection], None], seconds: float
 ) -> None:
     """Hosts kill a server after about four seconds, of which the lifespan needs some."""
     server, release, clock = Server("s", limits=limits), threading.Event(), MockClock()

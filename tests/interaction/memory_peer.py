@@ -12,7 +12,7 @@ import trio.testing
 
 from trio_mcp import Server
 from trio_mcp.runtime.peer import Peer, PrincipalId
-from trio_mcp.runtime.transport import MessageChannel
+from trio_mcp.runtime.transport import Transport
 from trio_mcp.server.served import Servable, connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -32,7 +32,7 @@ def put_before(server: Server) -> Servable:
 class MemoryPeer(Conversation):
     """The client's end of one connection."""
 
-    def __init__(self, channel: MessageChannel) -> None:
+    def __init__(self, channel: Transport) -> None:
         super().__init__()
         self._channel = channel
 

@@ -26,7 +26,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 Era = Literal["legacy", "modern"]
 
@@ -104,10 +104,10 @@ LOG: dict[str, Callable[[RequestLog], Awaitable[object]]] = {
 }
 
 
-class Recorded(MemoryChannel):
+class Recorded(MemoryTransport):
     """Remembers what was sent."""
 
-    def __init__(self, channel: MemoryChannel) -> None:
+    def __init__(self, channel: MemoryTransport) -> None:
         super().__init__(channel._incoming, channel._outgoing)
         self.sent: list[bytes] = []
 

@@ -43,7 +43,7 @@ from trio_mcp import (
     serve_websocket,
 )
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 Act = Callable[[Client], Awaitable[object]]
 
@@ -245,7 +245,7 @@ async def test_a_connection_that_was_left_needs_no_collector(wire: str, act: str
         assert await garbage_of(scenario) == []
 
 
-async def hear_and_go(channel: MemoryChannel) -> None:
+async def hear_and_go(channel: MemoryTransport) -> None:
     await channel.receive()
     await channel.aclose()
 

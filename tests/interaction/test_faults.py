@@ -35,7 +35,7 @@ from trio_mcp import (
     RequestContext,
     Server,
 )
-from trio_mcp.runtime.transport import MessageChannel
+from trio_mcp.runtime.transport import Transport
 from trio_mcp.testing import (
     Cut,
     Delay,
@@ -210,7 +210,7 @@ async def play(schedule: Schedule) -> World:
     return world
 
 
-async def talk(world: World, ours: MessageChannel, theirs: MessageChannel, **options: Unpack[ClientOptions]) -> None:
+async def talk(world: World, ours: Transport, theirs: Transport, **options: Unpack[ClientOptions]) -> None:
     """A whole connection, from its opening to the last cleanup."""
     with trio.fail_after(BOUND):
         async with open_server(world.server, theirs):
@@ -225,7 +225,7 @@ async def talk(world: World, ours: MessageChannel, theirs: MessageChannel, **opt
 
 
 @asynccontextmanager
-async def opened(world: World, channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+async def opened(world: World, channel: Transport, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     async def elicitation(_: object) -> ElicitResult:
         await trio.sleep(1)
         return ElicitResult("accept", {})

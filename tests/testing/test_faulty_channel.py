@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
-from trio_mcp.runtime.transport import MessageChannel
+from trio_mcp.runtime.transport import Transport
 from trio_mcp.testing import (
     Cut,
     Delay,
@@ -23,7 +23,7 @@ from trio_mcp.testing import (
     Garble,
     memory_channel_pair,
 )
-from trio_mcp.transports.lines import LineChannel
+from trio_mcp.transports.lines import LineTransport
 
 Direction = Literal["sent", "received"]
 
@@ -134,18 +134,18 @@ async def test_a_loss_ends_both_directions_for_good(fault: Fault) -> None:
         await theirs.send(b"anybody there?\n")
 
 
-def over_memory() -> tuple[MessageChannel, MessageChannel]:
+def over_memory() -> tuple[Transport, Transport]:
     return memory_channel_pair(capacity=1)
 
 
-def over_a_stream() -> tuple[MessageChannel, MessageChannel]:
+def over_a_stream() -> tuple[Transport, Transport]:
     ours, theirs = memory_stream_pair()
-    return LineChannel(ours, 1000), LineChannel(theirs, 1000)
+    return LineTransport(ours, 1000), LineTransport(theirs, 1000)
 
 
 @pytest.mark.parametrize("pair", [over_memory, over_a_stream])
 async def test_a_loss_in_sending_wakes_who_receives(
-    autojump_clock: MockClock, pair: Callable[[], tuple[MessageChannel, MessageChannel]]
+    autojump_clock: MockClock, pair: Callable[[], tuple[Transport, Transport]]
 ) -> None:
     ours, _ = pair()
     faulty = FaultyChannel(ours, at(0, Disconnect()))

@@ -14,7 +14,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.runtime.transport import UnreadableFrame
-from trio_mcp.transports.lines import ByteStream, LineChannel
+from trio_mcp.transports.lines import ByteStream, LineTransport
 from trio_mcp.transports.stdio import DescriptorStream
 
 
@@ -36,7 +36,7 @@ class Chunks:
 
 async def lines_of(chunks: Iterable[bytes], limit: int = 1000) -> list[bytes | str]:
     """The lines, with the place of each that was skipped."""
-    channel, lines = LineChannel(Chunks(chunks), limit), list[bytes | str]()
+    channel, lines = LineTransport(Chunks(chunks), limit), list[bytes | str]()
     while True:
         try:
             lines.append(bytes(await channel.receive()))
@@ -85,7 +85,7 @@ async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) 
 @pytest.mark.parametrize("end", [b"\n", b""])
 async def test_of_a_line_that_is_skipped_no_more_than_both_ends_are_kept(size: int, end: bytes) -> None:
     text = b'{"id":1,' + b"x" * 300_000 + b',"jsonrpc":"2.0"}'
-    channel = LineChannel(Chunks([(text + end)[at : at + size] for at in range(0, len(text + end), size)]), 100_000)
+    channel = LineTransport(Chunks([(text + end)[at : at + size] for at in range(0, len(text + end), size)]), 100_000)
     with pytest.raises(UnreadableFrame) as caught:
         await channel.receive()
     assert (caught.value.head, caught.value.tail) == (text[:65536], text[-65536:])
@@ -115,7 +115,7 @@ def test_splitting_the_bytes_anywhere_changes_nothing(parts: list[bytes], data: 
 
 async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
     ours, theirs = memory_stream_pair()
-    channel = LineChannel(ours, 1000)
+    channel = LineTransport(ours, 1000)
     await theirs.send_all(b"hal")
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -128,7 +128,7 @@ async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
 
 async def test_what_is_sent_is_passed_on_as_it_is() -> None:
     stream = Chunks([])
-    await LineChannel(stream, 1000).send(b"{}\n[]\n")
+    await LineTransport(stream, 1000).send(b"{}\n[]\n")
     assert stream.sent == b"{}\n[]\n"
 
 
@@ -165,7 +165,7 @@ def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, in
 
 async def test_a_line_is_sent_without_waiting(direct: tuple[ByteStream, int, int]) -> None:
     stream, _, read_fd = direct
-    channel = LineChannel(stream, 1000)
+    channel = LineTransport(stream, 1000)
     with trio.testing.assert_no_checkpoints():
         assert channel.send_nowait(b"{}\n") == 3
     assert os.read(read_fd, 100) == b"{}\n"
@@ -174,7 +174,7 @@ async def test_a_line_is_sent_without_waiting(direct: tuple[ByteStream, int, int
 
 async def test_of_a_line_that_is_too_large_the_front_is_sent(direct: tuple[ByteStream, int, int]) -> None:
     stream, _, read_fd = direct
-    channel, line = LineChannel(stream, 1000), bytes(range(32, 127)) * 20_000 + b"\n"
+    channel, line = LineTransport(stream, 1000), bytes(range(32, 127)) * 20_000 + b"\n"
     sent = channel.send_nowait(line)
     assert 0 < sent < len(line)
     received = bytearray()
@@ -193,7 +193,7 @@ async def test_to_a_stream_that_broke_or_was_closed_nothing_is_sent_and_send_tel
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, write_fd, read_fd = direct
-    channel = LineChannel(stream, 1000)
+    channel = LineTransport(stream, 1000)
     os.close(write_fd)
     os.close(read_fd)
     assert channel.send_nowait(b"{}\n") == 0
@@ -207,13 +207,13 @@ async def test_to_a_stream_that_broke_or_was_closed_nothing_is_sent_and_send_tel
 
 async def test_to_a_stream_of_another_kind_nothing_is_sent_without_waiting() -> None:
     stream = Chunks([])
-    assert LineChannel(stream, 1000).send_nowait(b"{}\n") == 0
+    assert LineTransport(stream, 1000).send_nowait(b"{}\n") == 0
     assert not stream.sent
 
 
 async def test_only_a_few_lines_are_sent_without_waiting_before_the_writer_or_the_peer_has_its_turn() -> None:
     stream, write_fd, read_fd = pipe()
-    channel = LineChannel(stream, 1000)
+    channel = LineTransport(stream, 1000)
     assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
     await channel.send(b"{}\n")
     assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
@@ -227,7 +227,7 @@ async def test_only_a_few_lines_are_sent_without_waiting_before_the_writer_or_th
 
 async def test_nothing_is_sent_without_waiting_after_several_lines_came_together() -> None:
     stream, write_fd, read_fd = pipe()
-    channel = LineChannel(stream, 1000)
+    channel = LineTransport(stream, 1000)
     os.write(write_fd, b"{}\n{}\n")
     await channel.receive()
     assert channel.send_nowait(b"{}\n") == 0
@@ -247,7 +247,7 @@ async def test_nothing_is_sent_without_waiting_after_several_lines_came_together
 async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:
     ours, theirs = memory_stream_pair()
     await theirs.aclose()
-    channel = LineChannel(ours, 1000)
+    channel = LineTransport(ours, 1000)
     with pytest.raises(ConnectionLost, match="reads no more"):
         await channel.send(b"{}\n")
     await channel.aclose()
@@ -256,7 +256,7 @@ async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:
 
 
 async def test_the_end_stays_the_end() -> None:
-    channel = LineChannel(Chunks([b"a\n"]), 1000)
+    channel = LineTransport(Chunks([b"a\n"]), 1000)
     assert await channel.receive() == b"a"
     for _ in range(2):
         with pytest.raises(trio.EndOfChannel):

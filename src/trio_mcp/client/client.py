@@ -44,9 +44,9 @@ from ..protocol.types.resources import (
 )
 from ..protocol.types.tools import CallToolResult, Tool
 from ..runtime.calls import OnProgress
-from ..runtime.connection import CallSettings, DuplexChannel
+from ..runtime.connection import CallSettings, Connection
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers
@@ -76,7 +76,7 @@ class Client:
     call unchanged, and the server is called again with their answers.
     """
 
-    def __init__(self, channel: MessageChannel, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
+    def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
         self._settings = settings
         self.host = RequestHost(settings.limits)
         """The nursery of the handlers that answer a legacy server."""
@@ -90,8 +90,8 @@ class Client:
         messages = ServerMessages(self._answers, self.callbacks, self.host, settings.question_tasks)
         self.question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
-        self.duplex = DuplexChannel(
-            channel,
+        self.duplex = Connection(
+            transport,
             self._state,
             messages,
             self.host,

@@ -65,7 +65,7 @@ class InputRounds:
         *,
         tells_deadline: bool = True,
     ) -> Completed:
-        """Send a request of a modern revision as `DuplexChannel.request`, in as many rounds as the server wants, up to
+        """Send a request of a modern revision as `Connection.request`, in as many rounds as the server wants, up to
         ``max_rounds``.
 
         Each round has an id and a progress token of its own and is otherwise the same request, with the answers and the

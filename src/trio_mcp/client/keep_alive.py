@@ -10,7 +10,7 @@ import trio
 
 from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import MCPError
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.transport import ConnectionLost, HTTPError
 
 
@@ -36,7 +36,7 @@ class KeepAlive:
     """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
     trigger connection reset)."""
 
-    async def run(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, duplex: Connection, ping: Callable[[], Awaitable[None]]) -> None:
         """Watch the connection until its loss: waiters get `ConnectionLost`, nobody is cancelled."""
         missed = 0
         try:
@@ -48,7 +48,7 @@ class KeepAlive:
             return  # the connection ended in another way
         duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
-    async def _is_there(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
+    async def _is_there(self, duplex: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
         # A request of ours that began meanwhile may keep the server busy.
         return in_progress(duplex) or await answers(ping, self.timeout) or in_progress(duplex)
 
@@ -69,6 +69,6 @@ async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
     return True
 
 
-def in_progress(duplex: DuplexChannel) -> bool:
+def in_progress(duplex: Connection) -> bool:
     """Return whether a request of ours is in flight, streams not counted."""
     return any(not request.method.streams for request in duplex.state.outbound)

@@ -31,7 +31,7 @@ from ..protocol.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 from ..state.events import NotificationReceived
 from .call_timeouts import CallTimeouts
 from .client import Client
@@ -56,7 +56,7 @@ class LostInProbe(ConnectionLost):
 
 
 @entered("client")
-def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+def open_client(channel: Transport, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Open a client over ``channel``, ready for calls; closed with the block. ``options``: see `ClientSettings`.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
@@ -78,7 +78,7 @@ def connecting(settings: ClientSettings, begun: float, timeouts: CallTimeouts) -
 
 @asynccontextmanager
 async def open_over(
-    channel: MessageChannel,
+    channel: Transport,
     settings: ClientSettings,
     begun: float,
     watch: Callable[[Client], Awaitable[None]] | None = None,

@@ -23,7 +23,7 @@ from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..runtime.calls import OnNotification
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
@@ -121,7 +121,7 @@ class ChangeStreams:
 
     services: ServiceNursery
 
-    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
+    def __init__(self, duplex: Connection, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
         self._duplex = duplex
         self._limits = limits
         self._callbacks = callbacks

@@ -17,7 +17,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..runtime.transport import ConnectionLost
-from ..transports.lines import LineChannel
+from ..transports.lines import LineTransport
 from ..transports.sockets import keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
@@ -57,6 +57,6 @@ async def _open_lines(
             raise ConnectionLost(f"no connection to {where}: {error}") from error
     limits = settings.limits
     keep_alive(stream, limits.ping_interval, limits.ping_timeout)
-    channel = LineChannel(stream, limits.max_message_bytes)
-    async with stream, open_over(channel, settings, begun, timeouts=timeouts) as client:
+    transport = LineTransport(stream, limits.max_message_bytes)
+    async with stream, open_over(transport, settings, begun, timeouts=timeouts) as client:
         yield client

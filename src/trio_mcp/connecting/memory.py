@@ -14,7 +14,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
-from ..runtime.transport import MessageChannel
+from ..runtime.transport import Transport
 from ..server.served import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 
@@ -37,7 +37,7 @@ async def open_memory(
 
 @entered("")
 @asynccontextmanager
-async def open_server(server: Servable, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
+async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves

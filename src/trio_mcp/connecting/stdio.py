@@ -24,7 +24,7 @@ from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
-from ..transports.process import ProcessChannel, TextSink, start_process
+from ..transports.process import ProcessTransport, TextSink, start_process
 from .bad_target import BadTarget
 
 
@@ -143,28 +143,28 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
-        async with open_process(self, settings.limits) as channel:
-            channel.keep_input_open()
-            exited = partial(notice_exit, channel)
-            async with open_over(channel, settings, begun, exited, legacy_first=legacy_first) as client:
+        async with open_process(self, settings.limits) as transport:
+            transport.keep_input_open()
+            exited = partial(notice_exit, transport)
+            async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
                 if settings.era == "auto":
                     _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
-                channel.let_input_close()  # a connection that ends before the body asks the child to exit
+                transport.let_input_close()  # a connection that ends before the body asks the child to exit
                 try:
                     yield client
                 finally:
-                    channel.keep_input_open()
+                    transport.keep_input_open()
 
 
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection  # no interrupt between the start of a process and those who end it
-async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessChannel]:
+async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
     """Open the bare messages of a child process, which is started and ended as `open_stdio` says.
 
     Raises `ConnectionLost` when the command cannot be started.
     """
     async with open_service_nursery("the connection was closed") as nursery:
-        channel = await start_process(
+        transport = await start_process(
             command.words,
             env=command.env,
             inherit_env=command.inherit_env,
@@ -173,16 +173,16 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
             max_message_bytes=limits.max_message_bytes,
         )
         try:
-            nursery.start_protected(channel.drain_stderr)
-            yield channel
+            nursery.start_protected(transport.drain_stderr)
+            yield transport
         finally:
             try:
-                nursery.start_protected(channel.discard_output)
+                nursery.start_protected(transport.discard_output)
                 # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
-                    await channel.end(command.close_grace)
+                    await transport.end(command.close_grace)
             finally:
-                channel.kill()
+                transport.kill()
 
 
 _SILENCE: Final = 5.0
@@ -191,7 +191,7 @@ _ANSWER_WITHIN: Final = 5.0
 
 
 @trio.lowlevel.enable_ki_protection  # an interrupt is for the task that uses the client
-async def notice_exit(channel: ProcessChannel, client: Client) -> None:
+async def notice_exit(transport: ProcessTransport, client: Client) -> None:
     """Lose the connection when the child has exited and no other process speaks in its place.
 
     The output stays open while a process that the child has started holds it: a helper, which never speaks, or the
@@ -199,17 +199,17 @@ async def notice_exit(channel: ProcessChannel, client: Client) -> None:
     request that replaces ping in the revision: any message received is a sign of life. From then on the server is asked
     again only while a call waits.
     """
-    await channel.exited()
+    await transport.exited()
     alive = False
     try:
         while True:
-            received = channel.received
+            received = transport.received
             await trio.sleep(_SILENCE)
-            if channel.received != received or (alive and not in_progress(client.duplex)):
+            if transport.received != received or (alive and not in_progress(client.duplex)):
                 continue
-            alive = await answers(client.ping, _ANSWER_WITHIN) or channel.received != received
+            alive = await answers(client.ping, _ANSWER_WITHIN) or transport.received != received
             if not alive:
-                client.duplex.lose(await channel.obituary("the server is gone"))
+                client.duplex.lose(await transport.obituary("the server is gone"))
                 return
     except ConnectionLost:
         return  # the loss was noticed in another way

@@ -24,8 +24,8 @@ from ..transports.http_client.connection import own_name
 from ..transports.http_client.origins import TARGET
 from ..transports.sockets import keep_alive
 from ..transports.streams import let_go_of_cause
-from ..transports.websocket.channel import WebSocketChannel
 from ..transports.websocket.handshake import UpgradeRefused
+from ..transports.websocket.transport import WebSocketTransport
 from .bad_target import BadTarget, check_address, check_url
 from .credentials import check_authorization, given_headers, is_challenge, open_credentials
 
@@ -65,8 +65,8 @@ async def open_websocket(
     ):
         with connecting(settings, begun, timeouts):
             upgrading = _Upgrading(where, ssl_context, given, settings.limits, nursery)
-            channel = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
-        async with open_over(channel, settings, begun, timeouts=timeouts) as client:
+            transport = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
+        async with open_over(transport, settings, begun, timeouts=timeouts) as client:
             yield client
 
 
@@ -78,7 +78,7 @@ class _Upgrading:
     limits: Limits
     nursery: ServiceNursery
 
-    async def run_authorized(self, credentials: Credentials) -> WebSocketChannel:
+    async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
         """Ask for the upgrade, and again while the server refuses the credentials, and better ones are to be had."""
         attempt, begun = 0, trio.current_time()
         while True:
@@ -94,10 +94,10 @@ class _Upgrading:
                 request = RefusedRequest(refused.status, challenges, sent, attempt, begun)
             await credentials.refused(request)
 
-    async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketChannel:
+    async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketTransport:
         stream = await self.where.connect(self.ssl_context)
         keep_alive(stream, self.limits.ping_interval, self.limits.ping_timeout)
-        channel = WebSocketChannel(
+        transport = WebSocketTransport(
             stream,
             self.limits.max_message_bytes,
             ping_interval=self.limits.ping_interval,
@@ -106,12 +106,12 @@ class _Upgrading:
         )
         where = self.where
         try:
-            await self.nursery.start(channel.connect, where.netloc, where.resource, [*self.given, *authorization])
+            await self.nursery.start(transport.connect, where.netloc, where.resource, [*self.given, *authorization])
         except ConnectionLost as error:
-            if where.secure or channel.was_answered:
+            if where.secure or transport.was_answered:
                 raise
             raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
-        return channel
+        return transport
 
 
 @attrs.frozen

@@ -22,13 +22,13 @@ from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import ListenResult, SetLevelParams
 from ..protocol.types.resources import SubscribeParams
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.peer import Peer
 from ..runtime.replies import Replies
 from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 from ..runtime.requests.scope import RequestScope
-from ..runtime.transport import MessageChannel
+from ..runtime.transport import Transport
 from ..server.request_state import RoundStates, StateCipher
 from ..server.subscriptions import tell_of_everything, too_many_subscriptions, uri_to_subscribe
 from ..state.connection import ConnectionState
@@ -56,7 +56,7 @@ class ProxyConnection:
     def __init__(
         self,
         make_link: MakeLink,
-        channel: MessageChannel,
+        transport: Transport,
         peer: Peer,
         *,
         host: RequestHost,
@@ -68,8 +68,8 @@ class ProxyConnection:
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self._load = host.load
-        self.duplex = DuplexChannel(
-            channel,
+        self.duplex = Connection(
+            transport,
             state or ConnectionState("server"),
             self,
             host,
@@ -89,7 +89,7 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client: see `DuplexChannel.run`. A server behind that was opened for this client is closed with the
+        """Serve the client: see `Connection.run`. A server behind that was opened for this client is closed with the
         client; the loss of that server ends this connection, once all calls were answered."""
         self._load.connections += 1
         try:
@@ -112,7 +112,7 @@ class ProxyConnection:
                     await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     def everything_changed(self) -> None:
-        """Tell the client that everything may have changed. See `Connection.everything_changed`."""
+        """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
         upstream, revision = self._upstream, self._state.revision
         if upstream is not None and revision is not None and self._state.initialized:
             tell_of_everything(self.duplex, offered(upstream, revision))

@@ -23,7 +23,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..protocol.types.notifications import log_level_rank, should_log
 from ..runtime.calls import OnProgress
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.notifications import NotificationQueue
 from ..runtime.peer import PrincipalId
@@ -94,7 +94,7 @@ class ForwardedCall:
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
-        `DuplexChannel.request`."""
+        `Connection.request`."""
         await self.caught_up()
         if self.revision.server_requests:
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -173,7 +173,7 @@ class Downstream:
     the bounds of a `NotificationQueue`.
     """
 
-    def __init__(self, duplex: DuplexChannel, principal: PrincipalId | None) -> None:
+    def __init__(self, duplex: Connection, principal: PrincipalId | None) -> None:
         limits = duplex.limits
         self.limits = limits
         self._duplex = duplex
@@ -217,7 +217,7 @@ class Downstream:
         return any(not call.is_cancelled for call in self.calls.values())
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`. The way of
+        """Return the client's answer to a request outside of any call. Raises as `Connection.request`. The way of
         the latest legacy call is taken: a client over HTTP need not listen to anything else. Requests have ids, so
         ``key`` does not matter."""
         await self.caught_up()

@@ -14,7 +14,7 @@ from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection import ConnectionState
@@ -139,10 +139,10 @@ class RunningProxy:
         self._cipher = StateCipher("proxy")
 
     def connect(
-        self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
+        self, transport: Transport, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
     ) -> ProxyConnection:
         """Return the connection to another client, whose messages ``state`` rules on."""
-        return ProxyConnection(self._make_link, channel, peer, host=self._host, cipher=self._cipher, state=state)
+        return ProxyConnection(self._make_link, transport, peer, host=self._host, cipher=self._cipher, state=state)
 
     @property
     def callers(self) -> Callers:

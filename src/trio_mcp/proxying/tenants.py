@@ -9,7 +9,7 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.peer import PrincipalId
 from ..state.requests import InboundRequest
 from .downstream import Downstream
@@ -89,7 +89,7 @@ class Tenants:
     """The callers of the connection ``duplex``: one; or, where the requests of everybody come over the connection, one
     for each principal, and one for all unknown clients."""
 
-    def __init__(self, duplex: DuplexChannel, make_link: MakeLink) -> None:
+    def __init__(self, duplex: Connection, make_link: MakeLink) -> None:
         self._duplex = duplex
         self._make_link = make_link
         self._peer = duplex.exchange.peer

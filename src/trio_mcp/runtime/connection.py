@@ -1,9 +1,9 @@
-"""DuplexChannel is the trio shell of one connection.
+"""Connection is the trio shell of one connection.
 
 Two tasks, and two tasks on demand::
 
-    reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
-    writer   Outbox.take -> channel.send                                        wakes for lines not written at once
+    reader   transport.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
+    writer   Outbox.take -> transport.send                                        wakes for lines not written at once
     told     NotificationQueue: our callbacks for logs, one after another       on demand
     changes  NotificationQueue: our callbacks for all else, one after another   on demand
 
@@ -39,7 +39,7 @@ from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
 from .requests.host import RequestHandler, RequestHost, Tracing
 from .requests.runner import RequestRunner
-from .transport import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
+from .transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
@@ -54,7 +54,7 @@ class CallSettings:
     send_cancels: bool = True
 
 
-class DuplexChannel:
+class Connection:
     """Serves one connection, from the start of `run` until its return. Meanwhile ``host`` has to run.
 
     ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
@@ -64,7 +64,7 @@ class DuplexChannel:
 
     def __init__(
         self,
-        channel: MessageChannel,
+        transport: Transport,
         state: ConnectionState,
         handler: RequestHandler,
         host: RequestHost,
@@ -80,17 +80,17 @@ class DuplexChannel:
         self.state = state
         self.limits = limits
         self.host = host
-        self.outbox = Outbox(limits.high_water, channel.send_nowait)
+        self.outbox = Outbox(limits.high_water, transport.send_nowait)
         self.exchange = Exchange(state, self.outbox, peer)
         """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
         """Reason why our messages reach the peer no more; `None` while the connection lasts."""
         self.is_only = False
         """True when no other connection is served, so that the server ends with this connection."""
-        self._channel = channel
+        self._transport = transport
         self._told = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
-        tracer = None if tracing is None else tracing.tracer(channel.network)
+        tracer = None if tracing is None else tracing.tracer(transport.network)
         self.outbound = Outbound(
             state,
             self.outbox,
@@ -173,7 +173,7 @@ class DuplexChannel:
         finally:
             self.outbound.fail_all(ConnectionLost("the connection was closed"))
             try:
-                await self._channel.aclose()
+                await self._transport.aclose()
             finally:
                 self._let_go()
                 self._ended.set()
@@ -289,7 +289,7 @@ class DuplexChannel:
     async def _write(self) -> None:
         try:
             while True:
-                await self._channel.send(await self.outbox.take())
+                await self._transport.send(await self.outbox.take())
         except ConnectionLost as error:
             self.lose(error)
 
@@ -324,7 +324,7 @@ class DuplexChannel:
     # Reading
 
     async def _read(self) -> None:
-        receive, state, act, max_batch = self._channel.receive, self.state, self._dispatch.act, self.limits.max_batch
+        receive, state, act, max_batch = self._transport.receive, self.state, self._dispatch.act, self.limits.max_batch
         outbox = self.outbox
         try:
             while True:
@@ -352,8 +352,8 @@ class DuplexChannel:
     @property
     def came_with(self) -> RequestId | None:
         """Id of the request of ours in whose answer the message came that is acted on now: see
-        `MessageChannel.came_with`."""
-        return self._channel.came_with
+        `Transport.came_with`."""
+        return self._transport.came_with
 
     def take(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
         """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.

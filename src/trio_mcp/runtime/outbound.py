@@ -86,7 +86,7 @@ class Outbound:
         *,
         tells_deadline: bool = True,
     ) -> Any:
-        """Send a request and wait for its result: see `DuplexChannel.request`. ``trips`` is the call that the request
+        """Send a request and wait for its result: see `Connection.request`. ``trips`` is the call that the request
         belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
         result, or with `None` when the peer cancels the stream. ``outbox`` is the way out of the request and of its
         cancel, instead of the connection's: that of the exchange in which a handler asks. ``cancel_task`` is called

@@ -76,7 +76,7 @@ class Outbox:
 
     ``high_water`` is the number of bytes from which `room` makes producers wait; `put` itself never waits, since some
     lines (answers to pings, cancels) must be written by code that cannot wait. ``send_nowait`` is the method of the
-    channel; see `MessageChannel.send_nowait`.
+    transport; see `Transport.send_nowait`.
     """
 
     def __init__(self, high_water: int, send_nowait: Callable[[bytes], int] = _never) -> None:

@@ -1,4 +1,4 @@
-"""MessageChannel is the interface that the runtime needs of a transport: whole messages in and out.
+"""Transport is the interface that the runtime needs of a transport: whole messages in and out.
 
 The errors of transports stand here, too: `ConnectionLost`, and `HTTPError` for an exchange over HTTP that brought no
 reply.
@@ -36,7 +36,7 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """Raised when a message could not be read, for example because of its length. The channel goes on.
+    """Raised when a message could not be read, for example because of its length. The transport goes on.
 
     The peer is told the ``reason``. ``head`` and ``tail`` are the beginning and the end of the message, where the id of
     the waiting call may be found.
@@ -50,9 +50,9 @@ class UnreadableFrame(Exception):
 
 
 class ReplyLost(Exception):
-    """Raised when no reply to the request of ours with the id ``request_id`` will come any more. The channel goes on.
+    """Raised when no reply to the request of ours with the id ``request_id`` will come any more. The transport goes on.
 
-    The call ends with ``error``. The channel need not know whether the call is still open.
+    The call ends with ``error``. The transport need not know whether the call is still open.
     """
 
     def __init__(self, request_id: RequestId, error: MCPError) -> None:
@@ -61,7 +61,7 @@ class ReplyLost(Exception):
         self.error = error
 
 
-class MessageChannel(ABC):
+class Transport(ABC):
     """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
     network: str | None = None

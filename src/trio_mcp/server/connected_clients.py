@@ -15,7 +15,7 @@ from ..protocol.errors import CapabilityMissing, NoWayBack
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 
 
 class ConnectedClient:
@@ -26,7 +26,7 @@ class ConnectedClient:
 
     __slots__ = ("_duplex", "_lifespan")
 
-    def __init__(self, duplex: DuplexChannel, lifespan: Any) -> None:
+    def __init__(self, duplex: Connection, lifespan: Any) -> None:
         self._duplex = duplex
         self._lifespan = lifespan
 

@@ -26,12 +26,12 @@ from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams, ReadResourceParams
 from ..protocol.types.tools import CallToolParams, ListToolsResult
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
-from ..runtime.transport import MessageChannel
+from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -44,13 +44,13 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves ``running`` over ``channel`` until the channel ends. ``state`` rules on the messages; a connection's own
-    state by default. ``check_scopes`` is called with the scopes that each request needs."""
+    """Serves ``running`` over ``transport`` until the transport ends. ``state`` rules on the messages; a connection's
+    own state by default. ``check_scopes`` is called with the scopes that each request needs."""
 
     def __init__(
         self,
         running: RunningServer,
-        channel: MessageChannel,
+        transport: Transport,
         peer: Peer = NOBODY_KNOWN,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,
@@ -63,8 +63,8 @@ class ServerConnection:
         self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
-        self.duplex = DuplexChannel(
-            channel,
+        self.duplex = Connection(
+            transport,
             self.state,
             self,
             running.host,
@@ -81,7 +81,7 @@ class ServerConnection:
         """True from a notification of changed roots until `notified` runs for that notification."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until the connection ends. See `DuplexChannel.run`."""
+        """Serve the client until the connection ends. See `Connection.run`."""
         server = self._server
         server.observers.add(self._subscriptions)
         server.load.connections += 1
@@ -92,7 +92,7 @@ class ServerConnection:
             server.observers.discard(self._subscriptions)
 
     def everything_changed(self) -> None:
-        """Tell the client that everything may have changed. See `Connection.everything_changed`."""
+        """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
         self._subscriptions.everything_changed()
 
     # Requests that are answered without waiting

@@ -10,10 +10,10 @@ import trio
 from ..concurrency.fair_share import Callers
 from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
-from ..runtime.transport import MessageChannel
+from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
 from .connection import ServerConnection, has_scopes, required_scopes
 from .server import RunningServer, Server
@@ -21,16 +21,16 @@ from .server import RunningServer, Server
 _NO_SCOPES: Final = frozenset[str]()
 
 
-class Connection(Protocol):
+class ServedConnection(Protocol):
     """The connection of one client that is served."""
 
     @property
-    def duplex(self) -> DuplexChannel:
-        """The channel of the connection."""
+    def duplex(self) -> Connection:
+        """The transport of the connection."""
         ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until the connection ends. See `DuplexChannel.run`."""
+        """Serve the client until the connection ends. See `Connection.run`."""
         ...
 
     def everything_changed(self) -> None:
@@ -57,7 +57,7 @@ class StandInRunning(Protocol):
         """True: nothing is kept between requests."""
         ...
 
-    def connect(self, channel: MessageChannel, peer: Peer, state: ConnectionState | None = None) -> Connection:
+    def connect(self, transport: Transport, peer: Peer, state: ConnectionState | None = None) -> ServedConnection:
         """Return the connection of one more client, whose messages ``state`` rules on."""
         ...
 
@@ -113,16 +113,16 @@ def needs_scopes(running: Running) -> bool:
 
 def connection_to(
     running: Running,
-    channel: MessageChannel,
+    transport: Transport,
     peer: Peer = NOBODY_KNOWN,
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,
-) -> Connection:
+) -> ServedConnection:
     """Return the connection of one client of ``running``. ``state`` rules on the messages; by default, the state of a
     connection. ``check_scopes`` checks each request, for a transport that does not."""
     if isinstance(running, RunningServer):
-        return ServerConnection(running, channel, peer, state, check_scopes)
-    return running.connect(channel, peer, state)
+        return ServerConnection(running, transport, peer, state, check_scopes)
+    return running.connect(transport, peer, state)
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:

@@ -27,7 +27,7 @@ from ..protocol.types.notifications import (
 )
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask
-from ..runtime.connection import DuplexChannel
+from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import InboundRequest
@@ -46,7 +46,7 @@ class Subscriptions:
     """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
     modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
 
-    def __init__(self, server: Server, duplex: DuplexChannel, tasks: RunningTasks) -> None:
+    def __init__(self, server: Server, duplex: Connection, tasks: RunningTasks) -> None:
         self._server = server
         self._tasks = tasks
         self._duplex = duplex
@@ -171,12 +171,12 @@ class Subscriptions:
                 stream.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Tell a legacy client that everything may have changed: see `Connection.everything_changed`."""
+        """Tell a legacy client that everything may have changed: see `ServedConnection.everything_changed`."""
         if self._state.initialized:
             tell_of_everything(self._duplex, self._declared)
 
 
-def tell_of_everything(duplex: DuplexChannel, declared: ServerCapabilities) -> None:
+def tell_of_everything(duplex: Connection, declared: ServerCapabilities) -> None:
     """Tell the legacy client of ``duplex`` that each list that was ``declared`` to change, and each resource that the
     client subscribed to, may have changed."""
     for kind in ("tools", "prompts", "resources"):

@@ -52,7 +52,7 @@ class Front(Protocol):
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Let each connection end when its accepted requests are done: see `DuplexChannel.shut_down`."""
+        """Let each connection end when its accepted requests are done: see `Connection.shut_down`."""
         ...
 
     async def ended(self) -> None:

@@ -14,8 +14,8 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import share_of_a_peer
 from ..runtime.limits import Limits
 from ..runtime.peer import CheckScopes, Peer
-from ..runtime.transport import ConnectionLost, MessageChannel
-from ..server.served import Connection, Running, Servable, connection_to
+from ..runtime.transport import ConnectionLost, Transport
+from ..server.served import Running, Servable, ServedConnection, connection_to
 from .accepting import SocketListeners, serve_streams
 from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes
 
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 @attrs.frozen(eq=False)
 class Arrival:
-    """An accepted client, with the channel to that client."""
+    """An accepted client, with the transport to that client."""
 
-    channel: MessageChannel
+    transport: Transport
     peer: Peer
     check_scopes: CheckScopes | None = None
     """The check of each request, where the server is protected."""
     until: float = math.inf
     """Time at which the token of the client ends."""
     expire: Callable[[], ConnectionLost] | None = None
-    """Closes the channel then, and returns the loss."""
+    """Closes the transport then, and returns the loss."""
     refuse: Callable[[], object] | None = None
     """Tells a client that has more connections than its share to try again later."""
 
@@ -47,8 +47,8 @@ class Greeting(Protocol):
     async def greet(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> Arrival | None:
-        """Settle who the client is; return `None` for a client turned away. Tasks of the channel go to ``nursery``.
-        ``unread`` counts what the channel keeps of messages that have not come whole."""
+        """Settle who the client is; return `None` for a client turned away. Tasks of the transport go to ``nursery``.
+        ``unread`` counts what the transport keeps of messages that have not come whole."""
         ...
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
@@ -116,7 +116,7 @@ class Connections:
         """Finds the other ends of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
         """Scopes of the unidentified clients, oldest first."""
-        self._open: set[Connection] = set()
+        self._open: set[ServedConnection] = set()
         self._room = room or ConnectionRoom(running.limits.max_connections)
         self._room.count(self._greeted, self._open)
         self._unread = unread or unread_bytes(running.limits)
@@ -170,10 +170,10 @@ class Connections:
             if hop.is_proxy and not hop.use(caller, self._room.free() - 1):
                 if arrival.refuse is not None:
                     arrival.refuse()
-                await arrival.channel.aclose()
+                await arrival.transport.aclose()
                 return
             peer = attrs.evolve(arrival.peer, caller=caller)
-            connection = connection_to(self._running, arrival.channel, peer, check_scopes=arrival.check_scopes)
+            connection = connection_to(self._running, arrival.transport, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:
                 nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)
@@ -197,7 +197,7 @@ def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller],
     return found
 
 
-async def _lose_in_time(connection: Connection, until: float, expire: Callable[[], ConnectionLost]) -> None:
+async def _lose_in_time(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:
     await trio.sleep_until(until)
     connection.duplex.lose(expire())
 

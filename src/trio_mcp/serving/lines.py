@@ -14,7 +14,7 @@ from ..concurrency.nurseries import ServiceNursery
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
-from ..transports.sockets import SocketLineChannel, unix_listener
+from ..transports.sockets import SocketLineTransport, unix_listener
 from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, warn_if_exposed
 from .connections import Arrival, serve_connections
 
@@ -72,9 +72,9 @@ class _LineGreeting:
     async def greet(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> Arrival:
-        channel = SocketLineChannel(stream, limits.max_message_bytes, unread)
-        await channel.until_first()  # a client that sends nothing, or half a message, takes a connection from others
-        return Arrival(channel, NOBODY_KNOWN)
+        transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
+        await transport.until_first()  # a client that sends nothing, or half a message, takes a connection from others
+        return Arrival(transport, NOBODY_KNOWN)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Close the stream: no message would be understood by every client."""

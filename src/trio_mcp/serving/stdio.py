@@ -10,8 +10,8 @@ from ..concurrency.nurseries import open_service_nursery
 from ..diagnostics.log import written_in_a_thread
 from ..diagnostics.writer import let_go_of_unread_output
 from ..runtime.peer import THE_ONLY_ONE
-from ..runtime.transport import MessageChannel
-from ..server.served import Connection, Running, Servable, check_servable, connection_to, end_tasks
+from ..runtime.transport import Transport
+from ..server.served import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 from .process import quieten_collector, shutting_down_at_signals
 
@@ -36,16 +36,16 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     quieten_collector()
     try:
         async with written_in_a_thread():
-            with own_stdio(server.limits.max_message_bytes) as channel:
-                await _serve(server, channel, stateless=stateless, handle_signals=handle_signals)
+            with own_stdio(server.limits.max_message_bytes) as transport:
+                await _serve(server, transport, stateless=stateless, handle_signals=handle_signals)
     finally:
         let_go_of_unread_output()
 
 
-async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, handle_signals: bool) -> None:
+async def _serve(server: Servable, transport: Transport, *, stateless: bool, handle_signals: bool) -> None:
     with ExitStack() as signals:  # they may come until the lifespan has ended
         async with server.running(stateless=stateless) as running:
-            connection = connection_to(running, channel, THE_ONLY_ONE)
+            connection = connection_to(running, transport, THE_ONLY_ONE)
             connection.duplex.is_only = True
             if handle_signals:
 
@@ -61,7 +61,7 @@ async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, 
                 logger.warning("the client is gone: %s", connection.duplex.lost.reason)
 
 
-async def _end_tasks(running: Running, connection: Connection) -> None:
+async def _end_tasks(running: Running, connection: ServedConnection) -> None:
     """Have the tasks end as soon as the connection starts to: at the end of input, too."""
     await connection.duplex.until_ending()
     end_tasks(running, hurry=False)

@@ -19,8 +19,8 @@ from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.served import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
-from ..transports.websocket.channel import WebSocketChannel
 from ..transports.websocket.handshake import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
+from ..transports.websocket.transport import WebSocketTransport
 from .accepting import ServingOptions, SocketListeners, open_listeners
 from .callers import TrustedProxies, end_of_token, scope_check
 from .connections import Arrival, serve_connections
@@ -109,7 +109,7 @@ class WebSocketGreeting:
         except Refused as refused:
             await refuse(stream, refused)
             return None
-        channel = WebSocketChannel(
+        transport = WebSocketTransport(
             stream,
             limits.max_message_bytes,
             ping_interval=limits.ping_interval,
@@ -118,18 +118,18 @@ class WebSocketGreeting:
             received=request.received,
             unread=unread,
         )
-        await nursery.start(channel.serve)
+        await nursery.start(transport.serve)
         session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)
-        turn_away = partial(channel.close_with, _TRY_AGAIN_LATER, _TOO_MANY)
+        turn_away = partial(transport.close_with, _TRY_AGAIN_LATER, _TOO_MANY)
         if self.gate is None or auth is None:
-            return Arrival(channel, Peer(session_id, headers), refuse=turn_away)
+            return Arrival(transport, Peer(session_id, headers), refuse=turn_away)
         check = scope_check(self.gate, auth)
         return Arrival(
-            channel,
+            transport,
             Peer(session_id, headers, auth.principal.id, auth, check_scopes=check),
             check,
             end_of_token(auth),
-            partial(channel.close_with, _POLICY, "the token has expired"),
+            partial(transport.close_with, _POLICY, "the token has expired"),
             turn_away,
         )
 

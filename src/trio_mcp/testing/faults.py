@@ -16,19 +16,19 @@ import trio
 
 from ..jsonrpc.codec import decode
 from ..jsonrpc.messages import Notification, Request
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 
 
-class FaultyChannel(MessageChannel):
+class FaultyChannel(Transport):
     """A channel with the faults of ``plan`` in both directions, over ``channel``.
 
-    The contract of `MessageChannel` is kept: a cancelled `receive` loses no message that the plan lets through, and
+    The contract of `Transport` is kept: a cancelled `receive` loses no message that the plan lets through, and
     after a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, in waiting tasks, too. The other end sees a
     real loss: the end, after all earlier messages. A cut message ends with a newline there, as the last line of a
     broken stream reads.
     """
 
-    def __init__(self, channel: MessageChannel, plan: FaultPlan) -> None:
+    def __init__(self, channel: Transport, plan: FaultPlan) -> None:
         self._channel = channel
         self._plan = plan
         self._counts: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
@@ -66,7 +66,7 @@ class FaultyChannel(MessageChannel):
     # Receiving
 
     async def receive(self) -> bytes:
-        """Receive the next message that the plan lets through: see `MessageChannel.receive`."""
+        """Receive the next message that the plan lets through: see `Transport.receive`."""
         while self._lost is None:
             with trio.CancelScope() as self._receiving:
                 if self._arrived:
@@ -103,7 +103,7 @@ class FaultyChannel(MessageChannel):
     # Sending
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages with the faults of the plan: see `MessageChannel.send`."""
+        """Send the messages with the faults of the plan: see `Transport.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
                 fault = self._judge("sent", line)

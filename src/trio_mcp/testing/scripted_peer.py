@@ -14,7 +14,7 @@ import trio
 
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 
 _LATEST_SHOWN: Final = 12
 _LONGEST_MESSAGE: Final = 2000
@@ -58,7 +58,7 @@ class ScriptedPeer:
     are sent unchanged, as one line.
     """
 
-    def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
+    def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         self._channel = channel
         self.patience = patience
         self.transcript: Transcript = []

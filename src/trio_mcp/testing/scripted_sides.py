@@ -25,7 +25,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, SERVER_INFO
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.limits import DEFAULT_LIMITS
-from ..runtime.transport import MessageChannel
+from ..runtime.transport import Transport
 from ..server.served import Servable
 from ..transports.memory import memory_channel_pair
 from ..transports.process import TextSink
@@ -38,7 +38,7 @@ _CLIENT_INFO: Final = {"name": "scripted-client", "version": "1"}
 class ScriptedClient(ScriptedPeer):
     """The client's end of a connection. The client's requests have the ids 1, 2, 3 ..., unless an id is given."""
 
-    def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
+    def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
         self.revision: Revision | None = None
         """The revision of the client's requests; `None` until `open`."""

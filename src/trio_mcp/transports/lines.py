@@ -1,4 +1,4 @@
-"""LineChannel: one message per line, over any byte stream (2026-07-28 stdio, which recommends this framing for every
+"""LineTransport: one message per line, over any byte stream (2026-07-28 stdio, which recommends this framing for every
 reliable stream)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..concurrency.fair_share import HeldBytes
-from ..runtime.transport import ConnectionLost, MessageChannel, UnreadableFrame
+from ..runtime.transport import ConnectionLost, Transport, UnreadableFrame
 from .streams import AT_ONCE, let_go_of_cause, nowait_writer
 
 logger = logging.getLogger("trio_mcp")
@@ -23,7 +23,7 @@ _NO_ROOM: Final = "too many bytes of messages wait for their rest; try again lat
 
 
 class ByteStream(Protocol):
-    """The methods that `LineChannel` needs of a stream, all present in every `trio.abc.Stream`."""
+    """The methods that `LineTransport` needs of a stream, all present in every `trio.abc.Stream`."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
@@ -36,7 +36,7 @@ class ByteStream(Protocol):
         """Close the stream."""
 
 
-class LineChannel(MessageChannel):
+class LineTransport(Transport):
     """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
 
     A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object at the end of
@@ -64,7 +64,7 @@ class LineChannel(MessageChannel):
         """Bytes that have come so far."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `MessageChannel.receive`."""
+        """Receive the next line: see `Transport.receive`."""
         while True:
             lines = self._lines
             while lines:
@@ -155,7 +155,7 @@ class LineChannel(MessageChannel):
                     raise self._too_long(head, end[-_TAIL:])
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the lines: see `MessageChannel.send`."""
+        """Send the lines: see `Transport.send`."""
         try:
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -164,7 +164,7 @@ class LineChannel(MessageChannel):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the line: see `MessageChannel.send_nowait`. Only a few lines are sent so, and no line while
+        """Send the front of the line: see `Transport.send_nowait`. Only a few lines are sent so, and no line while
         lines come together, since successive lines cost less when the writer sends all at once."""
         if not self._at_once:
             return 0

@@ -1,4 +1,4 @@
-"""A pair of channels in memory, for tests and for servers inside the client's own process."""
+"""A pair of transports in memory, for tests and for servers inside the client's own process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 import trio
 
-from ..runtime.transport import ConnectionLost, MessageChannel
+from ..runtime.transport import ConnectionLost, Transport
 
 
 class _Pipe:
@@ -31,7 +31,7 @@ class _Pipe:
         self.changed.unpark_all()
 
 
-class MemoryChannel(MessageChannel):
+class MemoryTransport(Transport):
     """An end of a pair. Closing either end ends both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
@@ -39,7 +39,7 @@ class MemoryChannel(MessageChannel):
         self._outgoing = outgoing
 
     async def receive(self) -> bytes:
-        """Receive the next message: see `MessageChannel.receive`."""
+        """Receive the next message: see `Transport.receive`."""
         pipe = self._incoming
         while not pipe.lines:
             if pipe.closed:
@@ -51,7 +51,7 @@ class MemoryChannel(MessageChannel):
         return line
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `MessageChannel.send`."""
+        """Send the messages: see `Transport.send`."""
         await trio.lowlevel.checkpoint()
         pipe = self._outgoing
         while pipe.is_full_for(messages) and not pipe.closed:
@@ -61,7 +61,7 @@ class MemoryChannel(MessageChannel):
         pipe.put(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `MessageChannel.send_nowait`."""
+        """Send the whole message or nothing: see `Transport.send_nowait`."""
         pipe = self._outgoing
         if pipe.closed or pipe.is_full_for(message):
             return 0
@@ -76,7 +76,7 @@ class MemoryChannel(MessageChannel):
         await trio.lowlevel.checkpoint()
 
 
-def memory_channel_pair(capacity: int = 65536) -> tuple[MemoryChannel, MemoryChannel]:
-    """Return two channels connected to each other, with room for ``capacity`` bytes each way."""
+def memory_channel_pair(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
+    """Return two transports connected to each other, with room for ``capacity`` bytes each way."""
     there, back = _Pipe(capacity), _Pipe(capacity)
-    return MemoryChannel(there, back), MemoryChannel(back, there)
+    return MemoryTransport(there, back), MemoryTransport(back, there)

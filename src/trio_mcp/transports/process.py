@@ -19,8 +19,8 @@ from typing import Final, Protocol
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.transport import ConnectionLost, MessageChannel
-from .lines import LineChannel
+from ..runtime.transport import ConnectionLost, Transport
+from .lines import LineTransport
 
 INHERITED_ENVIRONMENT: Final = (
     "HOME",
@@ -47,8 +47,8 @@ _LONGEST: Final = 100
 """Characters of a program's name that an error message repeats."""
 
 
-class ProcessChannel(MessageChannel):
-    """Messages to and from a child process; `start_process` makes the channel.
+class ProcessTransport(Transport):
+    """Messages to and from a child process; `start_process` makes the transport.
 
     The task that starts the process runs `drain_stderr` in the background. At the end the task calls `end`, with
     `discard_output` in the background, and `kill` if `end` was interrupted.
@@ -61,7 +61,7 @@ class ProcessChannel(MessageChannel):
         assert process.stdout is not None
         self._process = process
         self._stdin: trio.abc.SendStream = process.stdin
-        self._lines = LineChannel(trio.StapledStream(process.stdin, process.stdout), max_message_bytes)
+        self._lines = LineTransport(trio.StapledStream(process.stdin, process.stdout), max_message_bytes)
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
@@ -76,21 +76,21 @@ class ProcessChannel(MessageChannel):
         return self._process.pid
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next message: see `MessageChannel.receive`."""
+        """Receive the next message: see `Transport.receive`."""
         try:
             return await self._lines.receive()
         except (trio.EndOfChannel, ConnectionLost):
             raise await self.obituary("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `MessageChannel.send`."""
+        """Send the messages: see `Transport.send`."""
         try:
             await self._lines.send(messages)
         except ConnectionLost:
             raise await self.obituary("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the message: see `MessageChannel.send_nowait`."""
+        """Send the front of the message: see `Transport.send_nowait`."""
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
@@ -236,7 +236,7 @@ async def start_process(
     cwd: str | os.PathLike[str] | None,
     stderr: TextSink | None,
     max_message_bytes: int,
-) -> ProcessChannel:
+) -> ProcessTransport:
     """Start the command ``words`` in its own process group, with its three standard streams connected to us.
 
     Raises `ConnectionLost` when the command cannot be started.
@@ -261,7 +261,7 @@ async def start_process(
         raise ConnectionLost(
             f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}"
         ) from error.with_traceback(None)  # it would lead through frames of trio's threads, and back to itself
-    return ProcessChannel(process, max_message_bytes, stderr)
+    return ProcessTransport(process, max_message_bytes, stderr)
 
 
 _LINES: Final = 20

@@ -1,4 +1,4 @@
-"""SocketLineChannel: messages as lines over TCP and Unix sockets, and the listener on a Unix socket."""
+"""SocketLineTransport: messages as lines over TCP and Unix sockets, and the listener on a Unix socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
 from ..runtime.transport import ConnectionLost, UnreadableFrame
-from .lines import LineChannel
+from .lines import LineTransport
 from .streams import until_broken
 
 logger = logging.getLogger("trio_mcp")
@@ -43,7 +43,7 @@ _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
 
-class SocketLineChannel(LineChannel):
+class SocketLineTransport(LineTransport):
     """Messages as lines over a socket.
 
     A first line that is no JSON message ends the connection. A web page can make a browser speak HTTP or TLS to any
@@ -59,7 +59,7 @@ class SocketLineChannel(LineChannel):
         """True once a message has come."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `MessageChannel.receive`. Raises `ConnectionLost` when the first line is no JSON
+        """Receive the next line: see `Transport.receive`. Raises `ConnectionLost` when the first line is no JSON
         message."""
         try:
             line = await super().receive()

@@ -25,11 +25,11 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 from ..diagnostics.writer import takes_more
-from .lines import LineChannel
+from .lines import LineTransport
 
 
 @contextmanager
-def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
+def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
     """Take standard input and output for messages, and keep everybody else away from them.
 
     Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children: a stray
@@ -46,7 +46,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
         os.dup2(null, 0)
         os.dup2(null if sys.__stderr__ is None else 2, 1)
         with _printing_line_by_line():
-            yield LineChannel(stream, max_message_bytes)
+            yield LineTransport(stream, max_message_bytes)
     finally:
         os.dup2(saved_input, 0)
         if takes_more(1):

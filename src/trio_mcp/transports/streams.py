@@ -17,7 +17,7 @@ import trio
 from ..concurrency.contexts import contextmanager
 
 AT_ONCE: Final = 4
-"""Messages that a channel may write at once before anything is read or the writer has written."""
+"""Messages that a transport may write at once before anything is read or the writer has written."""
 
 
 @runtime_checkable

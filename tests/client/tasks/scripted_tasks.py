@@ -12,7 +12,7 @@ from tests.interaction.client.raw import RawPeer, scripted
 
 from trio_mcp import Client
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.memory import MemoryChannel
+from trio_mcp.transports.memory import MemoryTransport
 
 __all__ = ["CORE", "ENDED", "TaskPeer", "asks", "core", "created", "state", "with_core_tasks", "with_tasks"]
 
@@ -56,7 +56,7 @@ class TaskPeer(RawPeer):
         """Say how the task is."""
         return state()
 
-    def __init__(self, channel: MemoryChannel) -> None:
+    def __init__(self, channel: MemoryTransport) -> None:
         super().__init__(channel)
         self.times: list[float] = []
         """Times of the looks."""

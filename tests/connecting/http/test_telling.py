@@ -12,10 +12,10 @@ from tests.connecting.http.scripted import Answer, Got, Handler, ScriptedHttp, l
 from tests.patience import PATIENCE
 
 from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
-from trio_mcp.connecting.http import channel, posted_request
-from trio_mcp.connecting.http.channel import OneWayPosts
+from trio_mcp.connecting.http import posted_request, transport
 from trio_mcp.connecting.http.outgoing import Outgoing
 from trio_mcp.connecting.http.sessions import Question, Questions, Session
+from trio_mcp.connecting.http.transport import OneWayPosts
 
 CANCELLED = "notifications/cancelled"
 
@@ -69,7 +69,7 @@ async def never(got: Got, answer: Answer) -> None:
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_FIRST_DELAY", 0.001)
+    monkeypatch.setattr(transport, "_FIRST_DELAY", 0.001)
 
 
 @pytest.mark.usefixtures("in_a_hurry")
@@ -97,7 +97,7 @@ async def test_an_answer_that_cannot_be_delivered_is_told_in_its_place(refusals:
 
 @pytest.mark.usefixtures("in_a_hurry")
 async def test_so_is_an_answer_of_which_the_server_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_ANSWER_TIMEOUT", 0.3)
+    monkeypatch.setattr(transport, "_ANSWER_TIMEOUT", 0.3)
     asking = Asking(never)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         with trio.fail_after(PATIENCE):
@@ -117,7 +117,7 @@ async def test_the_handler_learns_the_status_of_the_refusal() -> None:
 async def test_a_call_whose_question_gets_no_answer_fails_when_the_server_cannot_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(channel, "_UNTOLD", 0.05)
+    monkeypatch.setattr(transport, "_UNTOLD", 0.05)
     asking = Asking(*[unavailable] * 1000)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         with trio.fail_after(PATIENCE):
@@ -232,7 +232,7 @@ async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification()
 
 
 async def test_cancels_without_an_answer_hold_up_further_cancels_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_CANCEL_TIMEOUT", 0.5)
+    monkeypatch.setattr(transport, "_CANCEL_TIMEOUT", 0.5)
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.001)
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
     limits = Limits(max_in_flight=1)
@@ -254,7 +254,7 @@ async def test_answers_that_the_server_does_not_take_hold_up_no_cancel() -> None
 
 
 async def test_a_cancel_of_a_task_without_an_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
+    monkeypatch.setattr(transport, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
     handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         with trio.fail_after(PATIENCE), pytest.raises(HTTPError, match=r"not answered within 0\.05 s"):

@@ -17,7 +17,7 @@ from tests.interaction.by_http import wait_for_sockets
 
 from trio_mcp import Client, ConnectionLost, open_http
 from trio_mcp.concurrency.nurseries import open_service_nursery
-from trio_mcp.runtime.transport import MessageChannel
+from trio_mcp.runtime.transport import Transport
 
 __all__ = ["http_before", "open_client_by_http"]
 
@@ -57,7 +57,7 @@ class _Open:
 class _Front:
     """The requests that came by HTTP, and the lines to and from ``behind``."""
 
-    def __init__(self, behind: MessageChannel, *, tells_cancels: bool) -> None:
+    def __init__(self, behind: Transport, *, tells_cancels: bool) -> None:
         self._behind = behind
         self._tells_cancels = tells_cancels
         self._open: list[_Open] = []
@@ -181,7 +181,7 @@ def _token(request: dict[str, Any]) -> Any:
 
 
 @asynccontextmanager
-async def http_before(behind: MessageChannel, *, tells_cancels: bool = True) -> AsyncGenerator[str]:
+async def http_before(behind: Transport, *, tells_cancels: bool = True) -> AsyncGenerator[str]:
     """The URL of what is behind, which stops to listen when that closes, and is told by lines when a client has closed
     the answer of a modern request."""
     wait_for_sockets()
@@ -205,7 +205,7 @@ async def http_before(behind: MessageChannel, *, tells_cancels: bool = True) -> 
 
 
 @asynccontextmanager
-async def open_client_by_http(behind: MessageChannel, **options: Any) -> AsyncGenerator[Client]:
+async def open_client_by_http(behind: Transport, **options: Any) -> AsyncGenerator[Client]:
     """As `open_client`, with HTTP on the way to what is at the other end of ``behind``."""
     try:
         tells_cancels = options.get("send_cancels", True)

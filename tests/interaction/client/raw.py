@@ -19,8 +19,8 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
-from trio_mcp.transports.lines import LineChannel
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.lines import LineTransport
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 __all__ = [
     "Journal",
@@ -119,7 +119,7 @@ class RawServer(Journal):
         process = await trio.lowlevel.open_process(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdio is not None
         try:
-            async with open_client_by_http(LineChannel(process.stdio, 1 << 26), **options) as client:
+            async with open_client_by_http(LineTransport(process.stdio, 1 << 26), **options) as client:
                 yield client
         finally:
             await _end_of(process)
@@ -141,7 +141,7 @@ Serve: TypeAlias = Callable[..., RawServer]
 class RawPeer:
     """The server's end of a connection in memory, in the hands of a script."""
 
-    def __init__(self, channel: MemoryChannel) -> None:
+    def __init__(self, channel: MemoryTransport) -> None:
         self._channel = channel
         self.wire: list[dict[str, Any]] = []
         """The messages that were read, in order."""
@@ -241,7 +241,7 @@ def discovery(*versions: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def scripted(
     script: Callable[[RawPeer], Awaitable[None]], kind: type[RawPeer] = RawPeer
-) -> AsyncIterator[tuple[MemoryChannel, RawPeer]]:
+) -> AsyncIterator[tuple[MemoryTransport, RawPeer]]:
     """A channel for a client, whose server does what ``script`` says and reads on to the end after that."""
     ours, theirs = memory_channel_pair()
     peer = kind(theirs)

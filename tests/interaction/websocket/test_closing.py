@@ -21,9 +21,9 @@ from wsproto.events import AcceptConnection, CloseConnection
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, LogLevel, LogParams, open_websocket, serve_websocket
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.websocket.channel import WebSocketChannel
 from trio_mcp.transports.websocket.frames import CLOSE_FRAME
 from trio_mcp.transports.websocket.stream import CoalescingStream
+from trio_mcp.transports.websocket.transport import WebSocketTransport
 
 served = partial(serving, serve_websocket)
 
@@ -130,7 +130,7 @@ async def test_a_client_leaves_a_server_that_reads_no_more_within_a_second(autoj
         await deaf.say(json.dumps({"jsonrpc": "2.0", "id": (await deaf.message())["id"], "result": result}))
         await deaf.message()
 
-    channel = WebSocketChannel(ours, 65536, ping_interval=math.inf, ping_timeout=math.inf, close_code=1000)
+    channel = WebSocketTransport(ours, 65536, ping_interval=math.inf, ping_timeout=math.inf, close_code=1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(open_and_read_no_more)
         await nursery.start(channel.connect, "deaf", "/mcp", [])

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
-from trio_mcp.transports.http_client.connection import Connection, RequestNotSent, Wire
+from trio_mcp.transports.http_client.connection import HttpClientConnection, RequestNotSent, Wire
 
 
 async def call(client: HttpClient, body: bytes = b"{}") -> bytes:
@@ -353,7 +353,7 @@ async def test_exchanges_that_fail_leave_no_connection_to_the_garbage_collector(
             for target in ("/", "/cut", "/reset", "/odd", "/late"):
                 await fail(client, target)
             await wait_all_tasks_blocked()  # trio itself keeps an exception until another task has run
-            assert [thing for thing in gc.get_objects() if isinstance(thing, Connection)] == []
+            assert [thing for thing in gc.get_objects() if isinstance(thing, HttpClientConnection)] == []
         finally:
             gc.enable()
 

@@ -1,1 +1,1 @@
-"""Streamable HTTP, the client's side: each message is a POST, and the answers come together in one channel."""
+"""Streamable HTTP, the client's side: each message is a POST, and the answers come together in one transport."""

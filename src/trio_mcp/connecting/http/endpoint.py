@@ -178,7 +178,7 @@ class Inbox:
         self._waiting: deque[tuple[bytes | ReplyLost, RequestId | None]] = deque()
         self._size = 0
         self.came_with: RequestId | None = None
-        """Id of the request in whose answer the last message of `take` came: see `MessageChannel.came_with`."""
+        """Id of the request in whose answer the last message of `take` came: see `Transport.came_with`."""
         self._owed = 0
         """Answers of ours that are on their way to the server."""
         self._reader = Sleeper()

@@ -40,11 +40,11 @@ from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ...transports.http_client.origins import is_of_this_machine, split_url
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
-from .channel import HttpChannel
 from .endpoint import Endpoint, Inbox
 from .outgoing import RequestHeaders
 from .responses import Backoff, StatusPeerError, is_passing
 from .sessions import Sessions
+from .transport import HttpTransport
 
 logger = logging.getLogger("trio_mcp")
 
@@ -122,18 +122,18 @@ async def open_http(
     except ValueError as error:
         raise BadTarget(str(error)) from None
     timeouts = CallTimeouts(settings.call_timeout)
-    told = attrs.evolve(settings, send_cancels=True)  # the channel itself is told of every cancel
+    told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
     async with (
         http,
         open_credentials(auth, url, timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
     ):
         endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits.max_message_bytes, credentials)
-        channel = HttpChannel(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
-        await nursery.start(channel.run)
+        transport = HttpTransport(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
+        await nursery.start(transport.run)
         renewing = partial(_renew, endpoint.sessions)
         settling = partial(settle_era, url=url)
-        async with open_over(channel, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
+        async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
             yield client
 
 

@@ -304,7 +304,7 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request of the handler and wait for its result, as `DuplexChannel.request`. The request and its cancel
+        """Send a request of the handler and wait for its result, as `Connection.request`. The request and its cancel
         go where the lines of this request go. ``cancel_task``: see `Outbound.request`. Raises `NoWayBack` for a task
         that has lost its client."""
         if self.task is not None and self.task.has_started:

@@ -74,7 +74,7 @@ class Endpoint:
     # The end
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Take no new requests, and end streams: see `DuplexChannel.shut_down`."""
+        """Take no new requests, and end streams: see `Connection.shut_down`."""
         self._is_ending = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)

@@ -16,11 +16,11 @@ import trio
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...runtime.cancellation import CancelCause
-from ...runtime.connection import DuplexChannel
+from ...runtime.connection import Connection
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
-from ...runtime.transport import MessageChannel
+from ...runtime.transport import Transport
 from ...server.served import Running, connection_to
 from ...state.connection import ConnectionState
 from ...state.events import Event
@@ -186,14 +186,14 @@ class PostExchange(PartExchange):
 
 
 class PostedConnection:
-    """A connection to ``running``. What no request asked for goes to ``channel``, by which no message comes. ``state``
-    rules on the messages; a connection's own state by default."""
+    """A connection to ``running``. What no request asked for goes to ``transport``, by which no message comes.
+    ``state`` rules on the messages; a connection's own state by default."""
 
     def __init__(
-        self, running: Running, channel: MessageChannel, peer: Peer, state: ConnectionState | None = None
+        self, running: Running, transport: Transport, peer: Peer, state: ConnectionState | None = None
     ) -> None:
-        self._connection = connection_to(running, channel, peer, state)
-        self.duplex: DuplexChannel = self._connection.duplex
+        self._connection = connection_to(running, transport, peer, state)
+        self.duplex: Connection = self._connection.duplex
         self.state = self.duplex.state
         self.exchange: Exchange = self.duplex.exchange
         self.ended = trio.Event()
@@ -202,7 +202,7 @@ class PostedConnection:
         """Events from before the start of the connection; `None` from then on."""
 
     async def run(self) -> None:
-        """Serve until the connection ends. See `DuplexChannel.run`."""
+        """Serve until the connection ends. See `Connection.run`."""
         try:
             await self._connection.run(task_status=self)
         finally:
@@ -228,5 +228,5 @@ class PostedConnection:
             self._early.append(partial(self.duplex.take, event, body, exchange))
 
     def everything_changed(self) -> None:
-        """Tell the client that everything may have changed: see `Connection.everything_changed`."""
+        """Tell the client that everything may have changed: see `ServedConnection.everything_changed`."""
         self._connection.everything_changed()

@@ -14,7 +14,7 @@ from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
-from ...runtime.transport import ConnectionLost, MessageChannel
+from ...runtime.transport import ConnectionLost, Transport
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
 
 
-class _SessionChannel(MessageChannel):
+class _SessionChannel(Transport):
     """The way of the messages that belong to no request: to ``outbox``, for the stream that the client asks for with
     GET."""
 
@@ -43,7 +43,7 @@ class _SessionChannel(MessageChannel):
         return await trio.sleep_forever()
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `MessageChannel.send`."""
+        """Send the messages: see `Transport.send`."""
         await self._outbox.room()
         self._outbox.put(bytes(messages))
 
@@ -131,7 +131,7 @@ class Session:
         self._connection.duplex.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End when the requests are done: see `DuplexChannel.shut_down`."""
+        """End when the requests are done: see `Connection.shut_down`."""
         self._is_draining = True
         self._connection.duplex.shut_down(reason, hurry=hurry)
 

@@ -20,7 +20,7 @@ from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange, Held
 from ...runtime.peer import EVERYBODY
-from ...runtime.transport import MessageChannel
+from ...runtime.transport import Transport
 from ...server.served import Running, param_headers_of
 from ...state.events import Event, RequestReceived
 from ...state.requests import InboundRequest
@@ -134,7 +134,7 @@ class StatelessExchange(PostExchange):
             self.outbox.nudge()
 
 
-class _Nowhere(MessageChannel):
+class _Nowhere(Transport):
     """The way of messages that belong to no request. There is none: 2026-07-28 has such messages on the streams of
     ``subscriptions/listen`` alone."""
 
@@ -205,7 +205,7 @@ class StatelessEndpoint:
             exchange.break_silence()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Take no more requests: see `DuplexChannel.shut_down`."""
+        """Take no more requests: see `Connection.shut_down`."""
         self._is_ending = True
         self._connection.duplex.shut_down(reason, hurry=hurry)
 

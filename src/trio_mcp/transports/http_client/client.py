@@ -19,7 +19,16 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...concurrency.wakeups import Alarm, Alarms
 from ...runtime.transport import ConnectionLost
-from .connection import BadResponse, Connection, Reply, RequestNotSent, check_target, own_name, read_head, request_head
+from .connection import (
+    BadResponse,
+    HttpClientConnection,
+    Reply,
+    RequestNotSent,
+    check_target,
+    own_name,
+    read_head,
+    request_head,
+)
 from .dialing import AddressRule, Dialer
 from .origins import Origin, Proxy, proxy_at, proxy_from, split_url
 
@@ -88,7 +97,7 @@ class HttpClient:
         self._before, self._ours = _constants(self.origin, by, own_name() if user_agent is None else user_agent)
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
-        self._in_use: set[Connection] = set()
+        self._in_use: set[HttpClientConnection] = set()
         self._services = open_service_nursery("the HTTP client was closed")
         self._nursery: ServiceNursery | None = None
 
@@ -135,7 +144,7 @@ class HttpClient:
 
     async def _ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> tuple[Reply, Connection]:
+    ) -> tuple[Reply, HttpClientConnection]:
         check_target(target)
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
@@ -147,7 +156,7 @@ class HttpClient:
             self._close(connection)
             raise
 
-    async def _sent(self, request: bytes) -> Connection:
+    async def _sent(self, request: bytes) -> HttpClientConnection:
         """Send ``request`` on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # A request may be sent again only where the server cannot have seen the first.
@@ -161,7 +170,7 @@ class HttpClient:
         await self._send(connection, request)
         return connection
 
-    async def _send(self, connection: Connection, request: bytes) -> None:
+    async def _send(self, connection: HttpClientConnection, request: bytes) -> None:
         self._in_use.add(connection)
         try:
             await connection.send(request, self._running())
@@ -174,7 +183,7 @@ class HttpClient:
             raise RequestNotSent(f"the HTTP client for {self.origin} is closed")
         return self._nursery
 
-    async def _answer_in_time(self, connection: Connection, method: str) -> Reply:
+    async def _answer_in_time(self, connection: HttpClientConnection, method: str) -> Reply:
         timeout = self._bounds.head_timeout
         if timeout == math.inf:  # as it usually is, and a scope takes a twentieth of a call
             return await self._answer(connection, method)
@@ -182,14 +191,14 @@ class HttpClient:
             return await self._answer(connection, method)
         raise ConnectionLost(f"no answer from {self.origin.address} within {timeout:g} s")
 
-    async def _answer(self, connection: Connection, method: str) -> Reply:
+    async def _answer(self, connection: HttpClientConnection, method: str) -> Reply:
         reply = Reply(connection, *await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")
         return reply
 
-    def _release(self, connection: Connection, reply: Reply) -> None:
+    def _release(self, connection: HttpClientConnection, reply: Reply) -> None:
         """Keep ``connection`` where its exchange is over, else close the connection."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
@@ -200,7 +209,7 @@ class HttpClient:
         else:
             self._close(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: HttpClientConnection) -> None:
         self._in_use.discard(connection)
         connection.close()
 
@@ -230,17 +239,17 @@ class IdleConnections:
     def __init__(self, most: int, alarms: Alarms) -> None:
         self._most = most
         self._alarms = alarms
-        self._waiting: dict[Connection, Alarm] = {}
+        self._waiting: dict[HttpClientConnection, Alarm] = {}
         """Connections in the order of their coming, so the last one is the freshest."""
 
-    def put(self, connection: Connection, seconds: float) -> None:
+    def put(self, connection: HttpClientConnection, seconds: float) -> None:
         """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._most:
             self._close(next(iter(self._waiting)))
 
-    def take(self) -> Connection | None:
+    def take(self) -> HttpClientConnection | None:
         """Take out the freshest connection that is of use; close all useless ones on the way."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
@@ -255,7 +264,7 @@ class IdleConnections:
         for connection in list(self._waiting):
             self._close(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: HttpClientConnection) -> None:
         self._waiting.pop(connection).stop()
         connection.close()
 

@@ -25,7 +25,7 @@ _WRITTEN_AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
 
 
-class Connection:
+class HttpClientConnection:
     """A connection over ``wire``, on which ``stream`` speaks TLS, or which is ``stream`` itself. One exchange at a time
     uses the connection. ``name`` is for the words of errors."""
 
@@ -221,7 +221,7 @@ class Reply:
 
     __slots__ = ("_connection", "_is_over", "_parser", "headers", "status")
 
-    def __init__(self, connection: Connection, parser: h11.Connection, head: h11.Response) -> None:
+    def __init__(self, connection: HttpClientConnection, parser: h11.Connection, head: h11.Response) -> None:
         self._connection = connection
         self._parser = parser
         self._is_over = False
@@ -287,7 +287,9 @@ class Reply:
         )
 
 
-async def read_head(connection: Connection, method: bytes, longest: int) -> tuple[h11.Connection, h11.Response]:
+async def read_head(
+    connection: HttpClientConnection, method: bytes, longest: int
+) -> tuple[h11.Connection, h11.Response]:
     """Wait for the head of the answer to a request with ``method``, which was sent, and return the head and the parser
     for the rest. A head of more than twice ``longest`` bytes is none. Raises `ConnectionLost`, `BadResponse`."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
@@ -321,7 +323,9 @@ def _headers_of(head: h11.Response) -> dict[str, str]:
     return headers
 
 
-def _next_event(parser: h11.Connection, connection: Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+def _next_event(
+    parser: h11.Connection, connection: HttpClientConnection
+) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:

@@ -20,7 +20,7 @@ from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.transport import ConnectionLost
 from ..sockets import keep_alive
 from ..streams import let_go_of_cause
-from .connection import Connection, RequestNotSent, Wire, read_head
+from .connection import HttpClientConnection, RequestNotSent, Wire, read_head
 from .origins import Origin, Proxy
 
 _HTTP: Final = "http/1.1"
@@ -40,13 +40,13 @@ class Dialer:
     ping_timeout: float
     allows: AddressRule | None = None
 
-    async def dial(self, nursery: ServiceNursery) -> Connection:
+    async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
         """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
         proxy refuses, TLS fails, or all together takes too long."""
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
-                return Connection(wire, await self._prepared(wire, nursery), self._name)
+                return HttpClientConnection(wire, await self._prepared(wire, nursery), self._name)
             except BaseException:
                 wire.close()
                 raise
@@ -80,12 +80,14 @@ class Dialer:
             if self.proxy.origin.secure:
                 stream = await _secured(stream, self.proxy.origin, _usual_context())
             if self.origin.secure:
-                await self._tunnel(Connection(wire, stream, f"the proxy {self._first.address}"), nursery, self.proxy)
+                await self._tunnel(
+                    HttpClientConnection(wire, stream, f"the proxy {self._first.address}"), nursery, self.proxy
+                )
         if self.origin.secure:
             stream = await _secured(stream, self.origin, self.ssl_context or _usual_context())
         return stream
 
-    async def _tunnel(self, connection: Connection, nursery: ServiceNursery, proxy: Proxy) -> None:
+    async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: Proxy) -> None:
         """Have the proxy connect to the origin (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:

@@ -1,1 +1,1 @@
-"""WebSocket: the channel, the stream below trio-websocket, the handshake and the frames, for either side."""
+"""WebSocket: the transport, the stream below trio-websocket, the handshake and the frames, for either side."""

@@ -1,4 +1,4 @@
-"""WebSocketChannel carries one message per text frame, over trio-websocket. Pings detect a peer that is frozen.
+"""WebSocketTransport carries one message per text frame, over trio-websocket. Pings detect a peer that is frozen.
 WEBSOCKET.md specifies the binding.
 """
 
@@ -15,7 +15,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from ...concurrency.fair_share import HeldBytes
-from ...runtime.transport import ConnectionLost, MessageChannel
+from ...runtime.transport import ConnectionLost, Transport
 from ..streams import AT_ONCE
 from .frames import CLOSE_WAIT, close_frame, closed_by_peer, closed_by_us, text_frames
 from .handshake import Handshake, accepting, asking, refusal, shake_hands
@@ -27,20 +27,20 @@ _BOM: Final = b"\xef\xbb\xbf"
 _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
-class WebSocketChannel(MessageChannel):
-    """Messages as text frames over ``transport``, of which ``received`` was read already. A server counts in ``unread``
+class WebSocketTransport(Transport):
+    """Messages as text frames over ``stream``, of which ``received`` was read already. A server counts in ``unread``
     the bytes of messages that `receive` has not returned.
 
-    The maker of a channel starts `serve` or `connect` in the background. Either method owns the channel's tasks
-    (trio-websocket's reader, the one writer, and the pings), and ends when the channel was closed. `aclose` closes with
-    ``close_code``.
+    The maker of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
+    (trio-websocket's reader, the one writer, and the pings), and ends when the transport was closed. `aclose` closes
+    with ``close_code``.
     """
 
     network = "tcp"
 
     def __init__(
         self,
-        transport: trio.abc.Stream,
+        stream: trio.abc.Stream,
         max_message_bytes: int,
         *,
         ping_interval: float,
@@ -49,7 +49,7 @@ class WebSocketChannel(MessageChannel):
         received: bytes = b"",
         unread: HeldBytes | None = None,
     ) -> None:
-        self._stream = CoalescingStream(transport, max_message_bytes, received, unread)
+        self._stream = CoalescingStream(stream, max_message_bytes, received, unread)
         self._max = max_message_bytes
         self._pings = Pings(ping_interval, ping_timeout)
         self._close_code = close_code
@@ -63,7 +63,7 @@ class WebSocketChannel(MessageChannel):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept the upgrade, which was checked already, and carry the connection until the channel is closed.
+        """Accept the upgrade, which was checked already, and carry the connection until the transport is closed.
 
         Reports the start when messages can be sent. Raises `ConnectionLost` when the client is gone before the start.
         """
@@ -77,8 +77,8 @@ class WebSocketChannel(MessageChannel):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Ask for the upgrade and carry the connection until the channel is closed. Reports the start when messages can
-        be sent.
+        """Ask for the upgrade and carry the connection until the transport is closed. Reports the start when messages
+        can be sent.
 
         Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when the server does not speak ``mcp``.
         """
@@ -120,7 +120,7 @@ class WebSocketChannel(MessageChannel):
     # Messages
 
     async def receive(self) -> bytes:
-        """Receive the next message: see `MessageChannel.receive`."""
+        """Receive the next message: see `Transport.receive`."""
         try:
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
@@ -153,7 +153,7 @@ class WebSocketChannel(MessageChannel):
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `MessageChannel.send`. After a cancel, all messages are still written, in whole
+        """Send the messages: see `Transport.send`. After a cancel, all messages are still written, in whole
         frames."""
         stream = self._stream
         if stream.close_sent or stream.broken:
@@ -166,8 +166,8 @@ class WebSocketChannel(MessageChannel):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `MessageChannel.send_nowait`. The number of messages sent so is
-        limited as for lines: see `LineChannel.send_nowait`."""
+        """Send the whole message or nothing: see `Transport.send_nowait`. The number of messages sent so is
+        limited as for lines: see `LineTransport.send_nowait`."""
         if not self._at_once:
             return 0
         self._at_once -= 1

@@ -1,4 +1,4 @@
-"""HttpChannel: messages to and from one server over Streamable HTTP, one exchange for each of ours.
+"""HttpTransport: messages to and from one server over Streamable HTTP, one exchange for each of ours.
 
 A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that ask for nothing:
 notifications, cancels, answers to questions of the server.
@@ -19,7 +19,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error, frame_notification
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
-from ...runtime.transport import ConnectionLost, HTTPError, MessageChannel
+from ...runtime.transport import ConnectionLost, HTTPError, Transport
 from .endpoint import Endpoint, Seen
 from .listening import listen
 from .outgoing import Outgoing
@@ -40,7 +40,7 @@ _OVER: Final = "the client was closed"
 _FORGOTTEN: Final = "the server has forgotten the session"
 
 
-class HttpChannel(MessageChannel):
+class HttpTransport(Transport):
     """Sends each message of ours in a POST of its own, and brings together the contents of all answers, and of the
     stream of a legacy server. At most ``max_requests`` requests are under way at a time, streams included; others wait.
 
@@ -62,7 +62,7 @@ class HttpChannel(MessageChannel):
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the tasks of the channel until `aclose`."""
+        """Hold the tasks of the transport until `aclose`."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -74,22 +74,22 @@ class HttpChannel(MessageChannel):
     # The messages
 
     async def receive(self) -> bytes:
-        """Return the next message: see `MessageChannel.receive`."""
+        """Return the next message: see `Transport.receive`."""
         return await self._endpoint.inbox.take()
 
     @property
     def came_with(self) -> RequestId | None:  # pyright: ignore[reportIncompatibleVariableOverride] it is only read
-        """Id of the request in whose answer the last message came: see `MessageChannel.came_with`."""
+        """Id of the request in whose answer the last message came: see `Transport.came_with`."""
         return self._endpoint.inbox.came_with
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Have the messages sent: see `MessageChannel.send`. Waits for no server: each message has a task."""
+        """Have the messages sent: see `Transport.send`. Waits for no server: each message has a task."""
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
 
     def send_nowait(self, message: bytes) -> int:
-        """Have a message sent: see `MessageChannel.send_nowait`."""
+        """Have a message sent: see `Transport.send_nowait`."""
         if self._nursery is None:
             return 0
         self._start(message[:-1])
@@ -137,7 +137,7 @@ class HttpChannel(MessageChannel):
 
     async def _last_word(self, request_id: RequestId, posted: PostedRequest) -> None:
         """Send a request that may be the last thing said about a task, without waiting for any other request; the close
-        of the channel waits for the end of this one."""
+        of the transport waits for the end of this one."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -235,7 +235,7 @@ class HttpChannel(MessageChannel):
                 posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN, session_lost=True))
 
     async def aclose(self) -> None:
-        """Close all exchanges, and end the session: see `MessageChannel.aclose`. Takes half a second at most."""
+        """Close all exchanges, and end the session: see `Transport.aclose`. Takes half a second at most."""
         nursery, self._nursery = self._nursery, None
         if nursery is None:
             await trio.lowlevel.checkpoint()

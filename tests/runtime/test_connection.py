@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 import trio
 from tests.patience import PATIENCE
-from tests.runtime.hosted import HostedChannel
+from tests.runtime.hosted import HostedConnection
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ConnectionLost, Limits
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.connection import DuplexChannel
+from trio_mcp.runtime.connection import Connection
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.requests.host import LATER, Decision, Now, RequestHost
 from trio_mcp.runtime.requests.scope import RequestScope
-from trio_mcp.runtime.transport import MessageChannel, ReplyLost
+from trio_mcp.runtime.transport import ReplyLost, Transport
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
-from trio_mcp.transports.lines import LineChannel
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.lines import LineTransport
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 from trio_mcp.transports.stdio import DescriptorStream
 
 
@@ -54,14 +54,14 @@ class Echo:
         raise AssertionError
 
 
-def side(role: Any, channel: MessageChannel, limits: Limits, handler: Echo | None = None) -> DuplexChannel:
+def side(role: Any, channel: Transport, limits: Limits, handler: Echo | None = None) -> Connection:
     state = ConnectionState(role)
     state.revision, state.initialized = LATEST_LEGACY, True
-    return HostedChannel(channel, state, handler or Echo(), RequestHost(limits))
+    return HostedConnection(channel, state, handler or Echo(), RequestHost(limits))
 
 
 @asynccontextmanager
-async def server_alone(limits: Limits, handler: Echo, capacity: int = 65536) -> AsyncGenerator[MemoryChannel]:
+async def server_alone(limits: Limits, handler: Echo, capacity: int = 65536) -> AsyncGenerator[MemoryTransport]:
     """A server, and the bare wire to it."""
     ours, theirs = memory_channel_pair(capacity)
     async with open_service_nursery("over") as nursery:
@@ -137,7 +137,7 @@ async def test_a_cancel_is_read_while_the_outbox_is_full_of_other_things(autojum
 # Writing at once
 
 
-class Seen(MessageChannel):
+class Seen(Transport):
     """A wire whose peer sends ``lines``. It takes ``room`` bytes of a line without waiting, and the writer waits for
     ``reads``."""
 
@@ -237,7 +237,7 @@ async def test_the_last_replies_of_a_connection_that_ends_are_left_to_the_writer
 
 async def test_a_pipe_that_nobody_reads_any_more_fails_the_calls_and_not_the_caller_of_the_write() -> None:
     (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
-    channel = LineChannel(DescriptorStream(read_fd, write_fd), 1000)
+    channel = LineTransport(DescriptorStream(read_fd, write_fd), 1000)
     os.close(peer_read)
     os.close(write_fd)
     client = side("client", channel, Limits())
@@ -252,7 +252,7 @@ async def test_a_pipe_that_nobody_reads_any_more_fails_the_calls_and_not_the_cal
     os.close(read_fd)
 
 
-class HalfDead(MessageChannel):
+class HalfDead(Transport):
     """A peer that reads nothing any more, but has much to ask: one request per tick."""
 
     def __init__(self) -> None:
@@ -333,7 +333,7 @@ async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_dra
     assert handler.causes == [CancelCause.PARENT, CancelCause.PARENT]
 
 
-class Losing(MessageChannel):
+class Losing(Transport):
     """A channel that loses the reply to each request, and lives on."""
 
     def __init__(self) -> None:

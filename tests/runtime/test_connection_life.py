@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import trio
-from tests.runtime.hosted import HostedChannel
+from tests.runtime.hosted import HostedConnection
 from tests.state.peers import modern
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.cancellation import CancelCause
-from trio_mcp.runtime.connection import CallSettings, DuplexChannel
+from trio_mcp.runtime.connection import CallSettings, Connection
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
 from trio_mcp.runtime.requests.host import LATER, RequestHost
@@ -25,7 +25,7 @@ from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.runtime.transport import ConnectionLost, UnreadableFrame
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import NotificationReceived
-from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 
 class Handler:
@@ -75,7 +75,7 @@ class Served:
         self.handler = Handler()
         state = ConnectionState(role)
         state.revision, state.initialized = LATEST_LEGACY, True
-        self.duplex: DuplexChannel = HostedChannel(theirs, state, self.handler, RequestHost(limits), peer=peer, **more)
+        self.duplex: Connection = HostedConnection(theirs, state, self.handler, RequestHost(limits), peer=peer, **more)
         self.handler.connection = self.duplex
         self.ended: float | None = None
 
@@ -93,7 +93,7 @@ class Served:
         return [message async for message in messages_of(self.wire)]
 
 
-async def messages_of(wire: MemoryChannel) -> AsyncGenerator[Any]:
+async def messages_of(wire: MemoryTransport) -> AsyncGenerator[Any]:
     with suppress(trio.EndOfChannel, ConnectionLost):
         while True:
             await wait_all_tasks_blocked()
