@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from examples.authorization.provider import CannotInstall, install, version
 from tests.peers.installed import installed_once
-
-from trio_mcp.cli.demo.authorization_server.provider import CannotInstall, install, version
 
 
 @pytest.fixture(scope="session")

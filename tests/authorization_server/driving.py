@@ -7,11 +7,11 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 import trio
+from examples.authorization.provider import press
 
 from trio_mcp.auth.fetching import Fetch, FetchFailed, UrlRules
 from trio_mcp.auth.http_fetcher import HttpFetcher
 from trio_mcp.auth.oauth_client.grants import Machine
-from trio_mcp.cli.demo.authorization_server.provider import press
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import attrs
 import trio
+from examples.authorization.provider import press
 from tests.interaction.websocket.raw_peer import port_of, serving
 
-from trio_mcp.cli.demo.authorization_server.provider import press
 from trio_mcp.transports.http_client.client import HttpClient
 
 __all__ = ["Heard", "RawClient", "claims_of", "get", "listening", "post"]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 import trio
+from examples.authorization.provider import authorization_server
 from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
 from tests.cli.commands import TRIO_MCP, run
 from tests.patience import PATIENCE
 
 from trio_mcp import FileStorage, MemoryStorage, OAuth, SignInNeeded, open_http
-from trio_mcp.cli.demo.authorization_server.provider import authorization_server
 
 BROWSER = f"""#!{sys.executable}
 import sys
 import trio
-from trio_mcp.cli.demo.authorization_server.provider import press
+from examples.authorization.provider import press
 
 trio.run(press, sys.argv[1])
 """

@@ -1,4 +1,4 @@
-"""``trio-mcp demo --auth``: the whole way, told in a terminal."""
+"""``python -m examples.authorization``: the whole way, told in a terminal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP
+from examples.authorization.provider import version
 from tests.patience import PATIENCE
 
-from trio_mcp.cli.demo.authorization_server.provider import version
-
+ROOT = Path(__file__).parent.parent.parent
 PRESSING = """\
 #!{python}
 import sys, trio
-from trio_mcp.cli.demo.authorization_server.provider import press
+sys.path.insert(0, "{root}")
+from examples.authorization.provider import press
 trio.run(press, sys.argv[1])
 """
 
@@ -34,9 +34,9 @@ def cache(provider: Path, tmp_path: Path) -> dict[str, str]:
 async def demo(environment: dict[str, str], *options: str) -> str:
     """What the demo tells."""
     with trio.fail_after(PATIENCE):
-        command = [*TRIO_MCP, "demo", "--auth", *options]
+        command = [sys.executable, "-m", "examples.authorization", *options]
         done = await trio.run_process(
-            command, env=environment, check=False, capture_stdout=True, capture_stderr=True, stdin=b""
+            command, cwd=ROOT, env=environment, check=False, capture_stdout=True, capture_stderr=True, stdin=b""
         )
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout.decode()
@@ -63,7 +63,7 @@ async def test_demo_signs_in_steps_up_refreshes_and_loses_its_tokens(cache: dict
 
 async def test_demo_leaves_the_sign_in_to_the_browser_of_the_user(cache: dict[str, str], tmp_path: Path) -> None:
     browser = tmp_path / "browser"
-    browser.write_text(PRESSING.format(python=sys.executable))
+    browser.write_text(PRESSING.format(python=sys.executable, root=ROOT))
     browser.chmod(0o755)
     told = await demo({**cache, "BROWSER": str(browser)}, "--browser")
     assert "your browser shows the sign-in page: press a button there" in told

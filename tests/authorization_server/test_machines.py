@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from examples.authorization.provider import AuthorizationServer, authorization_server, press
 from joserfc.jwk import JWKRegistry
 from tests.authorization_server.driving import drive
 from tests.authorization_server.raw import claims_of, listening
@@ -31,7 +32,6 @@ from trio_mcp.auth.oauth_client.machine_clients import client_credentials
 from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.auth.storage.records import Stored
-from trio_mcp.cli.demo.authorization_server.provider import AuthorizationServer, authorization_server, press
 
 READ, WRITE = "notes:read", "notes:write"
 

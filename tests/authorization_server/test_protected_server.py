@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.authorization.provider import authorization_server
 from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
 from tests.authorization_server.raw import RawClient, get, post
 
 from trio_mcp import AuthorizationError, Bearer, JWTVerifier, open_http, open_websocket
 from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.cli.demo.authorization_server.provider import authorization_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

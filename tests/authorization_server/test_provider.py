@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from examples.authorization.provider import DoesNotStart, NoSuchPage, authorization_server, press
 from tests.authorization_server.chromium import chromium
 from tests.authorization_server.protected import BASIC, SERVER
 from tests.authorization_server.raw import Heard, RawClient, claims_of, get, listening, post
@@ -18,9 +19,10 @@ from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.cli.demo.authorization_server.provider import DoesNotStart, NoSuchPage, authorization_server, press
 
 RESOURCE = "http://127.0.0.1:1/mcp"
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked_for(provider: Path) -> None:
@@ -110,7 +112,7 @@ async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path
     code = """if True:
         import sys, trio
         from pathlib import Path
-        from trio_mcp.cli.demo.authorization_server.provider import authorization_server
+        from examples.authorization.provider import authorization_server
 
         async def main():
             async with authorization_server(Path(sys.argv[1])) as server:
@@ -120,7 +122,9 @@ async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path
         trio.run(main)
     """
     with trio.fail_after(PATIENCE):
-        process = await trio.lowlevel.open_process([sys.executable, "-c", code, str(provider)], stdout=subprocess.PIPE)
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", code, str(provider)], cwd=ROOT, stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         async with process.stdout:
             port = int(await process.stdout.receive_some())

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import trio
+from examples.authorization.provider import authorization_server, press
 from tests.authorization_server.protected import READ, protected
 from tests.patience import PATIENCE
 
 from trio_mcp import FileStorage, JWTVerifier, OAuth, open_http
-from trio_mcp.cli.demo.authorization_server.provider import authorization_server, press
 
 CALLING = """\
 import sys, trio

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from examples.authorization.provider import AuthorizationServer, authorization_server, press
 from joserfc.jwk import ECKey
 from tests.authorization_server.chromium import chromium
 from tests.authorization_server.protected import BASIC, READ, SERVER, WRITE, introspection, protected
@@ -31,7 +32,6 @@ from trio_mcp import (
     open_http,
     open_websocket,
 )
-from trio_mcp.cli.demo.authorization_server.provider import AuthorizationServer, authorization_server, press
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -11,13 +11,13 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from examples.authorization.provider import press
 from tests.authorization_server.raw import RawClient
 from tests.patience import PATIENCE
 from tests.peers.authorization.conftest import ROBOT, Peers
 
 from trio_mcp import AuthorizationError, Bearer, Client, ClientCredentials, MemoryStorage, OAuth, open_http
 from trio_mcp.auth.storage.records import Stored
-from trio_mcp.cli.demo.authorization_server.provider import press
 from trio_mcp.transports.http_client.client import HttpClient
 
 READ, BOTH = "files:read", "files:read files:write"

@@ -6,6 +6,11 @@ import click
 
 from ..demo.walkthrough import run_demo, tell_story_over_http, tell_story_over_websocket
 
+_WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, and no part of the package. \
+In a clone, with Node.js 22 or newer and npm:
+  pip install -e '.[cli,auth]'
+  python -m examples.authorization"""
+
 
 @click.command()
 @click.option(
@@ -16,22 +21,17 @@ from ..demo.walkthrough import run_demo, tell_story_over_http, tell_story_over_w
     "--auth",
     "transport",
     flag_value="auth",
-    help="With an authorization server: sign-in, step-up, refresh, revocation. Needs Node.js 22 with npm.",
+    help="Say how to run the demo with an authorization server: sign-in, step-up, refresh, revocation.",
 )
-@click.option("--browser", is_flag=True, help="With --auth: sign in yourself, in your browser.")
-def demo(transport: str | None, browser: bool) -> int:
+def demo(transport: str | None) -> int:
     """Call a bundled server and see what happens in it.
 
     Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
     ask you a question, gives up on a call to show how soon the handler's cleanup runs in the other process, and starts
     a task. Takes about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
     """
-    if browser and transport != "auth":
-        raise click.UsageError("--browser goes with --auth")
     if transport is None:
         return run_demo()
     if transport == "auth":
-        from ..demo.with_authorization import tell_story_with_authorization
-
-        return run_demo(lambda screen: tell_story_with_authorization(screen, in_browser=browser))
+        raise click.UsageError(_WITH_AUTHORIZATION)
     return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)

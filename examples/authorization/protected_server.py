@@ -1,4 +1,4 @@
-"""The server called by ``trio-mcp demo --auth``: notes, for callers that may read them, or write them, too.
+"""A protected server: notes, for callers that may read them, or write them, too.
 
 The server is an ordinary one, and a fair example. Its arguments are the authorization server, where that answers
 questions about tokens, and the name of this server there; the environment has the secret.

@@ -1,13 +1,15 @@
-"""The packages of the demo's authorization server: got once, or words about what is missing."""
+"""The authorization server of ``examples/authorization``: its packages are got once, or words say what is missing."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from examples.authorization.provider import FILES, CannotInstall, installed, version
+from tests.cli.commands import run
 
-from trio_mcp.cli.demo.authorization_server.provider import FILES, CannotInstall, installed, version
-
+ROOT = Path(__file__).parent.parent
 NODE = "echo new enough"
 NPM = "mkdir node_modules && echo once >> installations"
 
@@ -66,3 +68,9 @@ def test_a_cache_that_cannot_be_written_is_said(programs: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(programs / "file"))
     with pytest.raises(CannotInstall, match="the cache cannot be written"):
         installed()
+
+
+async def test_the_example_says_that_node_is_missing(programs: Path) -> None:
+    ended = await run([sys.executable, "-m", "examples.authorization"], cwd=ROOT)
+    assert (ended.status, ended.stdout.count("\n")) == (1, 3)
+    assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 22 or newer, with npm\n")

@@ -1,4 +1,4 @@
-// An authorization server for `trio-mcp demo --auth` and for the tests: oidc-provider, with everything in memory.
+// An authorization server for `python -m examples.authorization` and for the tests: oidc-provider, with everything in memory.
 //
 // The first line of standard input is the configuration, as JSON; at the end of standard input the server ends.
 // The first line of standard output is the issuer. What the server does follows, as JSON, a line each, without secrets.

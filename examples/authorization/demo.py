@@ -14,21 +14,8 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ...auth.challenges import parse_challenges
-from ...auth.errors import AuthorizationError
-from ...auth.fetching import UrlRules
-from ...auth.http_fetcher import HttpFetcher
-from ...auth.oauth_client.acquisition import drive
-from ...auth.oauth_client.browser import open_in_browser
-from ...auth.oauth_client.grants import Situation
-from ...auth.oauth_client.oauth import OAuth
-from ...auth.oauth_client.revocation import revoke
-from ...auth.storage.records import MemoryStorage
-from ...client.client import Client
-from ...concurrency.contexts import asynccontextmanager
-from ...connecting.http.opening import open_http
-from ...transports.http_client.client import HttpClient
-from .authorization_server.provider import (
+from examples.authorization import protected_server
+from examples.authorization.provider import (
     AuthorizationServer,
     CannotInstall,
     DoesNotStart,
@@ -38,8 +25,21 @@ from .authorization_server.provider import (
     place,
     press,
 )
-from .protected_server import REMEMBERED
-from .walkthrough import Disappointed, Screen, tool_text
+from trio_mcp.auth.challenges import parse_challenges
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.fetching import UrlRules
+from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.oauth_client.acquisition import drive
+from trio_mcp.auth.oauth_client.browser import open_in_browser
+from trio_mcp.auth.oauth_client.grants import Situation
+from trio_mcp.auth.oauth_client.oauth import OAuth
+from trio_mcp.auth.oauth_client.revocation import revoke
+from trio_mcp.auth.storage.records import MemoryStorage
+from trio_mcp.cli.demo.walkthrough import Disappointed, Screen, tool_text
+from trio_mcp.client.client import Client
+from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.connecting.http.opening import open_http
+from trio_mcp.transports.http_client.client import HttpClient
 
 _LIFETIME: Final = 5
 """Seconds that access tokens live: so few that the demo sees one replaced."""
@@ -147,7 +147,7 @@ class _Story:
         fetcher = HttpFetcher(UrlRules.for_server(self.url), proxy=None)
         await drive(revoke(auth.settings(), situation, self.issuer.issuer), fetcher, None, lambda: None)
         await self._account("revocation")
-        await trio.sleep(REMEMBERED)  # for so long the server need not ask whether a token is good
+        await trio.sleep(protected_server.REMEMBERED)  # for so long the server need not ask whether a token is good
         user.says_yes = False
         try:
             await client.call_tool("read_notes")
@@ -202,8 +202,7 @@ async def _protected_server(issuer: str, secret: str) -> AsyncGenerator[str]:
     command = [
         sys.executable,
         "-P",
-        "-m",
-        "trio_mcp.cli.demo.protected_server",
+        protected_server.__file__,
         issuer,
         f"{issuer}/token/introspection",
         _SERVER,

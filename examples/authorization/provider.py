@@ -1,4 +1,4 @@
-"""The authorization server is installed by npm and runs in a process of its own; `press` signs a user in."""
+"""The authorization server is oidc-provider, installed by npm, in a process of its own; `press` signs a user in."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 import attrs
 import trio
 
-from ....concurrency.contexts import asynccontextmanager
-from ....concurrency.nurseries import open_service_nursery
+from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.concurrency.nurseries import open_service_nursery
 
 _START: Final = 30.0
 _END: Final = 5.0
