@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from typing import Any, Final, Protocol
 
+from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
@@ -146,7 +147,7 @@ class OpenURLs:
     """
 
     def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
+        self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def asked(self, params: JSONObject) -> None:
         """Note the parameters of a question, unchecked, if the question is a URL elicitation."""
@@ -166,10 +167,7 @@ class OpenURLs:
 
     def _note(self, elicitation_id: Any) -> None:
         if isinstance(elicitation_id, str) and 0 < len(elicitation_id) <= _LONGEST_ID:
-            self._ids.pop(elicitation_id, None)
             self._ids[elicitation_id] = None
-            if len(self._ids) > _MOST_URLS:
-                del self._ids[next(iter(self._ids))]
 
     def completed(self, params: JSONObject) -> bool:
         """Take the parameters of a notification, unchecked; return whether the notification completes an open

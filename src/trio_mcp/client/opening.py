@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 import attrs
 import trio
 
+from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.misuse import entered
 from ..concurrency.nurseries import open_service_nursery
@@ -337,7 +338,7 @@ class LegacyServers:
     clients SHOULD cache the result)."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, None] = {}
+        self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def holds(self, server: Hashable) -> bool:
         """Return whether ``server`` was a legacy one."""
@@ -345,8 +346,7 @@ class LegacyServers:
 
     def note(self, server: Hashable, *, is_legacy: bool) -> None:
         """Note the era of ``server``."""
-        self._known.pop(server, None)
         if is_legacy:
             self._known[server] = None
-            if len(self._known) > _MOST_KNOWN:
-                del self._known[next(iter(self._known))]
+        else:
+            self._known.pop(server, None)

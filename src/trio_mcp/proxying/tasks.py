@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 import attrs
 import trio
 
+from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
@@ -93,18 +94,15 @@ class KnownTasks:
     waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
     """Tasks of the server behind that the proxy itself waits for, with the calls that have become tasks."""
 
-    tokens: dict[str, tuple[Downstream, ProgressToken]] = attrs.field(
-        factory=dict[str, tuple[Downstream, ProgressToken]], init=False
+    tokens: BoundedDict[str, tuple[Downstream, ProgressToken]] = attrs.field(
+        factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MOST_TOKENS), init=False
     )
     """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks."""
 
     def note_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
         """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
-        if len(task_id) > LONGEST_TASK_ID:
-            return
-        self.tokens[task_id] = (downstream, token)
-        if len(self.tokens) > _MOST_TOKENS:
-            del self.tokens[next(iter(self.tokens))]
+        if len(task_id) <= LONGEST_TASK_ID:
+            self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
         """Tell the client of progress of a task, under the client's own token."""
@@ -196,25 +194,24 @@ class WorkingTasks:
     of a child process, and of any server that keeps tasks with the connection."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, float] = {}
+        self._ends = BoundedDict[str, float](_MOST_WORKING)
 
     def until(self) -> float:
         """Return the time on trio's clock at which all tasks are over; ``-inf`` where none is known, ``inf`` where one
         has no end of its own."""
         now = trio.current_time()
-        self._ends = {task_id: end for task_id, end in self._ends.items() if end > now}
+        for task_id in [each for each, end in self._ends.items() if end <= now]:
+            del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
     def note(self, task_id: str, told: JSONObject) -> None:
         """Note the words of the server on a task."""
-        self._ends.pop(task_id, None)
         if told.get("status") in FINAL:
+            self.ended(task_id)
             return
         ttl: Any = told.get("ttlMs", told.get("ttl"))
         known = type(ttl) in (int, float) and ttl >= 0
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
-        if len(self._ends) > _MOST_WORKING:
-            del self._ends[next(iter(self._ends))]
 
     def ended(self, task_id: str) -> None:
         """Note that a task has ended."""

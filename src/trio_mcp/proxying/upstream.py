@@ -19,6 +19,7 @@ import trio
 from ..client.callbacks import Relay
 from ..client.client import Client
 from ..client.subscriptions import Changes
+from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import related_task_of
@@ -271,7 +272,7 @@ class ToolHeaders:
     """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools, until they change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[ParamHeader, ...]] = {}
+        self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
         self._changes = 0
         self._all_listed = False
         self._listing = trio.Lock()
@@ -303,7 +304,6 @@ class ToolHeaders:
             return  # who asked is told what is wrong with it
 
     def _learn(self, name: str, schema: dict[str, Any]) -> None:
-        self._known.pop(name, None)
         try:
             table = param_headers(schema)
         except ValueError as error:
@@ -311,8 +311,6 @@ class ToolHeaders:
             logger.warning("the headers of the tool %.100r are not checked: %s", name, error)
             table = ()
         self._known[name] = table
-        if len(self._known) > _MOST_TOOLS:
-            del self._known[next(iter(self._known))]
 
     def listed(self, listing: int) -> None:
         """Note that all tools were listed, unless the tools have changed since ``listing``."""

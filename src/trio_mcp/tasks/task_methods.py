@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
@@ -199,8 +200,6 @@ def _result_of(record: TaskRecord, outcome: Outcome, revision: Revision) -> dict
 
 _CURSOR: Final = re.compile(r"own\.([0-9]{1,15})")
 
-_Numbers: TypeAlias = dict[str, int]
-
 
 class OwnTasks:
     """The tasks of each connection to a server with a shared store (2025-11-25 tasks, Task Isolation): without a
@@ -209,7 +208,7 @@ class OwnTasks:
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
         self._most = settings.max_kept_of_caller
-        self._made: WeakKeyDictionary[Owner, _Numbers] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Owner, BoundedDict[str, int]] = WeakKeyDictionary()
         """Ids of tasks with their numbers, in the order of their making, by connection."""
         self._numbers = count(1)
 
@@ -221,10 +220,8 @@ class OwnTasks:
     def note(self, scope: RequestScope, task_id: str) -> None:
         """Note that a request has made a task."""
         if self.are_all_of(scope):
-            made = self._made.setdefault(scope.exchange.at_once, {})
+            made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._most))
             made[task_id] = next(self._numbers)
-            if len(made) > self._most:
-                del made[next(iter(made))]
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
         """Iterate over the ids of the tasks of a caller behind ``cursor``, oldest first, each with the cursor for the
@@ -233,12 +230,12 @@ class OwnTasks:
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
         start = int(match[1])
-        made = self._made.get(scope.exchange.at_once, {})
+        made = self._made.get(scope.exchange.at_once, dict[str, int]())
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
     def forget(self, scope: RequestScope, task_id: str) -> None:
         """Forget a task whose record is gone."""
-        self._made.get(scope.exchange.at_once, {}).pop(task_id, None)
+        self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 
 
 _MILLISECONDS: Final = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from ...concurrency.bounded_dict import BoundedDict
 from ...runtime.peer import Principal
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
 from .metadata import canonical
@@ -35,8 +35,8 @@ class ProofChecks:
         self._nonces = nonces
         self._now = now
         self._seen = SeenProofs(_MOST_PROOFS)
-        self._keys: OrderedDict[str, tuple[Mapping[str, Any], VerificationKey]] = OrderedDict()
-        """Keys that have signed a proof, with their JWKs, by thumbprint; the oldest make room for new ones."""
+        self._keys = BoundedDict[str, tuple[Mapping[str, Any], VerificationKey]](_MOST_KEYS)
+        """Keys that have signed a proof, with their JWKs, by thumbprint; those used last stay."""
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> None:
         """Return when ``proof`` was made for this request by ``method``, with the ``token`` of ``principal`` that is
@@ -55,7 +55,7 @@ class ProofChecks:
         ends_at = self._end(signed.claims, now)  # 10, 11
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
-        self._keep(thumbprint, jwk, key)
+        self._keys[thumbprint] = jwk, key
         if not self._seen.add(principal.id, thumbprint, proof_id, ends_at, now):  # section 11.1
             raise Untrusted("the proof was used before")
 
@@ -76,11 +76,6 @@ class ProofChecks:
         if key.thumbprint != thumbprint:
             raise Untrusted("the token is not bound to the key of the proof")
         return found, key
-
-    def _keep(self, thumbprint: str, jwk: Mapping[str, Any], key: VerificationKey) -> None:
-        if thumbprint not in self._keys and len(self._keys) >= _MOST_KEYS:
-            self._keys.popitem(last=False)
-        self._keys[thumbprint] = jwk, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
         """Return the name of the proof, if the proof is for this request."""

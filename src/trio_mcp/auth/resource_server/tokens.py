@@ -10,13 +10,13 @@ import hashlib
 import logging
 import math
 import traceback
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
 
+from ...concurrency.bounded_dict import BoundedDict
 from ...runtime.peer import Principal
 from .refusals import Refusal, broken, unavailable
 from .verification import VerifierUnavailable, Verify
@@ -59,12 +59,11 @@ class TokenCheck:
         now: Callable[[], float],
     ) -> None:
         self._verify = verify
-        self._max_cached = max_cached
         self._cache_for = cache_for
         self._now = now
         # Bad tokens have a place of their own: whoever invents tokens must not drive out the good ones.
-        self._good: OrderedDict[bytes, _Kept] = OrderedDict()
-        self._bad: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._good = BoundedDict[bytes, _Kept](max_cached)
+        self._bad = BoundedDict[bytes, _Kept](max_cached)
         self._asked = SingleFlight[bytes, Finding](most_at_once)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
@@ -98,19 +97,13 @@ class TokenCheck:
         self._good.pop(digest, None)
         self._bad.pop(digest, None)
         if principal is None or (principal.expires_at is not None and principal.expires_at <= now):
-            _add(self._bad, digest, _Kept("bad", now + _BAD_FOR), self._max_cached)
+            self._bad[digest] = _Kept("bad", now + _BAD_FOR)
             return "bad"
         expires_at = now + _UNKNOWN_FOR if principal.expires_at is None else principal.expires_at
         until = min(expires_at, now + self._cache_for)
         if until > now and not math.isnan(until):
-            _add(self._good, digest, _Kept(principal, until), self._max_cached)
+            self._good[digest] = _Kept(principal, until)
         return principal
-
-
-def _add(kept: OrderedDict[bytes, _Kept], digest: bytes, found: _Kept, most: int) -> None:
-    kept[digest] = found
-    if len(kept) > most:
-        kept.popitem(last=False)
 
 
 def _digest(token: str) -> bytes:

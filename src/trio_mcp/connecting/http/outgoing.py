@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ...concurrency.bounded_dict import BoundedDict
 from ...jsonrpc.codec import decode, decode_value, frame_result
 from ...jsonrpc.messages import RequestId, Response, value
 from ...protocol.fields import JSONObject
@@ -127,7 +128,7 @@ class ToolHeaders:
     """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools that ask for any."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[ParamHeader, ...]] = {}
+        self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
 
     def of_call(self, call: Outgoing) -> Headers:
         """Return the headers that mirror arguments of ``call``. An argument that no header can carry has none: the
@@ -170,6 +171,4 @@ class ToolHeaders:
             return False
         if table:
             self._known[name] = table
-            if len(self._known) > _MOST_TOOLS:
-                del self._known[next(iter(self._known))]
         return True
