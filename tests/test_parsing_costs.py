@@ -43,7 +43,8 @@ from trio_mcp.protocol.param_headers import decoded
 from trio_mcp.runtime.peer import Principal
 from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.server.resources import UriTemplate, check_length
-from trio_mcp.serving.http.entrance import Cors, EndpointSettings, Entrance
+from trio_mcp.serving.http.endpoint import Entrance
+from trio_mcp.serving.http.entrance import Cors, EndpointSettings
 from trio_mcp.transports.host_checks import host_checks_for
 from trio_mcp.transports.http.heads import BadRequest, HttpBounds, RequestHead
 from trio_mcp.transports.http.requests import RequestReader
@@ -109,7 +110,7 @@ def enter(method: str = "POST", **headers: str) -> None:
     given = {"host": "localhost", "content-type": "application/json", "accept": "*/*"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = RequestHead(method, "/mcp", "/mcp", given, frozenset(), http_1_0=False)
-    ENTRANCE.look(head)
+    ENTRANCE.admit(head)
     assert head.asks_for_websocket in (True, False)
     assert head.is_last in (True, False)
     with suppress(BadRequest):

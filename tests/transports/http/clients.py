@@ -14,7 +14,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
-from trio_mcp.transports.http.application import Admission, Answer, Looked, Response, UnservedBody
+from trio_mcp.transports.http.application import Admission, Answer, HeadDecision, Response, UnservedBody
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
@@ -42,15 +42,15 @@ def later(_: Exchange) -> None:
 
 
 class App:
-    """The application. ``serving`` is what is done with each request; ``looking`` may refuse by the head."""
+    """The application. ``serving`` is what is done with each request; ``admitting`` may refuse by the head."""
 
     def __init__(
         self,
         serving: Callable[[Exchange], None] = echo,
-        looking: Callable[[RequestHead], Looked] = lambda _: Admission(),
+        admitting: Callable[[RequestHead], HeadDecision] = lambda _: Admission(),
     ) -> None:
         self.serving = serving
-        self.look = looking
+        self.admit = admitting
         self.requests: list[Exchange] = []
         self.refused: list[tuple[HTTPStatus, str]] = []
         self.read_ahead = SharedBytes(1 << 30)

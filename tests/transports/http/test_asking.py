@@ -8,7 +8,7 @@ import pytest
 import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 
-from trio_mcp.transports.http.application import Admission, Answer, Looked
+from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
 from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 UNKNOWN = Answer(401, TEXT, b"who are you?")
@@ -28,7 +28,7 @@ class Desk:
         self._decisions: dict[str, Answer | Admission | Exception] = {}
         self._decided = trio.Event()
 
-    def look(self, head: RequestHead) -> Callable[[], Awaitable[Answer | Admission]]:
+    def admit(self, head: RequestHead) -> Callable[[], Awaitable[Answer | Admission]]:
         async def ask() -> Answer | Admission:
             self.asked.append(head)
             try:
@@ -61,7 +61,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
 
 
 async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: Desk, pair: object) -> None:
-    async with serving(App(looking=desk.look), pair=pair) as client:
+    async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
         assert not client.app.requests
@@ -71,7 +71,7 @@ async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: 
 
 
 async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
         desk.decide(Admission("alice"))
@@ -81,7 +81,7 @@ async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> Non
 
 
 async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         for byte in post():
             await client.send(bytes((byte,)))
             await client.settle()
@@ -90,7 +90,7 @@ async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> Non
 
 
 async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) -> None:
-    async with serving(App(looking=desk.look), pair=await socket_pair()) as client:
+    async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await client.settle()
         with trio.move_on_after(0):
@@ -102,7 +102,7 @@ async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) 
 
 
 async def test_a_body_of_a_caller_who_is_refused_is_never_asked_for(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         desk.decide(UNKNOWN)
         assert (await client.only_answer())[::2] == (401, b"who are you?")
@@ -110,7 +110,7 @@ async def test_a_body_of_a_caller_who_is_refused_is_never_asked_for(desk: Desk) 
 
 
 async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, pair: object) -> None:
-    async with serving(App(looking=desk.look), pair=pair) as client:
+    async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         desk.decide(UNKNOWN)
         await client.until(b"who are you?")
@@ -121,7 +121,7 @@ async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, 
 
 async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, pair: object) -> None:
     paths = ["/a", "/b", "/c"]
-    async with serving(App(looking=desk.look), pair=pair) as client:
+    async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(*(post(path.encode(), path=path.encode()) for path in paths))
         for path in reversed(paths):
             await client.settle()
@@ -136,7 +136,7 @@ async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, 
 
 async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
     desk.decide(Admission())
-    async with serving(App(looking=desk.look), pair=await socket_pair()) as client:
+    async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post() * 100)
         got = b""
         while got.count(b"hello") < 100:
@@ -145,10 +145,10 @@ async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
 
 
 async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(desk: Desk) -> None:
-    def look(head: RequestHead) -> Looked:
-        return Admission("known") if head.path == "/known" else desk.look(head)
+    def admit(head: RequestHead) -> HeadDecision:
+        return Admission("known") if head.path == "/known" else desk.admit(head)
 
-    async with serving(App(looking=look)) as client:
+    async with serving(App(admitting=admit)) as client:
         await client.send(post(b"first") + post(b"second", path=b"/known"))
         await client.settle()
         assert not client.app.requests
@@ -158,7 +158,7 @@ async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(de
 
 
 async def test_a_client_that_goes_meanwhile_ends_the_asking(desk: Desk, pair: object) -> None:
-    async with serving(App(looking=desk.look), pair=pair) as client:
+    async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
         await client.stream.aclose()
@@ -169,7 +169,7 @@ async def test_a_client_that_goes_meanwhile_ends_the_asking(desk: Desk, pair: ob
 
 async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
     bounds = HttpBounds(max_unserved_bytes=1000)
-    async with serving(App(looking=desk.look), bounds, pair=await socket_pair()) as client:
+    async with serving(App(admitting=desk.admit), bounds, pair=await socket_pair()) as client:
         body = b"x" * 3_999_999 + b"y"
         async with trio.open_nursery() as nursery:
             sent = trio.Event()
@@ -188,7 +188,7 @@ async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
 
 
 async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         client.tick(0)
         await client.send(post()[:-5])
         await client.settle()
@@ -202,7 +202,7 @@ async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(d
 
 
 async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
         desk.decide(Admission())
@@ -212,7 +212,7 @@ async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: De
 
 
 async def test_an_ending_server_still_answers_a_request_that_waits_for_its_caller(desk: Desk, pair: object) -> None:
-    async with serving(App(looking=desk.look), pair=pair) as client:
+    async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
         client.connection.end()
@@ -223,7 +223,7 @@ async def test_an_ending_server_still_answers_a_request_that_waits_for_its_calle
 
 
 async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
         client.connection.end(now=True)
@@ -232,7 +232,7 @@ async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
 
 
 async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         failure = ZeroDivisionError()
         desk.decide(failure)
@@ -241,14 +241,14 @@ async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
 
 
 async def test_a_bad_chunk_is_found_when_the_request_is_admitted(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         desk.decide(Admission(), "/")
         assert (await client.only_answer())[0] == 400
 
 
 async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -> None:
-    async with serving(App(later, looking=desk.look)) as client:
+    async with serving(App(later, admitting=desk.admit)) as client:
         await client.send(post())
         desk.decide(Admission())
         await client.settle()
@@ -258,7 +258,7 @@ async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -
 
 
 async def test_a_head_request_is_refused_without_a_body(desk: Desk) -> None:
-    async with serving(App(looking=desk.look)) as client:
+    async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         desk.decide(UNKNOWN)
         assert response_in(await client.rest(), "HEAD")[::2] == (401, b"")

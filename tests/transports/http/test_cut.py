@@ -14,7 +14,7 @@ from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, se
 from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
-from trio_mcp.transports.http.application import Admission, Answer, Looked
+from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 from trio_mcp.transports.http.outgoing import answer_bytes, chunk, stream_head
@@ -107,11 +107,11 @@ async def test_an_answer_that_is_cut_tells_the_application_once_and_one_that_is_
         assert app.requests[0].gone == (0 if whole else 1)
 
 
-def at_once(_: RequestHead) -> Looked:
+def at_once(_: RequestHead) -> HeadDecision:
     return Admission()
 
 
-def slowly(_: RequestHead) -> Looked:
+def slowly(_: RequestHead) -> HeadDecision:
     """Admit a request after the other tasks have had their turns."""
 
     async def ask() -> Admission:

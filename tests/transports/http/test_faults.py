@@ -11,7 +11,7 @@ import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 from tests.transports.http.test_requests import HOSTILE, head
 
-from trio_mcp.transports.http.application import Admission, Answer, Looked
+from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
 from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 LONG = head(b"Content-Length: 100000000")
@@ -49,7 +49,7 @@ async def test_a_body_in_chunks_is_refused_where_it_exceeds_the_bound() -> None:
 
 @pytest.mark.parametrize("framing", [LONG, CHUNKED])
 async def test_a_refusal_is_read_by_a_client_that_writes_all_of_its_body_first(framing: bytes) -> None:
-    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+    async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(framing)
         for _ in range(8):
             await client.send(b"x" * 65536)
@@ -71,20 +71,20 @@ ALLOWED = head(b"Content-Length: 4000000")
 
 @pytest.mark.parametrize("framing", [ALLOWED, CHUNKED + b"3d0900\r\n"])
 async def test_a_body_that_was_refused_by_its_head_is_read_whole(framing: bytes) -> None:
-    async with serving(App(looking=turned_away), HttpBounds(max_linger_bytes=1000), await socket_pair()) as client:
+    async with serving(App(admitting=turned_away), HttpBounds(max_linger_bytes=1000), await socket_pair()) as client:
         await client.send(framing, b"x" * 4_000_000)
         assert (await client.only_answer())[::2] == (401, b"who are you?")
         assert not client.app.requests
 
 
 async def test_a_body_that_was_refused_over_tls_is_read_whole(tls_pair: Callable[[], Awaitable[Any]]) -> None:
-    async with serving(App(looking=turned_away), HttpBounds(max_linger_bytes=1000), await tls_pair()) as client:
+    async with serving(App(admitting=turned_away), HttpBounds(max_linger_bytes=1000), await tls_pair()) as client:
         await client.send(ALLOWED, b"x" * 4_000_000)
         assert (await client.only_answer())[::2] == (401, b"who are you?")
 
 
 async def test_a_body_that_was_refused_has_the_time_of_a_body() -> None:
-    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+    async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
         client.tick(0, 59)
@@ -98,7 +98,7 @@ async def test_a_body_that_was_refused_has_the_time_of_a_body() -> None:
 
 
 async def test_behind_a_body_that_was_refused_a_client_has_a_moment_to_read() -> None:
-    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+    async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED + b"x" * 4_000_000)
         await client.settle()
         client.tick(0, 1.9)
@@ -109,7 +109,7 @@ async def test_behind_a_body_that_was_refused_a_client_has_a_moment_to_read() ->
 
 
 async def test_a_connection_of_which_only_a_refused_body_is_to_come_makes_room_for_others() -> None:
-    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+    async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
         assert client.connection.is_idle
@@ -121,23 +121,23 @@ async def test_a_connection_of_which_only_a_refused_body_is_to_come_makes_room_f
 
 
 async def test_a_refusal_by_the_head_comes_before_the_body_is_read() -> None:
-    async with serving(App(looking=turned_away)) as client:
+    async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5"))
         assert (await client.only_answer())[0] == 401
         assert not client.app.requests
 
 
 async def test_a_connection_lives_on_after_a_refusal_whose_body_has_come() -> None:
-    async with serving(App(looking=turned_away)) as client:
+    async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5") + b"hello")
         await client.until(b"who are you?")
-        client.app.look = lambda _: Admission()
+        client.app.admit = lambda _: Admission()
         await client.send(head(b"Content-Length: 3") + b"and")
         assert response_in(await client.until(b"and"))[0] == 200
 
 
 async def test_pipelined_refusals_are_answered_each() -> None:
-    async with serving(App(looking=turned_away)) as client:
+    async with serving(App(admitting=turned_away)) as client:
         await client.send((head(b"Content-Length: 5") + b"hello") * 50 + head(b"Connection: close"))
         assert (await client.rest()).count(b"HTTP/1.1 401") == 51
 
@@ -164,7 +164,7 @@ async def test_chunks_are_asked_for_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "looking", "status"),
+    ("request_", "admitting", "status"),
     [
         (head(b"Content-Length: 5", b"Expect: 100-continue"), turned_away, 401),
         (head(b"Content-Length: 100000000", b"Expect: 100-continue"), lambda _: Admission(), 413),
@@ -172,9 +172,9 @@ async def test_chunks_are_asked_for_once() -> None:
     ],
 )
 async def test_a_body_that_is_not_wanted_is_not_asked_for(
-    request_: bytes, looking: Callable[[RequestHead], Looked], status: int
+    request_: bytes, admitting: Callable[[RequestHead], HeadDecision], status: int
 ) -> None:
-    async with serving(App(looking=looking)) as client:
+    async with serving(App(admitting=admitting)) as client:
         await client.send(request_)
         answer = await client.rest()
         assert answer.startswith(b"HTTP/1.1 %d" % status)

@@ -225,21 +225,21 @@ class _AsgiFront:
 
     async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
         head: RequestHead | None = None
-        looked: Answer | Admission | Ask | None = None
+        decision: Answer | Admission | Ask | None = None
         try:
             head = head_of(scope, self._bounds)
-            looked = self._endpoint.look(head)
-            if not isinstance(looked, Answer | Admission):
-                looked = await body.await_admission(looked, head)
-            if isinstance(looked, Answer):
+            decision = self._endpoint.admit(head)
+            if not isinstance(decision, Answer | Admission):
+                decision = await body.await_admission(decision, head)
+            if isinstance(decision, Answer):
                 body.refuse(head)
-            data = await self._read(head, body, looked, response) if isinstance(looked, Admission) else b""
+            data = await self._read(head, body, decision, response) if isinstance(decision, Admission) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
-            if head is not None and isinstance(looked, Admission) and not may_come_again:
-                body.unserved = UnservedBody(head, looked.caller, bad.status, bad.reason, body.part)
+            if head is not None and isinstance(decision, Admission) and not may_come_again:
+                body.unserved = UnservedBody(head, decision.caller, bad.status, bad.reason, body.part)
             body.part.clear()
             try:
                 await response.write(body)
@@ -247,12 +247,12 @@ class _AsgiFront:
                 if body.unserved is not None:
                     self._endpoint.unserved(body.unserved)
             return
-        if isinstance(looked, Answer):
-            response.answer(looked)
+        if isinstance(decision, Answer):
+            response.answer(decision)
             await response.write(body)
             return
         # Handlers are started by whichever request makes room for them, so none sees the context of its own request.
-        self._context.run(self._endpoint.serve, head, data, response, looked.caller)
+        self._context.run(self._endpoint.serve, head, data, response, decision.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
             await response.write(body)

@@ -13,7 +13,7 @@ import trio
 
 from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.http.application import Admission, Answer, Ask, Response, Source, UnservedBody
+from ...transports.http.application import Admission, Answer, Ask, Response, Source, UnservedBody, nothing
 from ...transports.http.heads import BadRequest, HttpBounds, RequestHead, check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -185,7 +185,9 @@ class AsgiResponse(Response):
     )
 
     def __init__(self, send: Send, context: contextvars.Context, client: object) -> None:
-        super().__init__(client)
+        self.client = client
+        self.is_gone = False
+        self.on_gone = nothing
         self._send = send
         self._context = context
         self._scope = trio.CancelScope()

@@ -1,16 +1,18 @@
-"""Endpoint routes the HTTP requests of all clients, by the rules of both eras. One task looks at all times of an
-endpoint, so that no request sets a timer.
+"""Endpoint admits and routes the HTTP requests of all clients, by the rules of both eras. One task looks at all times
+of an endpoint, so that no request sets a timer.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
+from ...auth.resource_server.refusals import Refusal
 from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
@@ -21,11 +23,18 @@ from ...runtime.peer import Auth
 from ...server.served import Running, scopes_of
 from ...state.events import Refused, RequestReceived
 from ...state.requests import unsupported_version
-from ...transports.http.application import Answer, Response, UnservedBody
+from ...transports.http.application import (
+    Admission,
+    Answer,
+    HeadDecision,
+    HttpApplication,
+    Response,
+    UnservedBody,
+)
 from ...transports.http.heads import RequestHead
 from ..callers import CallersByAddress, Hop, lacking, scope_check, unread_bytes, warn_of_unchecked_scopes
-from .answers import busy, empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
-from .entrance import Cors, EndpointSettings, Entrance
+from .answers import busy, empty, error, invalid, lines_of, refused, status_of_legacy_refusal, text, unavailable
+from .entrance import JSON_AND_STREAM, STREAM, Cors, EndpointSettings, accepted_types, resource_metadata
 from .post_exchange import HttpRequest
 from .session import Session
 from .session_table import SessionTable
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_mcp")
 
+_ANYBODY: Final = Admission()
+_MOST_ACCEPTED: Final = 100
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 _BOM: Final = b"\xef\xbb\xbf"
 _UNTOLD: Final = REVISIONS["2025-03-26"]
@@ -43,8 +54,81 @@ _UNTOLD: Final = REVISIONS["2025-03-26"]
 Protocol Version Header)."""
 
 
-class Endpoint:
-    """The application behind every HTTP connection (`HttpApplication`): one endpoint of ``running``. Its tasks run in
+class Entrance:
+    """The first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
+    endpoint has no sessions, and so no GET and no DELETE."""
+
+    def __init__(self, settings: EndpointSettings, cors: Cors, *, stateless: bool) -> None:
+        self._settings = settings
+        self._checks = settings.checks
+        self._gate = settings.gate
+        self._cors = cors
+        self._stateless = stateless
+        self._methods = b"POST, OPTIONS" if stateless else b"POST, GET, DELETE, OPTIONS"
+        self._accepted = set[tuple[str, str | None, str | None]]()
+        """The methods, types and Accept headers that fitted, which most requests repeat."""
+        self._host: str | None = None
+        """The Host that was allowed last, which most requests repeat."""
+
+    def admit(self, head: RequestHead) -> HeadDecision:
+        """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`; `None` where the
+        endpoint is not protected."""
+        headers, checks, gate = head.headers, self._checks, self._gate
+        # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that is not allowed MUST be 403; a Host that is not
+        # ours is a name that somebody has made point here.
+        host = headers.get("host", "")
+        if host != self._host:
+            if not checks.allows_host(host):
+                return text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+            self._host = host
+        if gate is not None and head.path in gate.metadata_paths:
+            return resource_metadata(gate.metadata, head.method)
+        origin, extra = headers.get("origin"), b""
+        if origin is not None:
+            if not checks.allows_origin(origin):
+                return text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
+            extra = self._cors.headers(origin)
+        if head.path != self._settings.path and not self._settings.covers(head.path):
+            return text(HTTPStatus.NOT_FOUND, "there is nothing here", extra)
+        if head.method == "OPTIONS":
+            return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
+        if gate is None:
+            if (head.method, headers.get("content-type"), headers.get("accept")) in self._accepted:
+                return _ANYBODY
+            return self._fault(head, extra) or _ANYBODY
+        found = gate.known(head)
+        return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
+
+    async def _ask(self, gate: Gate, head: RequestHead, extra: bytes) -> Answer | Admission:
+        return self._decide(await gate.ask(head), head, extra)
+
+    def _decide(self, found: Auth | Refusal, head: RequestHead, extra: bytes) -> Answer | Admission:
+        if isinstance(found, Refusal):
+            return refused(found, extra)
+        return self._fault(head, extra) or Admission(found)
+
+    def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
+        """Return the answer to a head that fits no request to the endpoint, of any caller."""
+        method, headers = head.method, head.headers
+        content_type, accept = headers.get("content-type"), headers.get("accept")
+        if (method, content_type, accept) in self._accepted:
+            return None
+        if method != "POST" and (method not in ("GET", "DELETE") or self._stateless):
+            allow = b"Allow: %b\r\n" % self._methods
+            return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
+        if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
+            # A browser sends other types to any origin without asking first.
+            return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type is application/json", extra)
+        wanted = {"POST": JSON_AND_STREAM, "GET": STREAM}.get(method, frozenset[str]())
+        if not wanted <= accepted_types("*/*" if accept is None else accept):
+            return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' and '.join(sorted(wanted))}", extra)
+        if len(self._accepted) < _MOST_ACCEPTED:
+            self._accepted.add((method, content_type, accept))
+        return None
+
+
+class Endpoint(Entrance, HttpApplication):
+    """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in
     ``nursery``. ``free_connections`` tells how many more there may be, where connections are ours."""
 
     def __init__(
@@ -54,17 +138,13 @@ class Endpoint:
         nursery: trio.Nursery,
         free_connections: Callable[[], int] | None = None,
     ) -> None:
+        super().__init__(settings, Cors(settings.checks), stateless=running.stateless)
         self._running = running
         self._free_connections = free_connections
-        self._gate = settings.gate
         warn_of_unchecked_scopes(running, settings.gate)
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
-        self._stateless = running.stateless
-        self._cors = Cors(settings.checks)
-        self.look = Entrance(settings, self._cors, stateless=running.stateless).look
-        """The checks by the head: see `HttpApplication.look`."""
         self._modern = StatelessEndpoint(running, nursery)
         self._sessions = SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)

@@ -34,7 +34,7 @@ class Admission:
 
 
 Ask: TypeAlias = Callable[[], Awaitable[Answer | Admission]]
-Looked: TypeAlias = Answer | Admission | Ask
+HeadDecision: TypeAlias = Answer | Admission | Ask
 
 
 class Source(Protocol):
@@ -50,14 +50,13 @@ class Response(ABC):
 
     __slots__ = ("client", "is_gone", "on_gone")
 
-    def __init__(self, client: Any = None) -> None:
-        self.client = client
-        """The other end of the connection, in the words of the application."""
-        self.is_gone = False
-        """True once the client has left, or the response is over: whatever is given then goes nowhere."""
-        self.on_gone: Callable[[], None] = _nothing
-        """Called once, synchronously, when the client goes before the response is over. To be set by
-        `HttpApplication.serve`."""
+    client: Any
+    """The other end of the connection, in the words of the application."""
+    is_gone: bool
+    """True once the client has left, or the response is over: whatever is given then goes nowhere."""
+    on_gone: Callable[[], None]
+    """Called once, synchronously, when the client goes before the response is over. To be set by
+    `HttpApplication.serve`."""
 
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
@@ -72,39 +71,39 @@ class Response(ABC):
         To a HEAD request only the head is sent, ``source`` is never asked, and `on_gone` is called."""
 
 
-def _nothing() -> None:
-    return
+def nothing() -> None:
+    """Do nothing: the client is gone, and nobody minds."""
 
 
-class HttpApplication(Protocol):
+class HttpApplication(ABC):
     """The requests of a connection end here, one at a time and in order."""
 
-    def look(self, head: RequestHead) -> Looked:
+    @abstractmethod
+    def admit(self, head: RequestHead) -> HeadDecision:
         """Decide by the head alone, before the body is read or asked for: refuse the request, or admit the caller.
 
         A decision that takes time is returned as a function, which is awaited before anything more of the request
         is taken up, and cancelled when the client goes. An exception of the function ends the connection."""
-        ...
 
+    @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
-        """Take a request of ``caller``, whom `look` has admitted. Synchronous; must not raise, and must in the end lead
-        to a call of ``response``."""
-        ...
+        """Serve a request of ``caller``, whom `admit` has admitted. Synchronous; must not raise, and must in the end
+        lead to a call of ``response``."""
 
+    @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the answer to a fault that the connection has found. ``head`` is `None` where the fault is in the
         head."""
-        ...
 
+    @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
         """Return a count for the bytes of ``client`` that are read, but not served. ``caller`` is who was admitted by
         ``head``, the last one that came; both are `None` where nobody was."""
-        ...
 
+    @abstractmethod
     def unserved(self, body: UnservedBody) -> None:
         """Note that the body of an admitted request was refused, by `refusal`. Called once, when no more of ``body``
         comes. Synchronous; must not raise."""
-        ...
 
 
 _KEPT: Final = 65536

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import math
-from contextlib import suppress
-from enum import Enum
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,6 +16,7 @@ from ..streams import let_go_of_cause, receiver, until_broken
 from .application import Admission, Answer, Ask, HttpApplication, UnservedBody
 from .heads import BadRequest, HttpBounds, RequestHead
 from .outgoing import CONTINUE
+from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestReader
 from .responses import HttpResponse, ResponseWriter
 
@@ -26,23 +25,9 @@ _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""
 
 
-class _Phase(Enum):
-    """The phases of a connection, of which each leads to the next, and most requests skip `ASKED`; from `HEAD`, `ASKED`
-    and `BODY` a refusal leads to `DROPPING` or `CLOSING`, and from `SERVED` the end of a response to `IDLE`, or to
-    `CLOSING`."""
-
-    IDLE = "between requests"
-    HEAD = "a part of a head has come"
-    ASKED = "a head has come, and the application finds out whether to admit its caller"
-    BODY = "a head has come, and not all of the body"
-    SERVED = "the application has the request, or its answer is being written"
-    DROPPING = "a refusal by the head is written, and the client may send the body and read the refusal"
-    CLOSING = "the last answer is written, and the client may read it"
-    OVER = "the connection has ended"
-
-
 # Reading a member from its class costs as much as a call.
-_IDLE, _HEAD, _ASKED, _BODY, _SERVED, _DROPPING, _CLOSING, _OVER = _Phase
+_NEW, _FIRST, _IDLE, _HEAD, _ASKED, _BODY, _SERVED, _REFUSED, _DROPPING, _LINGERING, _CLOSING, _OVER = ConnectionPhase
+_RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = ConnectionStep
 
 
 class HttpConnection(ResponseWriter):
@@ -54,8 +39,8 @@ class HttpConnection(ResponseWriter):
     """
 
     __slots__ = (
-        *("_advancing", "_application", "_bounds", "_drops_body", "_first", "_head", "_held", "_lingered", "_looked"),
-        *("_missing", "_phase", "_reader", "_resuming", "_room", "_since", "_unserved", "_upgrade"),
+        *("_admission", "_application", "_bounds", "_head", "_held", "_lingered", "_missing", "_reader", "_resuming"),
+        *("_room", "_unserved", "_upgrade"),
     )
 
     def __init__(
@@ -69,14 +54,9 @@ class HttpConnection(ResponseWriter):
         self._application = application
         self._bounds = bounds
         self._reader = RequestReader(bounds)
-        self._phase = _IDLE
-        self._since: float | None = None
-        """Time of the first `tick` in the present phase."""
-        self._first = True
-        """True before the first request."""
         self._head: RequestHead | None = None
         """The head whose body is to come."""
-        self._looked: Answer | Admission | None = None
+        self._admission: Answer | Admission | None = None
         """The decision of the application on that head."""
         self._held: HeldBytes | None = None
         """The count of the bytes that are read but not served, where they are many."""
@@ -84,12 +64,9 @@ class HttpConnection(ResponseWriter):
         """The body of an admitted request that was refused."""
         self._missing = 0
         """Bytes of a refused body that are to come, at most, in phase `DROPPING`."""
-        self._drops_body = False
-        """True when the body of the present request is refused, and would have been read otherwise."""
         self._lingered = 0
-        self._advancing = False
         self._resuming = False
-        """True while a task is to go on with the requests that wait."""
+        """True while requests that wait are served, or a task is to go on with them."""
         self._room = Sleeper()
         self._upgrade: bytes | None = None
         """The bytes of a request for a WebSocket."""
@@ -98,7 +75,7 @@ class HttpConnection(ResponseWriter):
     def is_idle(self) -> bool:
         """True while the client has sent no whole head of a request that is not answered, and has nothing to read but
         a refusal."""
-        return self._phase is _IDLE or self._phase is _HEAD or self._phase is _DROPPING
+        return self.phase <= _HEAD or self.phase is _DROPPING
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
@@ -111,13 +88,13 @@ class HttpConnection(ResponseWriter):
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._context = contextvars.copy_context()
-                if not self._ending:
+                if not self._is_last:
                     await self._read()
-                if not (self._writing and self._is_last_written):  # else the writing task ends by itself
+                if not (self._writing and self._reads_no_request):  # else the writing task ends by itself
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
         finally:
-            self._phase = _OVER
+            self.enter(_END)
             self._nursery = None
             self._gone()
             self._release()
@@ -146,30 +123,34 @@ class HttpConnection(ResponseWriter):
                 self._cancel("the client does not read")
             return
         limit = self._limit()
-        if self._since is None:
-            self._since = now
-        elif now - self._since >= limit:
-            if self._phase is _HEAD or self._phase is _BODY:
+        if self.since is None:
+            self.since = now
+        elif now - self.since >= limit:
+            if self.phase is _FIRST or self.phase is _HEAD or self.phase is _BODY:
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not come within {limit:g} s")
             else:
                 self._cancel("the connection was idle")
 
     def _limit(self) -> float:
         """Return the seconds that the present phase may take."""
-        phase, bounds = self._phase, self._bounds
-        if phase is _HEAD or self._first:
-            return bounds.head_timeout
-        if phase is _IDLE:
-            return bounds.idle_timeout
-        if phase is _BODY or phase is _DROPPING:
-            return bounds.body_timeout
-        return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
+        bounds = self._bounds
+        match self.phase:
+            case ConnectionPhase.NEW | ConnectionPhase.FIRST | ConnectionPhase.HEAD:
+                return bounds.head_timeout
+            case ConnectionPhase.IDLE:
+                return bounds.idle_timeout
+            case ConnectionPhase.BODY | ConnectionPhase.DROPPING:
+                return bounds.body_timeout
+            case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
+                return bounds.linger_timeout
+            case _:  # the application takes its time
+                return math.inf
 
     def end(self, *, now: bool = False) -> None:
         """End the connection after the present request, or now: where there is none, or, with ``now``, whatever is
         under way."""
-        self._ending = True
-        if now or self._phase is _IDLE or self._phase is _HEAD:
+        self._is_last = True
+        if now or self.phase <= _HEAD:
             self._cancel("the server ends")
 
     # Reading
@@ -180,18 +161,18 @@ class HttpConnection(ResponseWriter):
         reader, bounds = self._reader, self._bounds
         try:
             while data := await receive():
-                if self._phase is _CLOSING or self._phase is _DROPPING or reader.is_over:
+                if reader.is_over or self.phase >= _DROPPING:
                     if not self._drop(data):
                         return
                     continue
                 reader.feed(data)
-                if self._phase is not _SERVED and not self._resuming:
+                if self.phase < _SERVED and not self._resuming:
                     self._advance()
-                    if self._phase is _OVER:
+                    if self.phase is _OVER:
                         return
                 # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
                 # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
-                is_counted = len(reader.unread) > UNCOUNTED or self._phase is _BODY or self._held is not None
+                is_counted = len(reader.unread) > UNCOUNTED or self.phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
                 while self._resuming and len(reader.unread) >= bounds.max_unserved_bytes:
@@ -207,21 +188,21 @@ class HttpConnection(ResponseWriter):
         """Count the bytes that wait here. Return whether to go on: a body for which the server has no room is refused,
         and a connection that is to read that much, or too much, ahead is at its end."""
         size = self._reader.size
-        if self._phase is _SERVED and size > self._bounds.max_pipelined_bytes:
+        if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
-        if size <= UNCOUNTED or self._phase is _ASKED:
+        if size <= UNCOUNTED or self.phase is _ASKED:
             self._release()
             return True
         if self._held is None:
             if self._response is not None:
                 head, caller = self._response.head, self._response.caller
             else:
-                head, caller = self._head, self._looked.caller if isinstance(self._looked, Admission) else None
+                head, caller = self._head, self._admission.caller if isinstance(self._admission, Admission) else None
             self._held = self._application.hold(head, caller, self.client)
         self._held.add(size - self._held.size)
         if not self._held.is_too_much:
             return True
-        if self._phase is not _BODY:
+        if self.phase is not _BODY:
             return False
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _NO_ROOM)
         return True
@@ -235,42 +216,35 @@ class HttpConnection(ResponseWriter):
         """Drop what came behind the last answer, or before that was written. Return whether to read on."""
         if self._unserved is not None:
             self._unserved.feed(data)
-        if self._phase is _SERVED:
+        if self.phase is _REFUSED:
             return True
         count = len(data)
-        if self._phase is _DROPPING:
+        if self.phase is _DROPPING:
             self._missing -= count
             if self._missing > 0:
                 return True
             count = -self._missing
             if not isinstance(self._stream, trio.abc.HalfCloseableStream):
                 return False
-            self._enter(_CLOSING)
+            self.enter(_CLOSE)
         self._lingered += count
         return self._lingered <= self._bounds.max_linger_bytes
 
     def _sends_no_more(self) -> None:
         response = self._response
         if response is not None and response.begun and not self._outgoing.streams:
-            # All of the answer is there, and the client may read what is not written yet.
-            self._close = True
-            self._enter(_CLOSING)
+            self._is_last = True
+            self.enter(_CLOSE)  # all of the answer is there, and the client may read what is not written yet
         else:
             self._gone()
 
-    def _enter(self, phase: _Phase) -> None:
-        self._phase = phase
-        self._since = None
-
     def _advance(self) -> None:
         """Serve the requests that have come. Synchronous."""
-        self._advancing = True
-        try:
-            for _ in range(_AT_ONCE):
-                if not self._serve_next():
-                    return
-        finally:
-            self._advancing = False
+        self._resuming = True
+        for _ in range(_AT_ONCE):
+            if not self._serve_next():
+                self._resuming = self.phase is _ASKED
+                return
         self._resume_soon()
 
     def _resume_soon(self, ask: Ask | None = None) -> None:
@@ -280,8 +254,7 @@ class HttpConnection(ResponseWriter):
     async def _resume(self, ask: Ask | None) -> None:
         try:
             if ask is not None:
-                self._looked = await ask()
-            self._resuming = False
+                self._admission = await ask()
             self._advance()
         except Exception as error:
             self._failed(error)
@@ -290,110 +263,106 @@ class HttpConnection(ResponseWriter):
     def _serve_next(self) -> bool:
         """Serve one request, if all of it has come. Return whether the next one may be served at once."""
         reader = self._reader
+        waits_for_continue = False
         try:
-            if self._phase is _BODY:
-                body = reader.body()
-            else:
-                if self._phase is _ASKED:
-                    head, looked = self._head, self._looked
-                    assert head is not None
-                else:
-                    begun = bytes(reader.unread) if self._first else b""
-                    head = reader.head()
-                    if head is None:
-                        if reader.unread and self._phase is _IDLE:
-                            self._enter(_HEAD)
-                        return False
-                    if self._first:
-                        self._first = False
-                        if head.asks_for_websocket:
-                            self._upgrade = begun
-                            self._enter(_OVER)
-                            return False
-                    self._head = head
-                    looked = self._application.look(head)
-                if not isinstance(looked, Admission):
-                    if isinstance(looked, Answer):
-                        return self._refuse_early(looked, head)
-                    assert looked is not None
-                    self._enter(_ASKED)
-                    self._resume_soon(looked)
+            if self.phase is not _BODY:
+                if not (self.phase is _ASKED or self._read_head()):
                     return False
-                self._looked = looked
-                body = self._begin_body(head)
+                if not isinstance(self._admission, Admission):
+                    return self._refuse_early()
+                assert self._head is not None
+                if "expect" in self._head.headers:
+                    waits_for_continue = self._head.waits_for_continue() and not reader.unread
+            body = reader.body()
         except BadRequest as bad:
             self._refuse(bad.status, bad.reason)
             return False
         if body is None:
+            if self.phase is not _BODY:
+                self.enter(_AWAIT)
+                if waits_for_continue and not self._outgoing.put(CONTINUE):
+                    self._start_writing()
             return False
-        head, admission = self._head, self._looked
+        head, admission = self._head, self._admission
         assert head is not None
         assert isinstance(admission, Admission)
-        self._head = self._looked = None
-        self._phase = _SERVED
+        self._head = self._admission = None
+        self.enter(_SERVE)
         self._response = response = HttpResponse(self, head, admission.caller)
         self._application.serve(head, body, response, admission.caller)
-        return self._phase is _IDLE and bool(reader.unread)
+        return self.phase is _IDLE and bool(reader.unread)
 
-    def _begin_body(self, head: RequestHead) -> bytes | None:
-        """Return the body, or `None` when more of it is to come, and ask for it where the client waits for that."""
-        reader = self._reader
-        waits = "expect" in head.headers and head.waits_for_continue() and not reader.unread
-        body = reader.body()
-        if body is None:
-            self._enter(_BODY)
-            if waits and not self._outgoing.put(CONTINUE):
-                self._start_writing()
-        return body
+    def _read_head(self) -> bool:
+        """Read the next head, if all of it has come, and have the application decide on the head. Return whether that
+        is decided."""
+        reader, is_first = self._reader, self.phase <= _FIRST
+        begun = bytes(reader.unread) if is_first else b""
+        head = self._head = reader.head()
+        if head is None:
+            if reader.unread and (self.phase is _NEW or self.phase is _IDLE):
+                self.enter(_RECEIVE)
+            return False
+        if is_first and head.asks_for_websocket:
+            self._upgrade = begun
+            self.enter(_END)
+            return False
+        found = self._application.admit(head)
+        if not isinstance(found, Answer | Admission):
+            self.enter(_ASK)
+            self._resume_soon(found)
+            return False
+        self._admission = found
+        return True
 
-    def _refuse_early(self, refusal: Answer, head: RequestHead) -> bool:
+    def _refuse_early(self) -> bool:
         """Answer before the body is read. Return whether the next request may be served at once: where it begins is
         known only when all of the body has come already."""
+        head, refusal, reader = self._head, self._admission, self._reader
+        assert head is not None
+        assert isinstance(refusal, Answer)
         is_read = False
-        # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
-        if "expect" not in head.headers:
-            with suppress(BadRequest):
-                is_read = self._reader.body() is not None
-                self._drops_body = not is_read  # most clients send all of the body before they read a word
-        self._unread = not is_read
-        self._respond_at_once(refusal, close=not is_read)
-        return self._phase is _IDLE and bool(self._reader.unread)
+        try:
+            # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
+            if "expect" in head.headers:
+                reader.forget()
+            else:
+                is_read = reader.body() is not None
+        except BadRequest:
+            reader.forget()
+        self._respond_at_once(refusal, is_read=is_read)
+        return self.phase is _IDLE and bool(reader.unread)
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer to a request that cannot be read to its end."""
-        self._unread = True
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
-        if self._head is not None and isinstance(self._looked, Admission) and not may_come_again:
-            self._unserved = UnservedBody(self._head, self._looked.caller, status, reason, self._reader.part)
+        if self._head is not None and isinstance(self._admission, Admission) and not may_come_again:
+            self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
         self._reader.forget()
         self._release()
-        self._respond_at_once(self._application.refusal(status, reason, self._head), close=True)
+        self._respond_at_once(self._application.refusal(status, reason, self._head), is_read=False)
 
-    def _respond_at_once(self, answer: Answer, *, close: bool) -> None:
-        self._phase = _SERVED
+    def _respond_at_once(self, answer: Answer, *, is_read: bool) -> None:
+        self.enter(_SERVE if is_read else _REFUSE)
         self._response = response = HttpResponse(self, self._head)
-        self._head = self._looked = None
-        response.answer(answer, close=close)
+        self._head = self._admission = None
+        response.answer(answer, close=not is_read)
 
     # After a response
-
-    @property
-    def _is_last_written(self) -> bool:
-        """True once the last answer is written."""
-        return self._phase is _CLOSING or self._phase is _DROPPING
 
     def _finish(self) -> None:
         """The present response is written."""
         response, self._response = self._response, None
         assert response is not None, "one response is written once"
         response.over()
-        if self._close:
-            self._missing = self._reader.missing if self._drops_body else 0
-            self._enter(_DROPPING if self._missing > 0 else _CLOSING)
+        if self.phase is _REFUSED:
+            self._missing = self._reader.missing
+            self.enter(_DROP if self._missing > 0 else _LINGER)
+            self._start_writing()
+        elif self._is_last:
+            self.enter(_CLOSE)
             self._start_writing()
         else:
-            self._phase = _IDLE
-            self._since = None
-            if self._reader.unread and not self._advancing:
+            self.enter(_GO_ON)
+            if self._reader.unread and not self._resuming:
                 self._resume_soon()
         self._room.wake()

@@ -52,7 +52,7 @@ class Outgoing:
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of an answer and its rest
     def put(self, data: bytes) -> bool:
         """Write ``data`` as far as the system takes it at once. Return whether that is all."""
-        if self.waits:
+        if self._waiting or self._sending or self._source is not None:
             self._waiting += data
             return False
         count = self._write_nowait(data)

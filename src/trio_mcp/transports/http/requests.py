@@ -112,7 +112,7 @@ class RequestReader:
     def forget(self) -> None:
         """Drop the bytes that wait here: nothing more is to be fed."""
         self.is_over = True
-        self.unread, self._part, self._chunks = bytearray(), None, None
+        self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:

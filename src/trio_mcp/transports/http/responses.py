@@ -12,13 +12,10 @@ from typing import Any
 import trio
 
 from ..streams import let_go_of_cause
-from .application import Answer, Response, Source
+from .application import Answer, Response, Source, nothing
 from .heads import RequestHead
 from .outgoing import Outgoing, answer_bytes, stream_head
-
-
-def _nothing() -> None:
-    return
+from .phases import ConnectionLife, ConnectionPhase
 
 
 class HttpResponse(Response):
@@ -27,7 +24,9 @@ class HttpResponse(Response):
     __slots__ = ("begun", "caller", "connection", "head")
 
     def __init__(self, connection: ResponseWriter, head: RequestHead | None, caller: object | None = None) -> None:
-        super().__init__(connection.client)
+        self.client = connection.client
+        self.is_gone = False
+        self.on_gone = nothing
         self.connection = connection
         self.head = head
         self.caller = caller
@@ -41,7 +40,7 @@ class HttpResponse(Response):
     def over(self) -> Callable[[], None]:
         """Note that the response is over, and return what was to be called if the client had gone."""
         self.is_gone = True
-        on_gone, self.on_gone = self.on_gone, _nothing
+        on_gone, self.on_gone = self.on_gone, nothing
         return on_gone
 
     def stream(self, status: int, headers: bytes, source: Source) -> None:
@@ -50,38 +49,46 @@ class HttpResponse(Response):
             self.connection.respond_with(self, status, headers, source)
 
 
-class ResponseWriter(ABC):
+# Reading a member from its class costs as much as a call.
+_DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LINGERING, ConnectionPhase.CLOSING
+
+
+class ResponseWriter(ConnectionLife, ABC):
     """The half of a connection over ``stream`` that writes. The other half, `HttpConnection`, reads, and knows the way
     on from a response."""
 
     __slots__ = (
-        *("_close", "_context", "_ending", "_failure", "_nursery", "_outgoing", "_response", "_stream", "_unread"),
-        *("_writing", "client"),
+        "_context",
+        "_failure",
+        "_is_last",
+        "_nursery",
+        "_outgoing",
+        "_response",
+        "_stream",
+        "_writing",
+        "client",
     )
 
     def __init__(self, stream: trio.abc.Stream, client: Any = None) -> None:
+        super().__init__()
         self.client = client
         """The other end of ``stream``, in the words of the application."""
         self._stream = stream
         self._outgoing = Outgoing(stream)
         self._response: HttpResponse | None = None
         """The response that is not over."""
-        self._close = False
-        """True when the connection is to end after the present response."""
-        self._ending = False
-        """True when the present response is the last one."""
+        self._is_last = False
+        """True once the connection is to end behind the present response, or, where there is none, behind the next."""
         self._writing = False
         """True while a task writes the rest of an answer."""
-        self._unread = False
-        """True when a part of a request is not read, so that the client may still be sending."""
         self._nursery: trio.Nursery | None = None
         self._context: contextvars.Context | None = None
         self._failure: Exception | None = None
 
     @property
-    @abstractmethod
-    def _is_last_written(self) -> bool:
-        """True once the last answer is written."""
+    def _reads_no_request(self) -> bool:
+        """True once no other request is read. The task that writes then ends the connection."""
+        return self.phase is _CLOSING or self.phase is _LINGERING or self.phase is _DROPPING
 
     @abstractmethod
     def _finish(self) -> None:
@@ -90,17 +97,17 @@ class ResponseWriter(ABC):
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
         """Write ``answer``. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
-        self._close = close = close or self._ending or head is None or head.is_last
-        self._put(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD"))
+        self._is_last = is_last = close or self._is_last or head is None or head.is_last
+        self._put(answer_bytes(answer, close=is_last, has_body=head is None or head.method != "HEAD"))
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
         """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
         assert head is not None
-        self._close = close = self._ending or head.is_last
+        self._is_last = is_last = self._is_last or head.is_last
         # RFC 9112 section 6.1: no chunks for HTTP/1.0
         chunked = not head.http_1_0
-        data = stream_head(status, headers, chunked=chunked, close=close)
+        data = stream_head(status, headers, chunked=chunked, close=is_last)
         if head.method == "HEAD":
             on_gone = response.over()
             self._put(data)
@@ -128,7 +135,7 @@ class ResponseWriter(ABC):
                 await self._outgoing.write_all()
                 if self._response is not None and self._response.begun:
                     self._finish()
-            if self._is_last_written:
+            if self._reads_no_request:
                 await self._say_last()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             let_go_of_cause(error)
@@ -143,7 +150,7 @@ class ResponseWriter(ABC):
         # RFC 9112 section 9.6: the client may still be sending, and would lose the answer to a reset.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
-        elif not self._unread:
+        elif self.phase is _CLOSING:
             self._cancel("the last answer is written")
 
     def _cancel(self, reason: str) -> None:
