@@ -143,7 +143,7 @@ class ProxyConnection:
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer.principal)
             if decision is not LATER and upstream is not None and request.method.name == "tools/call":
-                exchange.check_headers(request, upstream.tool_headers.of(request.params.get("name")))
+                exchange.check_headers(request, upstream.listed_tools.headers_of(request.params.get("name")))
             return decision
         return LATER
 

@@ -125,23 +125,23 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
     request = scope.request
     if request.method.name != "tools/call" or request.revision.handshake or not scope.exchange.has_headers:
         return
-    name, known = request.params.get("name"), upstream.tool_headers
+    name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
         return  # the server behind says what is wrong with it
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
-        async with known.to_list():
+        async with known.turn:
             if not known.has(name):
                 await _list_tools(upstream, {"_meta": meta} if meta else {})
-    scope.exchange.check_headers(request, known.of(name))
+    scope.exchange.check_headers(request, known.headers_of(name))
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """Have `Upstream.tool_headers` learn of all tools. Where that fails, the call fails, since nothing may pass
+    """Have `Upstream.listed_tools` learn of all tools. Where that fails, the call fails, since nothing may pass
     unchecked; a server that has no such method has no such headers."""
     try:
         await upstream.follow_lists()
-        listing = upstream.tool_headers.listing()
+        listing = upstream.listed_tools.listing()
         for _ in range(_MOST_PAGES):
             result = await upstream.request("tools/list", params, None)
             cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
@@ -151,8 +151,8 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
     except UPSTREAM_ERRORS as error:
         if not (isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND):
             raise upstream_error(error) from None
-        listing = upstream.tool_headers.listing()
-    upstream.tool_headers.listed(listing)
+        listing = upstream.listed_tools.listing()
+    upstream.listed_tools.listed(listing)
 
 
 def upstream_error(

@@ -6,10 +6,9 @@ and log levels of the clients, and knows the headers that mirror arguments of th
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -19,11 +18,11 @@ import trio
 from ..client.callbacks import Relay
 from ..client.client import Client
 from ..client.subscriptions import Changes
-from ..concurrency.bounded_dict import BoundedDict
+from ..connecting.http.outgoing import ToolHeaders
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import related_task_of
-from ..protocol.param_headers import ParamHeader, param_headers
+from ..protocol.param_headers import ParamHeader
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, log_level_rank
@@ -70,7 +69,7 @@ class Upstream(Relay):
         """Callbacks of the streams that tell of changes."""
         self.working = WorkingTasks()
         """The tasks that the server works on for its clients."""
-        self.tool_headers = ToolHeaders()
+        self.listed_tools = ListedTools()
         """The headers that the tools of the server ask for."""
         self._subscribed: Counter[str] = Counter()
         self._subscribing = trio.Lock()
@@ -116,7 +115,7 @@ class Upstream(Relay):
     def told(self, event: NotificationReceived) -> None:
         """Hand a notification to all clients: see `Relay.told`."""
         if event.method.name == _TOOLS_CHANGED:
-            self.tool_headers.forget()
+            self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
             self.tasks.progressed(event)
             return
@@ -168,9 +167,9 @@ class Upstream(Relay):
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
         if method != "tools/list":
             return await self.client.requests.send(method, params, on_progress)
-        listing = self.tool_headers.listing()
+        listing = self.listed_tools.listing()
         result = await self.client.requests.send(method, params, on_progress)
-        self.tool_headers.learn(result, listing)
+        self.listed_tools.learn(result, listing)
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
@@ -263,31 +262,23 @@ class Upstream(Relay):
         self.tasks.forget(downstream)
 
 
-logger = logging.getLogger("trio_mcp")
-
-_MOST_TOOLS: Final = 10_000
-
-
-class ToolHeaders:
-    """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools, until they change."""
+class ListedTools:
+    """The tools that the server behind has listed, with the headers that the tools ask for, until the tools change."""
 
     def __init__(self) -> None:
-        self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
+        self._headers = ToolHeaders()
         self._changes = 0
         self._all_listed = False
-        self._listing = trio.Lock()
+        self.turn = trio.Lock()
+        """The turn to list all tools, which one caller at a time has."""
 
     def has(self, tool: str) -> bool:
         """Return whether a listing would tell nothing new of ``tool``."""
-        return self._all_listed or tool in self._known
+        return self._all_listed or tool in self._headers
 
-    def of(self, tool: object) -> tuple[ParamHeader, ...]:
+    def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
         """Return the headers of ``tool``; none for a tool that was not listed, or that has no name."""
-        return self._known.get(tool, ()) if isinstance(tool, str) else ()
-
-    def to_list(self) -> AbstractAsyncContextManager[object]:
-        """Return the turn to list all tools, which one caller at a time has."""
-        return self._listing
+        return self._headers.of(tool)
 
     def listing(self) -> int:
         """Return a mark of the moment when a listing begins, for `learn` and `listed`."""
@@ -295,22 +286,9 @@ class ToolHeaders:
 
     def learn(self, result: Any, listing: int) -> None:
         """Learn from a result of ``tools/list``, unless the tools have changed since ``listing``."""
-        if listing != self._changes:
-            return
-        try:
-            for tool in result["tools"]:
-                self._learn(tool["name"], tool["inputSchema"])
-        except (KeyError, TypeError):
-            return  # who asked is told what is wrong with it
-
-    def _learn(self, name: str, schema: dict[str, Any]) -> None:
-        try:
-            table = param_headers(schema)
-        except ValueError as error:
-            # 2026-07-28 streamable HTTP, Schema Extension: clients leave the tool out, so no good call of it comes.
-            logger.warning("the headers of the tool %.100r are not checked: %s", name, error)
-            table = ()
-        self._known[name] = table
+        if listing == self._changes:
+            with suppress(KeyError, TypeError):  # the caller is told what is wrong with the result
+                self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:
         """Note that all tools were listed, unless the tools have changed since ``listing``."""
@@ -318,6 +296,6 @@ class ToolHeaders:
 
     def forget(self) -> None:
         """Forget all tools, because the tools have changed."""
-        self._known.clear()
+        self._headers.forget()
         self._changes += 1
         self._all_listed = False

@@ -264,7 +264,7 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
         if line.count(b"[") + line.count(b"{") > MOST_LEVELS or len(line) > _LARGE:
             _check_readable(line, request)
         if request.method == "tools/list" and request.version is not None:
-            line = endpoint.tools.learn(line)
+            line = endpoint.tools.learn_line(line)
         endpoint.inbox.put(line, request.id)
         return True
     return _arrived_oddly(endpoint, line, request, session)

@@ -7,7 +7,7 @@ arguments of tools that headers mirror, as far as the tools were listed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from ...concurrency.bounded_dict import BoundedDict
@@ -125,20 +125,26 @@ _MOST_TOOLS: Final = 10_000
 
 
 class ToolHeaders:
-    """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools that ask for any."""
+    """The headers that tools ask for, by the tools' names: of the last 10,000 listed tools."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
 
+    def __contains__(self, tool: str) -> bool:
+        return tool in self._known
+
+    def of(self, tool: object) -> tuple[ParamHeader, ...]:
+        """Return the headers of ``tool``; none for a tool that was not listed, or that has no name."""
+        return self._known.get(tool, ()) if isinstance(tool, str) else ()
+
     def of_call(self, call: Outgoing) -> Headers:
         """Return the headers that mirror arguments of ``call``. An argument that no header can carry has none: the
         server says what is wrong."""
-        name, arguments = call.params.get("name"), call.params.get("arguments")
-        table = self._known.get(name) if isinstance(name, str) else None
-        if not table or not isinstance(arguments, dict):
+        arguments = call.params.get("arguments")
+        if not isinstance(arguments, dict):
             return []
         headers: Headers = []
-        for header in table:
+        for header in self.of(call.params.get("name")):
             try:
                 mirrored = headers_for((header,), cast("JSONObject", arguments))
             except ValueError:
@@ -146,29 +152,34 @@ class ToolHeaders:
             headers += [(key.encode("ascii"), text.encode("ascii")) for key, text in mirrored]
         return headers
 
-    def learn(self, line: bytes) -> bytes:
-        """Learn from a result of ``tools/list``. Return the result without the tools whose annotations are invalid:
-        such tools cannot be called over HTTP, and MUST be left out (2026-07-28 Streamable HTTP, Schema Extension)."""
+    def learn_line(self, line: bytes) -> bytes:
+        """Learn from a result of ``tools/list``, and return the result without the tools that `learn` leaves out."""
         message = decode(line)
         if not isinstance(message, Response):
             return line
         result: Any = message.result
         try:
-            good = [tool for tool in result["tools"] if self._learn(tool)]
+            good = self.learn(result["tools"])
         except (KeyError, TypeError):
             return line  # the caller is told what is wrong with it
         if len(good) == len(result["tools"]):
             return line
         return frame_result(message.id, {**result, "tools": good})
 
-    def _learn(self, tool: JSONObject) -> bool:
-        name, schema = tool["name"], tool["inputSchema"]
-        self._known.pop(name, None)
-        try:
-            table = param_headers(schema)
-        except ValueError as error:
-            logger.warning("the tool %.100r is left out, since it cannot be called over HTTP: %s", name, error)
-            return False
-        if table:
+    def learn(self, tools: Iterable[Any]) -> list[Any]:
+        """Learn of listed tools. Return those without invalid annotations: others cannot be called over HTTP, and MUST
+        be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` and `TypeError`."""
+        good: list[Any] = []
+        for tool in tools:
+            name, table = tool["name"], ()
+            try:
+                table = param_headers(tool["inputSchema"])
+                good.append(tool)
+            except ValueError as error:
+                logger.warning("the tool %.100r is left out, since it cannot be called over HTTP: %s", name, error)
             self._known[name] = table
-        return True
+        return good
+
+    def forget(self) -> None:
+        """Forget all tools."""
+        self._known.clear()

@@ -327,7 +327,7 @@ async def _ask_for_tools(endpoint: Endpoint, request: Outgoing) -> Any:
             for line in await _lines_of_answer(endpoint, reply):
                 message = decode(line)
                 if isinstance(message, Response) and message.id == request.id:
-                    endpoint.tools.learn(line)
+                    endpoint.tools.learn_line(line)
                     return message.result
     return None
 
