@@ -15,8 +15,9 @@ from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from trio_mcp.transports.http.application import Admission, Answer, HeadDecision, Response, UnservedBody
+from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
+from trio_mcp.transports.http.requests import RequestHead
 
 TEXT = b"Content-Type: text/plain\r\n"
 

@@ -9,7 +9,8 @@ import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 
 from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.requests import RequestHead
 
 UNKNOWN = Answer(401, TEXT, b"who are you?")
 

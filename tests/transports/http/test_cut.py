@@ -15,9 +15,10 @@ from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
 from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
+from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
-from trio_mcp.transports.http.outgoing import answer_bytes, chunk, stream_head
+from trio_mcp.transports.http.requests import RequestHead
+from trio_mcp.transports.http.responses import answer_bytes, chunk, stream_head
 
 POST = head(b"Content-Length: 5") + b"hello"
 CHUNKED = head(b"Transfer-Encoding: chunked", b"Expect: 100-continue") + b"3\r\nhel\r\n2;x\r\nlo\r\n0\r\nX: y\r\n\r\n"

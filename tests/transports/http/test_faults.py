@@ -12,7 +12,8 @@ from tests.transports.http.clients import TEXT, App, later, response_in, serving
 from tests.transports.http.test_requests import HOSTILE, head
 
 from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.requests import RequestHead
 
 LONG = head(b"Content-Length: 100000000")
 CHUNKED = head(b"Transfer-Encoding: chunked")

@@ -7,8 +7,8 @@ from tests.transports.http.clients import TEXT, App, Pieces, serving, socket_pai
 from tests.transports.vanishing import needs_filters, vanish
 from trio.testing import memory_stream_pair
 
-from trio_mcp.transports.http.heads import HttpBounds
-from trio_mcp.transports.http.outgoing import Outgoing
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.responses import Outgoing
 
 
 async def test_what_the_system_takes_at_once_needs_no_task() -> None:

@@ -19,7 +19,8 @@ from ...runtime.limits import Limits
 from ...server.served import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer, Ask, UnservedBody
-from ...transports.http.heads import BadRequest, RequestHead
+from ...transports.http.bounds import BadRequest
+from ...transports.http.requests import RequestHead
 from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .endpoint import Endpoint, watch_clock

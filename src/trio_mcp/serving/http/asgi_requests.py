@@ -14,7 +14,8 @@ import trio
 from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
 from ...transports.http.application import Admission, Answer, Ask, Response, Source, UnservedBody, nothing
-from ...transports.http.heads import BadRequest, HttpBounds, RequestHead, check_headers
+from ...transports.http.bounds import BadRequest, HttpBounds
+from ...transports.http.requests import RequestHead, check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

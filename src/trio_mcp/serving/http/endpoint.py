@@ -31,7 +31,7 @@ from ...transports.http.application import (
     Response,
     UnservedBody,
 )
-from ...transports.http.heads import RequestHead
+from ...transports.http.requests import RequestHead
 from ..callers import CallersByAddress, Hop, lacking, scope_check, unread_bytes, warn_of_unchecked_scopes
 from .answers import busy, empty, error, invalid, lines_of, refused, status_of_legacy_refusal, text, unavailable
 from .entrance import JSON_AND_STREAM, STREAM, Cors, EndpointSettings, accepted_types, resource_metadata

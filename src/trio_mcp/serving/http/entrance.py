@@ -15,7 +15,7 @@ import attrs
 
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer
-from ...transports.http.heads import RequestHead
+from ...transports.http.requests import RequestHead
 from ..callers import TrustedProxies
 from .answers import JSON_HEADERS, empty, text
 

@@ -25,7 +25,7 @@ from ...server.served import Running, connection_to
 from ...state.connection import ConnectionState
 from ...state.events import Event
 from ...transports.http.application import Answer, Response
-from ...transports.http.heads import RequestHead
+from ...transports.http.requests import RequestHead
 from ..callers import LacksScopes
 from .answers import JSON_HEADERS, RETRY_AFTER, json_status, lines_of, status_of_refusal, unavailable
 

@@ -18,8 +18,8 @@ from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
+from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
-from ...transports.http.heads import HttpBounds
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest

@@ -25,7 +25,7 @@ from ...server.served import Running, param_headers_of
 from ...state.events import Event, RequestReceived
 from ...state.requests import InboundRequest
 from ...state.stateless import StatelessState
-from ...transports.http.heads import RequestHead
+from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
 from .answers import unavailable

@@ -10,8 +10,9 @@ import trio
 
 from ...diagnostics.log import access_log
 from .application import Answer, HttpApplication, Source
+from .bounds import HttpBounds
 from .connection import HttpConnection
-from .heads import HttpBounds, RequestHead
+from .requests import RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499

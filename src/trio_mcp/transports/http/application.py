@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 
 from ...concurrency.fair_share import HeldBytes
-from .heads import RequestHead
+from .requests import RequestHead
 
 
 @attrs.define(eq=False)

@@ -14,11 +14,10 @@ from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import let_go_of_cause, receiver, until_broken
 from .application import Admission, Answer, Ask, HttpApplication, UnservedBody
-from .heads import BadRequest, HttpBounds, RequestHead
-from .outgoing import CONTINUE
+from .bounds import BadRequest, HttpBounds
 from .phases import ConnectionPhase, ConnectionStep
-from .requests import RequestReader
-from .responses import HttpResponse, ResponseWriter
+from .requests import RequestHead, RequestReader
+from .responses import CONTINUE, HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
 _AT_ONCE: Final = 16

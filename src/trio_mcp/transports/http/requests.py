@@ -1,17 +1,191 @@
-"""RequestReader makes requests of the bytes of a client; a body in chunks is read by llhttp. No I/O: bytes are fed,
-heads and bodies are asked for.
+"""RequestReader makes requests of the bytes of a client. A head is read by llhttp, and checked where llhttp is not
+strict enough. No I/O: bytes are fed, heads and bodies are asked for.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Mapping, Set
 from http import HTTPStatus
 from typing import Final
 
+import attrs
 import httptools
 
-from .heads import BadRequest, HttpBounds, RequestHead, check_beginning, read_head
+from .bounds import BadRequest, HttpBounds
+from .chunks import ChunkedBody
+
+_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
+"""RFC 9112 section 3; a target has no fragment (section 3.2)."""
+_TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
+_ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
+"""RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
+_WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+_CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
+"""Elements of a header that is a list (RFC 9110 section 5.6.1)."""
+_PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
+_LONGEST_METHOD: Final = 32
+_NONE_REPEATED: Final = frozenset[str]()
+_MOST_KEYS: Final = 200
+_LONGEST_KEY: Final = 64
+_keys: dict[bytes, str] = {}
+"""Names of headers as they came, and in lower case: clients repeat the same ones."""
+
+
+@attrs.define(eq=False)
+class RequestHead:
+    """The request line and the headers of a request."""
+
+    method: str
+    target: str = attrs.field(repr=False)
+    path: str
+    """The target without its query, as it came, with nothing decoded. A target in absolute form is reduced to its path,
+    and its authority is the ``host`` of `headers`."""
+    headers: dict[str, str] = attrs.field(repr=False)
+    """Values by name in lower case, in Latin-1, without the blanks around them. The values of a repeated header are
+    joined with commas."""
+    repeated: frozenset[str]
+    """Names that came more than once."""
+    http_1_0: bool
+
+    @property
+    def asks_for_websocket(self) -> bool:
+        """True for a request to go on as a WebSocket."""
+        upgrade = self.headers.get("upgrade")
+        return (
+            upgrade is not None
+            and self.method == "GET"
+            and not self.http_1_0  # RFC 9110 section 7.8
+            and _WEBSOCKET.search(upgrade) is not None
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
+        connection = self.headers.get("connection")
+        return self.http_1_0 or (
+            connection is not None and connection != "keep-alive" and _CLOSE.search(connection) is not None
+        )
+
+    def waits_for_continue(self) -> bool:
+        """Return whether the client waits to be asked for the body. Raises `BadRequest` for any other expectation."""
+        expected = self.headers.get("expect")
+        if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
+            return False
+        if expected.lower() != "100-continue":
+            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
+        return True
+
+
+class _Fields:
+    """Collects the headers that llhttp reads."""
+
+    __slots__ = ("complete", "headers", "repeated")
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.repeated = _NONE_REPEATED
+        self.complete = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = _keys.get(name)
+        if key is None:
+            key = name.lower().decode("ascii")
+            if len(_keys) < _MOST_KEYS and len(key) <= _LONGEST_KEY:
+                _keys[name] = key
+        text = value.strip(b" \t").decode("latin-1")
+        if key in self.headers:
+            self.repeated |= {key}
+            text = f"{self.headers[key]}, {text}"  # RFC 9110 section 5.3
+        self.headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def check_beginning(beginning: bytes, *, is_first: bool) -> None:
+    """Raise `BadRequest` when ``beginning`` is no part of a head, whose beginning it is if ``is_first``: a client that
+    speaks another protocol should not have to wait for its answer."""
+    if is_first and not _TOKEN_BEGINS.match(beginning):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+    _check_line_ends(beginning)
+
+
+def _check_line_ends(beginning: bytes) -> None:
+    # RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes
+    # disagree about that, one sees a request that the other does not.
+    if beginning.count(b"\n") != beginning.count(b"\r\n"):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "a line of the head does not end with CRLF")
+
+
+def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
+    """Return the head of a request from its bytes, the empty line included. Raises `BadRequest`."""
+    _check_line_ends(raw)
+    line = _REQUEST_LINE.match(raw)
+    if line is None:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no request line of HTTP/1.1")
+    method, target, version = line[1].decode("ascii"), line[2].decode("ascii"), line[3]
+    if version != b"1.1" and version != b"1.0":
+        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the versions of HTTP here are 1.1 and 1.0")
+    if len(target) > bounds.max_target_bytes:
+        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+    if raw.count(b"\n") - 2 > bounds.max_headers:
+        raise BadRequest(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {bounds.max_headers} headers"
+        )
+    if method in _PARSED_AS_THEY_ARE:
+        fields = _parsed(raw)
+    elif len(method) <= _LONGEST_METHOD and method != "CONNECT":
+        # llhttp refuses methods that it does not know, and reads the heads of some in other ways than of others.
+        fields = _parsed(b"GET" + raw[line.end(1) :])
+    else:
+        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
+    headers = fields.headers
+    check_headers(headers, fields.repeated, http_1_0=version == b"1.0")
+    path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
+    return RequestHead(method, target, path, headers, fields.repeated, version == b"1.0")
+
+
+def _parsed(raw: bytes) -> _Fields:
+    # A parser and a head live and die together: a parser that were used again would expect the body first.
+    fields = _Fields()
+    try:
+        httptools.HttpRequestParser(fields).feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # raised at the end of a head that asks for an upgrade, which a server may ignore (RFC 9110 section 7.8)
+    except httptools.HttpParserError as error:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
+    if not fields.complete:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good HTTP request")
+    return fields
+
+
+def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
+    """Raise `BadRequest` when ``headers``, of which those in ``repeated`` came more than once, leave it open to whom a
+    request goes or where the body ends."""
+    if "transfer-encoding" in headers:
+        # RFC 9112 section 6.1: in HTTP/1.0 the framing is faulty; section 6.3: so it is beside a Content-Length.
+        if http_1_0 or "content-length" in headers:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a Transfer-Encoding comes in HTTP/1.1 and without Content-Length")
+        # RFC 9112 section 6.1: a coding that is not understood
+        if headers["transfer-encoding"].lower() != "chunked":
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only Transfer-Encoding here is chunked")
+    # RFC 9112 section 3.2
+    if not headers.get("host") and (not http_1_0 or "host" in headers):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the Host header is missing or empty")
+    if repeated and not repeated.isdisjoint(("host", "content-length")):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length come once")
+
+
+def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
+    if target == "*" and method == "OPTIONS":  # RFC 9112 section 3.2.4
+        return target
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
+    headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
+    return absolute[2] or "/"
+
 
 _END: Final = b"\r\n\r\n"
 _MOST_EMPTY_LINES: Final = 8
@@ -135,123 +309,3 @@ def _too_long(data: bytearray, bounds: HttpBounds) -> BadRequest:
     if not 0 <= data.find(b"\r\n") <= bounds.max_head_bytes:
         return BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
     return BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {bounds.max_head_bytes} bytes")
-
-
-_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?![0-9A-Fa-f])[^\r\n]*+\r\n")
-"""The first line of a chunk (RFC 9112 section 7.1), and some lines that llhttp refuses."""
-_LONGEST_SIZE: Final = 4 * 1024
-"""Bytes of the first line of a chunk, which may have an extension."""
-
-
-@cache
-def _small_chunks() -> re.Pattern[bytes]:
-    """Return a pattern for chunks of up to 15 bytes, as many as there are: to pass over each by itself would cost a
-    client that sends one byte in each chunk nothing, and us a lot."""
-    extension = rb"(?:[^\r\n0-9A-Fa-f][^\r\n]*+)?+\r\n"
-    sizes = b"|".join(b"(?i:%x)%b.{%d}" % (size, extension, size) for size in range(1, 16))
-    return re.compile(b"(?:0*+(?:" + sizes + rb")\r\n)*+", re.DOTALL)
-
-
-class _Pieces:
-    """Collects the body that llhttp reads. Chunk extensions and trailers are ignored."""
-
-    __slots__ = ("body", "complete", "on_body")
-
-    def __init__(self) -> None:
-        self.body = bytearray()
-        self.on_body = self.body.extend
-        self.complete = False
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
-class _End:
-    """Finds the byte behind a body in chunks. Only the sizes are read: what is wrong with the rest, llhttp says."""
-
-    __slots__ = ("_is_last", "_line", "_skip")
-
-    def __init__(self) -> None:
-        self._line = b""
-        """The beginning of a line that is not complete, or of the empty line behind the trailers."""
-        self._skip = 0
-        """The bytes of the present chunk that are to come."""
-        self._is_last = False
-        """True behind the first line of the last chunk."""
-
-    def find(self, data: bytes) -> int | None:
-        """Return at which byte of ``data`` the body has ended; `None` where more is to come. Raises `BadRequest`."""
-        before = len(self._line)
-        window = self._line + data
-        at = self._skip
-        small = _small_chunks()
-        while at < len(window) and not self._is_last:
-            at = small.match(window, at).end()  # pyright: ignore[reportOptionalMemberAccess] it matches nothing, too
-            line = _SIZE.match(window, at)
-            if line is None:
-                break
-            size = int(line[1], 16)
-            self._is_last = not size
-            at = line.end() + size + 2 if size else line.end() - 2
-        if self._is_last:
-            end = window.find(_END, at)
-            if end >= 0:
-                return end + len(_END) - before
-            at = max(at, len(window) + 1 - len(_END))
-        self._skip = max(0, at - len(window))
-        self._line = window[at:]
-        if len(self._line) > _LONGEST_SIZE:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good chunk: its first line is too long")
-        return None
-
-
-class ChunkedBody:
-    """A body that comes in chunks.
-
-    llhttp does not say at which byte a body has ended, and would read on. So the parser is given bytes only up to where
-    the body ends.
-    """
-
-    __slots__ = ("_end", "_framing", "_max_body", "_max_framing", "_parser", "_pieces")
-
-    def __init__(self, bounds: HttpBounds) -> None:
-        self._max_body = bounds.max_body_bytes
-        self._max_framing = bounds.max_head_bytes + bounds.max_body_bytes // 8
-        self._pieces = _Pieces()
-        self._parser = httptools.HttpRequestParser(self._pieces)
-        self._parser.feed_data(_HEAD)
-        self._end = _End()
-        self._framing = 0
-        """Bytes so far that are not of the body: sizes of chunks, their extensions, line ends, trailers."""
-
-    @property
-    def body(self) -> bytes:
-        """The body, as far as it has come."""
-        return bytes(self._pieces.body)
-
-    @property
-    def size(self) -> int:
-        """The length of the body, as far as it has come."""
-        return len(self._pieces.body)
-
-    def feed(self, data: bytes) -> bytes | None:
-        """Read ``data``. Return the bytes behind the body at its end, and `None` before. Raises `BadRequest`."""
-        end = self._end.find(data)
-        self._parse(data[:end])
-        if self._pieces.complete != (end is not None):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good chunk: it is not clear where the body ends")
-        return None if end is None else data[end:]
-
-    def _parse(self, data: bytes) -> None:
-        body = self._pieces.body
-        before = len(body)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good chunk: {error}") from None
-        self._framing += len(data) - (len(body) - before)
-        if len(body) > self._max_body:
-            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._max_body} bytes")
-        if self._framing > self._max_framing:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "the chunks of the body have too many bytes beside the body")
