@@ -65,10 +65,10 @@ from .runtime.transport import ConnectionLost
 from .server.client_data import ElicitAnswer
 from .server.connected_clients import ConnectedClient
 from .server.input_required import InputRequired
-from .server.kept_tasks import CallerTasks, KeptTasks, TaskPage
+from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
 from .server.logs import ClientLogHandler
 from .server.options import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
-from .server.request_context import RequestContext, TaskContext
+from .server.request_context import RequestContext
 from .server.resources import ResourceNotFound
 from .server.results import error_result, text_result
 from .server.server import Server

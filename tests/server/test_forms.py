@@ -13,7 +13,7 @@ import pytest
 
 from trio_mcp import CodedError, ElicitAnswer
 from trio_mcp.protocol.schema_validator import SchemaValidator
-from trio_mcp.server.signature import form_schema
+from trio_mcp.server.client_data import Form, form_schema
 
 
 class Seat(enum.Enum):
@@ -160,3 +160,15 @@ def test_what_is_no_class_with_fields_is_refused_as_a_form_with_words(form: Any)
     with pytest.raises(CodedError, match="a form is a class with fields, such as a dataclass, or a JSON") as raised:
         form_schema(form)
     assert raised.value.code == -32602
+
+
+def test_the_form_of_a_class_is_made_once() -> None:
+    @dataclass
+    class Once:
+        name: str
+
+    assert Form.of(Once) is Form.of(Once)
+    assert Form.of(Once).schema == form_schema(Once)
+    assert Form.of(Once).faults({"name": 1})
+    with pytest.raises(TypeError):
+        Form.of(type("Never", (), {"__annotations__": {"what": object}}))

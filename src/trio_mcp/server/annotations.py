@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from inspect import Parameter
+from pathlib import PurePath
 from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
 from msgspec import inspect as kinds
 
+from ..protocol.fields import JSONObject
 from ..protocol.plain_classes import is_plain_class
 
 _KEYS = (
@@ -207,3 +209,24 @@ def _is_field(note: Any) -> bool:
     kind = cast("type[Any]", type(note))
     package = kind.__module__.partition(".")[0]
     return package in _PACKAGES_OF_NOTES or (package != "msgspec" and kind.__name__ in ("Field", "FieldInfo"))
+
+
+def schema_of(kind: Any) -> JSONObject:
+    """Return the JSON Schema of a type, its root never a reference. Raises `TypeError` for a type that has none."""
+    try:
+        (root,), definitions = msgspec.json.schema_components(
+            [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+        )
+    except NameError as error:
+        raise TypeError(f"an annotation could not be resolved: {error}") from None
+    if "$ref" in root and len(root) == 1:
+        root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
+    if definitions:
+        root = {**root, "$defs": definitions}
+    return root
+
+
+def _foreign_schema(kind: type) -> JSONObject:
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    raise TypeError(f"{kind.__name__} has no JSON form")

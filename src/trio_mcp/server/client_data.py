@@ -1,18 +1,43 @@
-"""Untrusted data of clients, as the classes that handlers want; a user's answer to a question."""
+"""Untrusted data of clients, as the classes that handlers want; forms for users, and the answers.
+
+A form is a class with plain fields, as the flat JSON Schema that the specification allows.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar, get_args, is_typeddict
+from datetime import datetime
+from functools import cached_property
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+from weakref import WeakKeyDictionary
 
 import attrs
 import msgspec
 
 from .. import protocol
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure
 from ..protocol.fields import JSONObject
 from ..protocol.plain_classes import convert, optional_fields
 from ..protocol.revisions import Revision
+from ..protocol.schema_validator import SchemaValidator
+from ..protocol.types.elicitation import check_form_schema
 from ..protocol.types.lifecycle import ClientCapabilities
+from .annotations import check_fields, schema_of
 
 COMPLETE: Final = "notifications/elicitation/complete"
 
@@ -80,3 +105,122 @@ def _is_of_specification(kind: Any) -> bool:
     if isinstance(kind, type) and attrs.has(kind):
         return kind.__module__.startswith(_SPECIFICATION)
     return any(map(_is_of_specification, get_args(kind)))
+
+
+_FORMS: Final = WeakKeyDictionary[type, "Form"]()
+
+
+class Form:
+    """A form that users are asked to fill in: its JSON Schema, and the check of what they have filled in."""
+
+    def __init__(self, form: type | JSONObject) -> None:
+        self.schema = form_schema(form)
+
+    @classmethod
+    def of(cls, form: type | JSONObject) -> Form:
+        """Return the form that a dict or a class stands for; see `form_schema` for the errors. That of a class is made
+        once."""
+        if not isinstance(form, type):
+            return cls(form)
+        known = _FORMS.get(form)
+        if known is None:
+            known = _FORMS[form] = cls(form)
+        return known
+
+    def faults(self, content: JSONObject) -> str | None:
+        """Return what is wrong with the accepted ``content``; `None` where it fits."""
+        return self._validator.faults(content)
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        return SchemaValidator(self.schema)
+
+
+def form_schema(form: type | JSONObject) -> JSONObject:
+    """Return the form's JSON Schema: a dict unchanged, a class translated.
+
+    A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
+    `CodedError` (-32602) for what is neither class nor dict, for a NamedTuple, which is an array in JSON, and, naming
+    the field, for a form that is not flat; `TypeError` for a class that has no JSON Schema.
+    """
+    if isinstance(form, dict):
+        check_form_schema(form)
+        return form
+    if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise _no_form(form)
+    try:
+        schema = schema_of(form)
+    except TypeError as error:
+        raise TypeError(f"{form.__name__}: {error}") from None
+    if schema.get("type") != "object":
+        raise _no_form(form)
+    check_fields(f"form {form.__name__}", form)
+    definitions = cast("JSONObject", schema.pop("$defs", {}))
+    optional, hints = set(optional_fields(form)), _hints(form)
+    fields = {
+        name: _flat(cast("JSONObject", field), definitions) | _said_beside(hints.get(name), field)
+        for name, field in cast("JSONObject", schema.get("properties", {})).items()
+    }
+    required = [name for name in cast("list[str]", schema.get("required", [])) if name not in optional]
+    # 2025-11-25 schema, ElicitRequestFormParams: no members but type, properties and required
+    schema = {"type": schema.get("type"), "properties": fields, "required": required}
+    check_form_schema(schema)
+    return schema
+
+
+def _no_form(form: object) -> CodedError:
+    return CodedError(
+        INVALID_PARAMS,
+        f"Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, not {form!r}",
+    )
+
+
+def _hints(form: type) -> dict[str, Any]:
+    """Return the annotations of a class, under the names of the fields on the wire."""
+    hints = get_type_hints(form, include_extras=True)
+    return {
+        field.encode_name: hints.get(field.name) for field in getattr(msgspec.inspect.type_info(form), "fields", ())
+    }
+
+
+def _said_beside(hint: Any, field: JSONObject) -> JSONObject:
+    """Return the facts of a field's annotation that its schema lacks: the description, and the format of a time."""
+    notes, kinds = list[str](), list[Any]()
+    _take_apart(hint, notes, kinds)
+    said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
+    return said | ({"format": "date-time"} if datetime in kinds else {})
+
+
+def _take_apart(hint: Any, notes: list[str], kinds: list[Any]) -> None:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        notes += [note for note in arguments[1:] if isinstance(note, str)]
+        _take_apart(arguments[0], notes, kinds)
+    elif origin in (Union, UnionType, Required, NotRequired):
+        for each in arguments:
+            _take_apart(each, notes, kinds)
+    else:
+        kinds.append(hint)
+
+
+def _flat(field: JSONObject, definitions: JSONObject) -> JSONObject:
+    """Return one property without references, and without null: a field that may be absent is just not required."""
+    if isinstance(reference := field.get("$ref"), str):
+        target = cast("JSONObject", definitions[reference.rpartition("/")[2]])
+        field = {**target, **{key: value for key, value in field.items() if key != "$ref"}}
+    if isinstance(branches := field.get("anyOf"), list):
+        branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
+        if len(branches) == 1:
+            rest = {key: value for key, value in field.items() if key != "anyOf"}
+            return _flat({**branches[0], **rest}, definitions)
+    if "enum" in field:
+        field = {"type": "string", **field}
+        field["enum"] = [choice for choice in cast("list[Any]", field["enum"]) if choice is not None]
+    if isinstance(items := field.get("items"), dict):
+        items = _flat(cast("JSONObject", items), definitions)
+        if "enum" in items:  # items cannot have the title and the description of an Enum
+            items = {"type": items["type"], "enum": items["enum"]}
+        field = {**field, "items": items}
+    if field.get("default", ...) is None:
+        field = {key: value for key, value in field.items() if key != "default"}
+    return field

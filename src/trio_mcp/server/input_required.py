@@ -5,20 +5,21 @@ Questions by a call of the context and questions in a return value are checked h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
 from types import UnionType
-from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import attrs
 import trio
 
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..protocol.converters import NotExpressible, structure_params, unstructure
-from ..protocol.errors import CapabilityMissing, NoWayBack
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
+from ..protocol.converters import NotExpressible, structure, structure_params, unstructure
+from ..protocol.errors import BadAnswer, CapabilityMissing, NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.methods import METHODS, Method
@@ -38,10 +39,14 @@ from ..protocol.types.input_required import (
     for_sampling,
 )
 from ..protocol.types.sampling import CreateMessageParams
+from ..runtime.calls import send_unheeded
 from ..runtime.requests.questions import Question
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import Continuation
+from ..tasks.remote_task import CoreRemoteTask, wish_for_task
 from ..tasks.task_state import TaskState
+
+T = TypeVar("T")
 
 Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
 
@@ -53,11 +58,11 @@ AS_TASK: Final = "a question is no task by a parameter `task`: have the client r
 def needed_for(asked: Asked) -> tuple[str, ...]:
     """Return the capabilities that a client must have declared to be asked this, in the order of their check."""
     match asked:
-        case InputRequest():
-            return capability_for(asked)
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
             return for_sampling(tools=has_tools, context=asked.include_context)
+        case InputRequest():
+            return capability_for(asked)
         case ElicitFormParams():
             return for_elicitation("form")
         case ElicitURLParams():
@@ -92,6 +97,20 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
     elif isinstance(params, ElicitURLParams):
         check_url_question(params)
     return unstructure(params, revision)
+
+
+def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
+    """Return the answer to a question as a ``result_type``. Raises `ProtocolViolation`."""
+    try:
+        return structure(result, result_type)
+    except ValueError as error:
+        raise bad_answer(f"the result of {method} makes no sense: {error}", revision) from None
+
+
+def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
+    """Return the error for an answer that does not fit its question."""
+    # 2026-07-28 mrtr, Error Handling: in modern revisions answers arrive as parameters of a request.
+    return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
 _FIRST_ROUND: Final = Continuation({})
@@ -200,6 +219,17 @@ def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputReque
     return possible
 
 
+def no_way_back(scope: RequestScope) -> NoWayBack | None:
+    """Return the error for each question of a request whose client cannot be asked at all; `None` elsewhere."""
+    method, revision = scope.request.method, scope.request.revision
+    if not revision.server_requests and not method.may_ask:
+        return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
+    is_told = scope.rounds is not None or (scope.task is not None and scope.task.has_started)
+    if scope.runner.stateless and (revision.server_requests or not is_told):
+        return no_way_back_when_stateless(method, revision)
+    return None
+
+
 def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
     """Return the error of a server that is run stateless and cannot ask its client; its text says what would help."""
     reason = "this server is run stateless, so it cannot"
@@ -215,3 +245,29 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
     calls = [partial(scope.ask_client, request.method, request.params) for request in requests.values()]
     return dict(zip(requests, await run_together(calls), strict=True))
+
+
+async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
+    """Have the client run a question of ``scope`` as a task that the client is to keep for ``ttl`` seconds, and return
+    its result, plain data.
+
+    Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` for a task that was
+    cancelled over there, and `ValueError` for a ``ttl`` that is no time.
+    """
+    if not scope.sends_questions:
+        raise NoWayBack("the questions of a task go to its requestor, and are no tasks themselves")
+    revision = scope.request.revision
+
+    async def ask(method: str, params: JSONObject) -> Any:
+        return await scope.ask(method, params, revision)
+
+    def forget(task_id: str) -> None:
+        send_unheeded(scope.exchange.state, scope.outbox, "tasks/cancel", {"taskId": task_id}, revision)
+
+    asked = {**(params or {}), "task": wish_for_task(None if ttl == math.inf else ttl)}
+    result = await scope.ask(method, asked, revision, cancel_task=forget)
+    return await CoreRemoteTask.created(method, result, ask, forget).result(_told, cancels=True)
+
+
+async def _told(_: TaskState) -> None:
+    """Take a state that nobody wants to know."""

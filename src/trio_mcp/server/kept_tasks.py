@@ -1,21 +1,24 @@
 """KeptTasks are the tasks in the store of a server, for code that ends tasks from outside.
 
-`CallerTasks` are those of the caller of one request, ``ctx.task_store``.
+`CallerTasks` are those of the caller of one request, ``ctx.task_store``; `TaskContext` is the task that the
+request itself is or may become, ``ctx.task``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
+import trio
 
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
+from ..protocol.fields import JSONObject
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.content import TextContent
 from ..protocol.types.tools import CallToolResult
@@ -211,3 +214,94 @@ class CallerTasks(KeptTasks):
         is no cursor."""
         page = await self._host.records.page(self._scope or "", cursor, _PAGE)
         return TaskPage([state_in(record) for record in page.records], page.next_cursor)
+
+
+class TaskContext:
+    """The task of a handler, ``ctx.task``. The class itself is passive: nothing is kept, and nobody is told.
+
+    A request becomes a task when `start` is called, or after `TaskSettings.grace`; in revision 2025-11-25, where the
+    requestor decides, before the handler runs. From then on the questions of the handler are questions of the task.
+    """
+
+    __slots__ = ()
+
+    _task: RequestTask | None = None
+    """The task, in a `LiveTask`; `None` in a passive context."""
+
+    @property
+    def id(self) -> str:
+        """The unguessable name of the task, known before the start."""
+        return "" if self._task is None else self._task.id
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds from the start of the task until the task is cancelled and fails; `None`: never."""
+        ttl_ms = None if self._task is None else self._task.ttl_ms
+        return None if ttl_ms is None else ttl_ms / _MILLISECONDS
+
+    @property
+    def requested_ttl(self) -> float | None:
+        """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
+        requestor has a say in revision 2025-11-25 only. `ttl` holds in any case."""
+        if self._task is None:
+            return None
+        request = self._task.scope.request
+        request.unpack()
+        wish: JSONObject = request.params.get("task", {}) if request.revision.tasks == "core" else {}
+        if "ttl" not in wish:
+            return None
+        return math.inf if wish["ttl"] is None else wish["ttl"] / _MILLISECONDS
+
+    @property
+    def has_started(self) -> bool:
+        """True once the request was answered with the task."""
+        return self._task is not None and self._task.has_started
+
+    @property
+    def attempt(self) -> int:
+        """The number of this run: more than 1 where a run before was cut off by the end of its process. Runs that were
+        given up in good order, at a shutdown, do not count."""
+        return 1 if self._task is None else self._task.attempt
+
+    @property
+    def restored(self) -> Any:
+        """The last value given to `checkpoint` by a run before; `None` in the first run, and for a tool that is not
+        declared with ``on_restart="resume"``."""
+        restored = None if self._task is None else self._task.restored
+        return None if restored is None else decode_value(restored)
+
+    def status(self, message: str) -> None:
+        """Tell the client how the task is: words for people, of which the latest are kept. Never waits."""
+        if self._task is not None:
+            self._task.tell(message)
+
+    async def start(self) -> None:
+        """Answer the request with the task, now. The handler goes on afterwards, as long as it likes.
+
+        Idempotent. While the request is answered with questions, waits until the client comes back. Raises `CodedError`
+        (-31000) where there are too many tasks.
+        """
+        if self._task is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await self._task.start()
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
+
+        A run that starts from here asks, in the same order, what this run asks from here on, and gets no answer to what
+        was asked before.
+        """
+        if self._task is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await self._task.checkpoint(value)
+
+
+class LiveTask(TaskContext):
+    """The context of a task that runs, a view of its `RequestTask`."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: RequestTask) -> None:
+        self._task = task

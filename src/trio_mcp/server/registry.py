@@ -18,7 +18,7 @@ from ..concurrency.workers import run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from .live_context import LiveContext
+from .request_context import LiveContext
 from .signature import Signature
 from .worker_context import WorkerContext
 

@@ -1,29 +1,38 @@
-"""RequestContext and TaskContext: a handler's view of its request, and of the task that its request is or may become.
+"""RequestContext: a handler's view of its request.
 
-The classes themselves are passive: never cancelled, notifications dropped, requests refused, nothing kept. Test fakes
-override one or two members as needed; the real contexts are in `trio_mcp.server.live_context`.
+The class itself is passive: never cancelled, notifications dropped, requests refused, nothing kept. Test fakes override
+one or two members as needed. `LiveContext` has a request; `worker_context` makes the members for threads of those here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, cast
 
 import trio
 
-from ..jsonrpc.errors import INVALID_REQUEST, CodedError
+from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import RequestId
+from ..protocol.converters import NotExpressible
+from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
-from ..protocol.revisions import LATEST_MODERN, Revision
-from ..protocol.types.sampling import CreateMessageResult, Root, SamplingMessage
+from ..protocol.revisions import ASKED_BY, LATEST_MODERN, Revision, declares, lacks_notification
+from ..protocol.types.content import TextContent
+from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
+from ..protocol.types.input_required import ASKABLE, for_elicitation
+from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult, Root, SamplingMessage
 from ..runtime.cancellation import Cancellation
 from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
-from .client_data import ElicitAnswer, typed, typed_text
+from ..runtime.requests.scope import RequestScope
+from ..tasks.host import TaskHost
+from ..tasks.request_task import RequestTask
+from .client_data import COMPLETE, ElicitAnswer, Form, tells_completion, typed, typed_text
 from .foreign_names import ContextNames
-from .kept_tasks import CallerTasks
+from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_way_back, structured
+from .kept_tasks import CallerTasks, LiveTask, TaskContext
 from .logs import SilentLog
 from .options import SamplingOptions
 
@@ -39,65 +48,75 @@ class RequestContext(ContextNames):
 
     __slots__ = ()
 
+    _live: RequestScope | None = None
+    """The request, in a `LiveContext`; `None` in a passive context."""
+    _lifespan: Any = None
+    _tasks: TaskHost | None = None
+
     # Identity
 
     @property
     def request_id(self) -> RequestId:
         """The JSON-RPC id of this call, `int` or `str` as received."""
-        return 0
+        return 0 if self._live is None else self._live.request.id
 
     @property
     def revision(self) -> Revision:
         """The protocol revision of this request."""
-        return LATEST_MODERN
+        return LATEST_MODERN if self._live is None else self._live.request.revision
 
     @property
     def session_id(self) -> str | None:
         """The name of the connection over WebSocket, or of the session over HTTP in a legacy revision; `None` where
         there is no such name, as on stdio."""
-        return None
+        return None if self._live is None else self._live.exchange.peer.session_id
 
     @property
     def meta(self) -> Mapping[str, Any]:
         """``_meta`` of the request, unknown keys included. Treat the dict as read-only."""
-        return {}
+        if self._live is None:
+            return {}
+        self._live.request.unpack()
+        return self._live.request.meta
 
     @property
     def trace(self) -> TraceContext | None:
         """The distributed trace that the request belongs to; `None` for a request without a trace. Questions of the
         handler to its client, and its calls to other servers with a client of this package, carry the trace on."""
-        return None
+        return None if self._live is None else self._live.trace
 
     @property
     def headers(self) -> Mapping[str, str] | None:
         """Headers of the HTTP request, by their names in any case; `None` where there was none."""
-        return None
+        return None if self._live is None else self._live.exchange.peer.headers
 
     @property
     def auth(self) -> Auth | None:
         """The caller; `None` when no authentication is configured. In a run of a task after a restart, the identity of
         the caller alone: the token is empty, and scopes and claims are gone."""
-        return None
+        return None if self._live is None else self._live.exchange.peer.auth
 
     @property
     def stateless(self) -> bool:
         """True where nothing is kept between requests: in modern requests, and on servers run that way."""
-        return False
+        # 2026-07-28 basic, Statelessness: each request is processed by itself.
+        return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property
     def lifespan(self) -> Any:
         """The value that the server's lifespan yielded."""
-        return None
+        return self._lifespan
 
     @property
     def task(self) -> TaskContext | None:
         """The task that the request is, or may become; `None` for a call that is no task."""
-        return None
+        task = None if self._live is None else self._live.task
+        return LiveTask(task) if isinstance(task, RequestTask) else None
 
     @property
     def task_store(self) -> CallerTasks | None:
         """The tasks of this caller, in the handler of a tool; `None` where the server has no tasks."""
-        return None
+        return None if self._live is None or self._tasks is None else CallerTasks(self._tasks, self._live)
 
     # Cancellation
 
@@ -105,27 +124,29 @@ class RequestContext(ContextNames):
     def nursery(self) -> trio.Nursery:
         """The request's nursery. The tasks of the nursery are part of the request: a cancel of the request cancels the
         tasks, and the answer goes out when the handler has returned and all tasks have ended."""
-        raise RuntimeError("this context has no nursery: it is a passive one, for tests")
+        if self._live is None:
+            raise RuntimeError("this context has no nursery: it is a passive one, for tests")
+        assert self._live.abort.nursery is not None, "a handler runs inside the nursery"
+        return self._live.abort.nursery
 
     @property
     def cancel_scope(self) -> trio.CancelScope:
         """The scope of the whole request. A cancel of this scope aborts the request."""
-        return trio.CancelScope()
+        return trio.CancelScope() if self._live is None else self.nursery.cancel_scope
 
     @property
     def is_cancelled(self) -> bool:
         """True once the request was cancelled. May be read from any thread."""
-        return False
+        return self._live is not None and self._live.is_cancelled
 
     @property
     def cancellation(self) -> Cancellation | None:
         """The reason why the request was cancelled; `None` before a cancel. May be read from any thread.
 
         The value is set before the handler, or any task in its nursery, sees a `trio.Cancelled` of the request, for
-        every source of the cancel. A cancel of a scope of the handler's own, inside that of the request, leaves the
-        value `None`.
+        every source of the cancel. A cancel of a scope inside that of the request leaves the value `None`.
         """
-        return None
+        return None if self._live is None else self._live.cancellation
 
     @property
     def cancelled(self) -> threading.Event:
@@ -134,10 +155,9 @@ class RequestContext(ContextNames):
 
         The event is set for every source of the cancel: the client, the application, the time limit of the tool, or the
         handler by `cancel_scope`. Ask for the event while the handler runs; a cancel after the handler's return, while
-        the nursery still runs, need not set the event. A trio task has no need of the event: the task is cancelled with
-        the request.
+        the nursery still runs, need not set the event. A trio task has no need of it: a cancel reaches the task.
         """
-        return threading.Event()
+        return threading.Event() if self._live is None else self._live.abort.event
 
     async def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
@@ -158,12 +178,14 @@ class RequestContext(ContextNames):
         gave no progress token, for a value that does not exceed the value before, and for a report that cannot be sent:
         numbers must be finite (numpy's are accepted), and ``message`` must be text.
         """
-        return False
+        if (scope := self._live) is None:
+            return False
+        return scope.progress(progress, total, message)
 
     @property
     def log(self) -> RequestLog:
         """The client's log: ``await ctx.log.info({"rows": 3}, logger="db")``."""
-        return SilentLog()
+        return SilentLog() if self._live is None else self._live.log
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
         """Send a notification that belongs to this request. A notification after the end of the request is dropped.
@@ -171,7 +193,16 @@ class RequestContext(ContextNames):
         Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a server does not send as
         a notification in this revision, and `NotSerializable`.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        scope = self._live
+        if scope is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        if lacks_notification(method, "server", scope.request.revision):
+            raise MethodUnavailable(method, scope.request.revision)
+        line = scope.notification(method, params)
+        await trio.lowlevel.checkpoint()
+        await scope.outbox.room()
+        scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
@@ -181,7 +212,19 @@ class RequestContext(ContextNames):
         its way. False, with nothing sent, where the revision lacks the notification (all but 2025-11-25), the client
         did not declare ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
         """
-        return False
+        scope = self._live
+        if scope is None:
+            return False
+        told = tells_completion(elicitation_id, scope.request.revision, scope.request.capabilities)
+        line = scope.notification(COMPLETE, {"elicitationId": elicitation_id})
+        await trio.lowlevel.checkpoint()
+        if not told:
+            return False
+        outbox = scope.outbox if scope.sends else scope.exchange.lasting.outbox
+        await outbox.room()
+        if not (is_over := outbox.over):
+            outbox.put_sealed(line)
+        return not is_over
 
     def close_stream(self, retry: float = 1.0) -> bool:
         """Close the HTTP response of this request for now, and let the client come back for the rest after ``retry``
@@ -191,20 +234,21 @@ class RequestContext(ContextNames):
         `Limits`. False, with nothing changed, where a client cannot come back: on every other transport, in other
         revisions, and in a server that is run stateless. Synchronous; never raises.
         """
-        return False
+        return self._live is not None and self._live.exchange.close_stream(retry)
 
     # Rounds, for handlers that return `InputRequired`
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by its keys, as received: plain and untrusted. Empty in the
-        first round."""
-        return {}
+        """The client's answers to the last `InputRequired`, by its keys, untrusted; empty in the first round."""
+        continuation = None if self._live is None else self._live.request.continuation
+        return {} if continuation is None else continuation.responses
 
     @property
     def request_state(self) -> str:
         """The ``state`` of the last `InputRequired`; empty in the first round, and when none was given."""
-        return ""
+        continuation = None if self._live is None else self._live.request.continuation
+        return "" if continuation is None else continuation.state
 
     @property
     def is_resubmit(self) -> bool:
@@ -241,7 +285,9 @@ class RequestContext(ContextNames):
         result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: false where these methods would raise
         `NoWayBack` or `CapabilityMissing`.
         """
-        return False
+        if capability.partition(".")[0] in ASKED_BY and self._refusal() is not None:
+            return False
+        return self._declares(capability)
 
     def no_channel(self) -> CodedError:
         """Return the error of every question of this context. Subclasses may say why there is no channel."""
@@ -264,7 +310,7 @@ class RequestContext(ContextNames):
         cancels the task. A client that did not declare to do so (``tasks.requests.sampling.createMessage`` for example;
         revision 2025-11-25 alone) is `CapabilityMissing`; a task that the client's side cancels is `TaskCancelled`.
         """
-        raise self.no_channel()
+        return structured(method, await self._ask_raw(method, params, task_ttl), result_type, self.revision)
 
     async def sample(
         self,
@@ -281,11 +327,16 @@ class RequestContext(ContextNames):
         for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
         context of servers is to be included. Then as `send_request`.
         """
-        raise self.no_channel()
+        if "task" in options:
+            raise TypeError(AS_TASK)
+        if isinstance(messages, str):
+            messages = [SamplingMessage("user", TextContent(messages))]
+        params = CreateMessageParams(list(messages), max_tokens, **options)
+        return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
         """Send ``sampling/createMessage`` with unchecked ``params``, plain data in and out."""
-        raise self.no_channel()
+        return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(
         self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None, task_ttl: float | None = None
@@ -297,7 +348,13 @@ class RequestContext(ContextNames):
         ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
         Then as `send_request`; an accepted answer that does not fit the form is a `ProtocolViolation`.
         """
-        raise self.no_channel()
+        self._check(*for_elicitation("form"))
+        asked = Form.of(form)
+        params = ElicitFormParams(message, asked.schema, meta=meta)
+        answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
+        if answer.action == "accept" and (fault := asked.faults(answer.content or {})):
+            raise bad_answer(f"the accepted form does not fit what was asked: {fault}", self.revision)
+        return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
 
     async def elicit_url(
         self,
@@ -314,78 +371,79 @@ class RequestContext(ContextNames):
         A URL or an id with control characters, an id without text, and a message with control characters other than
         line breaks and tabs are `CodedError` (-32602).
         """
-        raise self.no_channel()
+        params = ElicitURLParams(message, url, elicitation_id, meta=meta)
+        answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
+        return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:
         """Send ``elicitation/create`` with unchecked ``params``, plain data in and out."""
-        raise self.no_channel()
+        return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
         """Return the client's roots. Raises as `elicit`, with the capability ``roots``."""
-        raise self.no_channel()
+        self._check("roots")
+        result = await self._ask_raw("roots/list", None)
+        return structured("roots/list", result, ListRootsResult, self.revision).roots
 
     async def list_roots_raw(self) -> JSONObject:
         """Send ``roots/list`` and return the unchecked result, plain data."""
-        raise self.no_channel()
+        return cast("JSONObject", await self._ask_raw("roots/list", None))
+
+    # How it asks
+
+    def _refusal(self) -> CodedError | None:
+        """Return the error for each question where the client cannot be asked at all; `None` elsewhere."""
+        return self.no_channel() if self._live is None else no_way_back(self._live)
+
+    def _declares(self, capability: str) -> bool:
+        """Return whether the client declared ``capability``, and its revision has that capability."""
+        request = None if self._live is None else self._live.request
+        return request is not None and declares(request.capabilities, capability, request.revision)
+
+    def _check(self, *capabilities: str) -> None:
+        """Raise `NoWayBack`, else `CapabilityMissing`, which names the whole before its part (DESIGN ruling 18)."""
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        for capability in capabilities:
+            if not self._declares(capability):
+                raise CapabilityMissing([each for each in capabilities if not self._declares(each)], self.revision)
+
+    async def _ask(
+        self, method: str, params: CreateMessageParams | ElicitParams, result_type: type[T], task_ttl: float | None
+    ) -> T:
+        self._check(*needed_for(params))
+        try:
+            data = checked_params(params, self.revision)
+        except NotExpressible as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        send = self._deliver if task_ttl is None else self._ask_raw
+        return structured(method, await send(method, data, task_ttl), result_type, self.revision)
+
+    def _ask_raw(self, method: str, params: JSONObject | None, task_ttl: float | None = None) -> Awaitable[Any]:
+        self._check()
+        if method in ASKABLE and params is not None and "task" in params:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {AS_TASK}")
+        if task_ttl is not None:
+            self._check(f"tasks.requests.{method.replace('/', '.')}")
+        elif not self.revision.server_requests and method not in ASKABLE:
+            raise MethodUnavailable(method, self.revision)
+        return self._deliver(method, params, task_ttl)
+
+    def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
+        """Send this question, as a task of the client unless ``task_ttl`` is `None`, and return its result, plain data.
+        Raises as `send_request`. The time limit of the handler stands still while the user is asked."""
+        scope = self._live
+        assert scope is not None, "a passive context asks nothing"
+        ask = scope.ask_client(method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
+        return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
 
 
-class TaskContext:
-    """The task of a handler, ``ctx.task``. The class itself is passive: nothing is kept, and nobody is told.
+class LiveContext(RequestContext):
+    """The context of a request that runs, a view of its `RequestScope`."""
 
-    A request becomes a task when `start` is called, or after `TaskSettings.grace`; in revision 2025-11-25, where the
-    requestor decides, before the handler runs. From then on the questions of the handler are questions of the task.
-    """
+    __slots__ = ("_lifespan", "_live", "_tasks")
 
-    __slots__ = ()
-
-    @property
-    def id(self) -> str:
-        """The unguessable name of the task, known before the start."""
-        return ""
-
-    @property
-    def ttl(self) -> float | None:
-        """Seconds from the start of the task until the task is cancelled and fails; `None`: never."""
-        return None
-
-    @property
-    def requested_ttl(self) -> float | None:
-        """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
-        requestor has a say in revision 2025-11-25 only. `ttl` holds in any case."""
-        return None
-
-    @property
-    def has_started(self) -> bool:
-        """True once the request was answered with the task."""
-        return False
-
-    @property
-    def attempt(self) -> int:
-        """The number of this run: more than 1 where a run before was cut off by the end of its process. Runs that were
-        given up in good order, at a shutdown, do not count."""
-        return 1
-
-    @property
-    def restored(self) -> Any:
-        """The last value given to `checkpoint` by a run before; `None` in the first run, and for a tool that is not
-        declared with ``on_restart="resume"``."""
-        return None
-
-    def status(self, message: str) -> None:
-        """Tell the client how the task is: words for people, of which the latest are kept. Never waits."""
-
-    async def start(self) -> None:
-        """Answer the request with the task, now. The handler goes on afterwards, as long as it likes.
-
-        Idempotent. While the request is answered with questions, waits until the client comes back. Raises `CodedError`
-        (-31000) where there are too many tasks.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-    async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
-
-        A run that starts from here asks, in the same order, what this run asks from here on, and gets no answer to what
-        was asked before.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
+    def __init__(self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None = None) -> None:
+        self._live = scope
+        self._lifespan = lifespan
+        self._tasks = tasks

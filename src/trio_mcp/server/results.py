@@ -28,9 +28,8 @@ from ..protocol.types.content import (
     TextContent,
 )
 from ..protocol.types.tools import CallToolResult
-from .annotations import classes_in
+from .annotations import classes_in, schema_of
 from .input_required import InputRequired
-from .signature import schema_of
 
 T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]

@@ -35,8 +35,8 @@ from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import asked_ttl, milliseconds
 from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
+from .kept_tasks import TaskContext
 from .registry import Registry, UserFunction, checked_scopes
-from .request_context import TaskContext
 from .results import ToResult, error_result, result_maker
 from .signature import BadArguments
 

@@ -18,8 +18,8 @@ from ..concurrency.workers import await_in_worker
 from ..runtime.cancellation import Cancellation
 from ..runtime.requests.logs import RequestLog
 from .foreign_names import ContextNames
-from .kept_tasks import CallerTasks
-from .request_context import RequestContext, TaskContext
+from .kept_tasks import CallerTasks, TaskContext
+from .request_context import RequestContext
 
 P = ParamSpec("P")
 T = TypeVar("T")

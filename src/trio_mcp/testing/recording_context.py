@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import attrs
 import trio
@@ -18,10 +19,10 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.messages import RequestId
-from ..protocol.errors import MethodUnavailable, NoWayBack
+from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
-from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, declares, lacks_notification
 from ..protocol.types.notifications import LogParams, should_log
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
@@ -29,8 +30,8 @@ from ..runtime.peer import Auth, Headers
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.client_data import COMPLETE, tells_completion
-from ..server.live_context import AskingContext
-from ..server.request_context import TaskContext
+from ..server.kept_tasks import TaskContext
+from ..server.request_context import RequestContext
 from .scripted_user import ScriptedUser, UserOptions
 
 
@@ -42,7 +43,27 @@ class Said:
     params: JSONObject | None
 
 
-class RecordingContext(AskingContext):
+C = TypeVar("C", bound=type)
+
+
+def recording(cls: C) -> C:
+    """Have the properties that ``cls`` inherits return what ``_given`` has under their names, where it has anything."""
+    for name, member in vars(cls.__base__).items():
+        if isinstance(member, property) and name not in vars(cls):
+            setattr(cls, name, property(_given_or(name, member.fget)))
+    return cls
+
+
+def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
+    @wraps(passive)
+    def read(self: Any) -> Any:
+        return self._given[name] if name in self._given else passive(self)
+
+    return read
+
+
+@recording
+class RecordingContext(RequestContext):
     """Stand in for the context of a request: record what the handler reports and asks, and answer by script.
 
     The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
@@ -74,20 +95,23 @@ class RecordingContext(AskingContext):
         task: TaskContext | None = None,
         **user: Unpack[UserOptions],
     ) -> None:
-        self._lifespan = lifespan
-        self._request_id = request_id
-        self._revision = REVISIONS[revision]
-        self._session_id = session_id
-        self._meta = meta or {}
-        self._headers = None if headers is None else Headers(headers)
-        self._auth = auth
-        self._input_responses = input_responses or {}
-        self._request_state = request_state
-        self._task = task
+        self._given = {
+            "request_id": request_id,
+            "revision": REVISIONS[revision],
+            "session_id": session_id,
+            "meta": meta or {},
+            "headers": None if headers is None else Headers(headers),
+            "auth": auth,
+            "stateless": not REVISIONS[revision].handshake,
+            "lifespan": lifespan,
+            "input_responses": input_responses or {},
+            "request_state": request_state,
+            "task": task,
+            "log": _RecordedLog(self, log_level),
+            "cancelled": threading.Event(),
+        }
         self._user = ScriptedUser(**user)
-        self._log = _RecordedLog(self, log_level)
         self._cancellation: Cancellation | None = None
-        self._event = threading.Event()
         self._nursery: trio.Nursery | None = None
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
@@ -101,55 +125,9 @@ class RecordingContext(AskingContext):
         self.questions: list[Said] = []
         """The requests to the client, without those refused before sending."""
 
-    # The request
-
-    @property
-    def request_id(self) -> RequestId:
-        return self._request_id
-
-    @property
-    def revision(self) -> Revision:
-        return self._revision
-
-    @property
-    def session_id(self) -> str | None:
-        return self._session_id
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        return self._meta
-
     @property
     def trace(self) -> TraceContext | None:
-        return TraceContext.of(self._meta)
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        return self._headers
-
-    @property
-    def auth(self) -> Auth | None:
-        return self._auth
-
-    @property
-    def stateless(self) -> bool:
-        return not self._revision.handshake
-
-    @property
-    def lifespan(self) -> Any:
-        return self._lifespan
-
-    @property
-    def task(self) -> TaskContext | None:
-        return self._task
-
-    @property
-    def input_responses(self) -> Mapping[str, JSONObject]:
-        return self._input_responses
-
-    @property
-    def request_state(self) -> str:
-        return self._request_state
+        return TraceContext.of(self.meta)
 
     # Its life
 
@@ -189,7 +167,7 @@ class RecordingContext(AskingContext):
         sent. Only the first cancel counts."""
         if self._cancellation is None:
             self._cancellation = Cancellation(cause, reason, trio.current_time())
-            self._event.set()
+            self.cancelled.set()
             self.cancel_scope.cancel(reason=reason or cause.value)
 
     @property
@@ -210,10 +188,6 @@ class RecordingContext(AskingContext):
     def cancellation(self) -> Cancellation | None:
         return self._cancellation
 
-    @property
-    def cancelled(self) -> threading.Event:
-        return self._event
-
     # What it tells
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
@@ -222,23 +196,19 @@ class RecordingContext(AskingContext):
         if plain is None or (reports and not plain[0] > reports[-1].progress):
             return False
         number, plain_total, text = plain
-        reports.append(Progress(number, plain_total, text if self._revision.progress_message else None))
+        reports.append(Progress(number, plain_total, text if self.revision.progress_message else None))
         return True
 
-    @property
-    def log(self) -> RequestLog:
-        return self._log
-
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        if lacks_notification(method, "server", self._revision):
-            raise MethodUnavailable(method, self._revision)
+        if lacks_notification(method, "server", self.revision):
+            raise MethodUnavailable(method, self.revision)
         frame_notification(method, params)  # a notification that could not be sent fails here, too
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(Said(method, params))
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        told = tells_completion(elicitation_id, self._revision, self._user.capabilities)
+        told = tells_completion(elicitation_id, self.revision, self._user.capabilities)
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
@@ -249,19 +219,16 @@ class RecordingContext(AskingContext):
     # What it asks
 
     def _declares(self, capability: str) -> bool:
-        return declares(self._user.capabilities, capability, self._revision)
+        return declares(self._user.capabilities, capability, self.revision)
 
-    def _no_way_back(self) -> NoWayBack | None:
+    def _refusal(self) -> None:
         return None
 
-    async def _deliver(self, method: str, params: JSONObject | None) -> Any:
+    async def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Any:
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(Said(method, params))
-        return await self._user.answer(method, params, self.revision)
-
-    def _deliver_as_task(self, method: str, params: JSONObject | None, ttl: float) -> Awaitable[Any]:
-        return self._deliver(method, params)  # in how many requests an answer comes makes no difference to a handler
+        return await self._user.answer(method, params, self.revision)  # by a task or not: the answer is the same
 
 
 class _RecordedLog(RequestLog):
@@ -284,6 +251,7 @@ class _RecordedLog(RequestLog):
         return True
 
 
+@recording
 class RecordedTask(TaskContext):
     """Stand in for the task of a request, ``RecordingContext(task=RecordedTask())``: record messages and checkpoints.
 
@@ -299,47 +267,25 @@ class RecordedTask(TaskContext):
         attempt: int = 1,
         restored: Any = None,
     ) -> None:
-        self._id = id
-        self._ttl = ttl
-        self._requested_ttl = requested_ttl
-        self._attempt = attempt
-        self._restored = restored
-        self._has_started = attempt > 1
+        self._given = {
+            "id": id,
+            "ttl": ttl,
+            "requested_ttl": requested_ttl,
+            "has_started": attempt > 1,
+            "attempt": attempt,
+            "restored": restored,
+        }
         self.messages: list[str] = []
         """The messages of `status`."""
         self.checkpoints: list[Any] = []
         """The values of `checkpoint`."""
-
-    @property
-    def id(self) -> str:
-        return self._id
-
-    @property
-    def ttl(self) -> float | None:
-        return self._ttl
-
-    @property
-    def requested_ttl(self) -> float | None:
-        return self._requested_ttl
-
-    @property
-    def has_started(self) -> bool:
-        return self._has_started
-
-    @property
-    def attempt(self) -> int:
-        return self._attempt
-
-    @property
-    def restored(self) -> Any:
-        return self._restored
 
     def status(self, message: str) -> None:
         self.messages.append(message)
 
     async def start(self) -> None:
         await trio.lowlevel.checkpoint()
-        self._has_started = True
+        self._given["has_started"] = True
 
     async def checkpoint(self, value: Any) -> None:
         encode_value(value)
