@@ -339,8 +339,8 @@ class Losing(Transport):
     def __init__(self) -> None:
         self._lost, self._losses = trio.open_memory_channel[ReplyLost](10)
 
-    async def receive(self) -> bytes:
-        raise await self._losses.receive()
+    async def receive(self) -> ReplyLost:
+        return await self._losses.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
         for line in messages.splitlines():

@@ -39,7 +39,7 @@ from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
 from .requests.host import RequestHandler, RequestHost, Tracing
 from .requests.runner import RequestRunner
-from .transport import ConnectionLost, ReplyLost, Transport, UnreadableFrame
+from .transport import ConnectionLost, Frame, QuestionsLost, Received, ReplyLost, Transport, UnreadableFrame
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
@@ -85,6 +85,8 @@ class Connection:
         """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
         """Reason why our messages reach the peer no more; `None` while the connection lasts."""
+        self.came_with: RequestId | None = None
+        """Id of the request of ours in whose answer the message came that is acted on now: see `Frame.came_with`."""
         self.is_only = False
         """True when no other connection is served, so that the server ends with this connection."""
         self._transport = transport
@@ -326,17 +328,19 @@ class Connection:
     async def _read(self) -> None:
         receive, state, act, max_batch = self._transport.receive, self.state, self._dispatch.act, self.limits.max_batch
         outbox = self.outbox
+        most_unread = _READING_MARKS * outbox.high_water
         try:
             while True:
                 try:
-                    line = await receive()
+                    received = await receive()
                 except UnreadableFrame as error:
                     act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
-                except ReplyLost as lost:
-                    act(state.reply_lost(lost.request_id, lost.error), b"")
                 else:
-                    act(state.receive(decode(line, max_batch=max_batch)), line)
-                if outbox.size > _READING_MARKS * outbox.high_water:
+                    if type(received) is bytes:  # nearly all messages are
+                        act(state.receive(decode(received, max_batch=max_batch)), received)
+                    else:
+                        self._take(received)
+                if outbox.size > most_unread:
                     # The peer keeps sending without reading its replies, so our reading pauses until the peer reads.
                     # Only the lines count that the reader itself has put into the outbox: two sides that stopped
                     # reading because both have much to send would wait for each other for ever.
@@ -349,11 +353,19 @@ class Connection:
         except ConnectionLost as error:
             self.lose(error)
 
-    @property
-    def came_with(self) -> RequestId | None:
-        """Id of the request of ours in whose answer the message came that is acted on now: see
-        `Transport.came_with`."""
-        return self._transport.came_with
+    def _take(self, received: Received) -> None:
+        state, act = self.state, self._dispatch.act
+        match received:
+            case Frame():
+                self.came_with = received.came_with
+                act(state.receive(received.message), received.data)
+            case ReplyLost():
+                act(state.reply_lost(received.request_id, received.error), b"")
+            case QuestionsLost():
+                for request_id in received.request_ids:
+                    act(state.question_lost(request_id, received.reason), b"")
+            case _:
+                act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def take(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
         """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.

@@ -1,4 +1,5 @@
-"""Transport is the interface that the runtime needs of a transport: whole messages in and out.
+"""Transport is the interface that the runtime needs of a transport: whole messages in and out. `Received` is what
+comes in: bytes, a `Frame`, or a loss.
 
 The errors of transports stand here, too: `ConnectionLost`, and `HTTPError` for an exchange over HTTP that brought no
 reply.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from http import HTTPStatus
+from typing import TypeAlias
 
 from ..jsonrpc.errors import MCPError, clean
-from ..jsonrpc.messages import RequestId
+from ..jsonrpc.messages import Batch, Message, RequestId, Unreadable, value
 
 
 class ConnectionLost(MCPError):
@@ -49,16 +51,35 @@ class UnreadableFrame(Exception):
         self.tail = tail
 
 
-class ReplyLost(Exception):
-    """Raised when no reply to the request of ours with the id ``request_id`` will come any more. The transport goes on.
+@value
+class Frame:
+    """A message that its transport has decoded, and the bytes that the message came in."""
 
-    The call ends with ``error``. The transport need not know whether the call is still open.
-    """
+    message: Message | Batch | Unreadable
+    data: bytes
+    came_with: RequestId | None = None
+    """Id of the request of ours in whose answer the message came; `None` where the way of the message does not tell."""
 
-    def __init__(self, request_id: RequestId, error: MCPError) -> None:
-        super().__init__(request_id, error)
-        self.request_id = request_id
-        self.error = error
+
+@value
+class ReplyLost:
+    """No reply to the request of ours with the id ``request_id`` will come any more; the call ends with ``error``. The
+    transport need not know whether the call is still open, and goes on."""
+
+    request_id: RequestId
+    error: MCPError
+
+
+@value
+class QuestionsLost:
+    """The peer wants no answers to its requests with ``request_ids`` any more, because of ``reason``, and goes on."""
+
+    request_ids: tuple[RequestId, ...]
+    reason: str
+
+
+Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
+"""What `Transport.receive` returns: a message, without its framing, or a loss."""
 
 
 class Transport(ABC):
@@ -67,17 +88,14 @@ class Transport(ABC):
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
     process."""
-    came_with: RequestId | None = None
-    """Id of the request of ours in whose answer the last message of `receive` came; `None` where the way of the message
-    does not tell."""
 
     @abstractmethod
-    async def receive(self) -> bytes | bytearray:
-        """Return the next message, without its framing.
+    async def receive(self) -> Received:
+        """Return the next message, a `Frame` where the transport had to decode the message, or the next loss.
 
-        Raises `UnreadableFrame` for a message that was skipped, `ReplyLost` for a reply that will not come,
-        `trio.EndOfChannel` when the peer sends no more but may still read, and `ConnectionLost` when both directions
-        are gone. A cancel loses no message and no byte. Need not be a checkpoint while messages are at hand.
+        Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no more but may
+        still read, and `ConnectionLost` when both directions are gone. A cancel loses no message and no byte. Need not
+        be a checkpoint while messages are at hand.
         """
 
     @abstractmethod

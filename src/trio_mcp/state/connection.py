@@ -120,6 +120,11 @@ class ConnectionState(RequestTables):
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
+    def question_lost(self, request_id: RequestId, reason: str) -> Event:
+        """End the request of the peer with the id ``request_id``, whose answer the peer wants no more."""
+        entry = self._inbound.get(request_id)
+        return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
+
     def _receive_unreadable(self, message: Unreadable) -> Event:
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
@@ -308,6 +313,9 @@ class ConnectionState(RequestTables):
         if entry.method.name == "initialize":
             # 2025-11-25 cancellation, Behavior Requirements 2: MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
+        return self._cancelled(entry, reason)
+
+    def _cancelled(self, entry: InboundRequest, reason: str | None) -> Event:
         self.finish(entry)
         return CancelReceived(entry, reason)
 

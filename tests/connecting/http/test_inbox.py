@@ -10,18 +10,23 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost, KeepAlive, MCPError, open_http
 from trio_mcp.connecting.http.endpoint import Inbox
-from trio_mcp.runtime.transport import ReplyLost
+from trio_mcp.jsonrpc.messages import Notification
+from trio_mcp.runtime.transport import Frame, QuestionsLost, ReplyLost
+
+
+def framed(data: bytes) -> Frame:
+    return Frame(Notification("n"), data)
 
 
 async def test_messages_and_losses_come_in_their_order() -> None:
     inbox = Inbox(100)
-    inbox.put(b"one")
-    inbox.put(ReplyLost(7, MCPError("gone")))
-    inbox.put(b"two")
-    assert await inbox.take() == b"one"
-    with pytest.raises(ReplyLost):
-        await inbox.take()
-    assert await inbox.take() == b"two"
+    lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
+    for each in (framed(b"one"), lost, framed(b"two"), questions):
+        inbox.put(each)
+    assert await inbox.take() == framed(b"one")
+    assert await inbox.take() is lost
+    assert await inbox.take() == framed(b"two")
+    assert await inbox.take() is questions
 
 
 async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio.Nursery) -> None:
@@ -30,7 +35,7 @@ async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio
 
     async def exchange() -> None:
         for _ in range(3):
-            inbox.put(b"12345")
+            inbox.put(framed(b"12345"))
             await inbox.room()
         went_on.set()
 
@@ -38,7 +43,7 @@ async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio
     await wait_all_tasks_blocked()
     assert not went_on.is_set()
     for _ in range(3):
-        assert await inbox.take() == b"12345"
+        assert await inbox.take() == framed(b"12345")
         await wait_all_tasks_blocked()
     assert went_on.is_set()
 
@@ -65,8 +70,8 @@ async def test_a_cancelled_reader_loses_nothing() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):
         await inbox.take()
-    inbox.put(b"one")
-    assert await inbox.take() == b"one"
+    inbox.put(framed(b"one"))
+    assert await inbox.take() == framed(b"one")
 
 
 async def test_a_server_that_floods_a_call_is_read_no_faster_than_the_client_takes_it() -> None:

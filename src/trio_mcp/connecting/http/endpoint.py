@@ -1,7 +1,7 @@
 """Endpoint: the URL of one server, and all that the exchanges with that server share.
 
 `authorized` is an exchange with a token, and once more with a better one. `arrived` looks at each message that an
-answer brings, and puts the message into the Inbox, where messages wait until the reader comes for more.
+answer brings, decoded once, and puts the message into the Inbox, where messages wait until the reader comes for more.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ...jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
-from ...jsonrpc.sizes import MOST_LEVELS
 from ...protocol.fields import JSONObject
-from ...runtime.transport import HTTPError, ReplyLost
+from ...runtime.limits import Limits
+from ...runtime.transport import Frame, HTTPError, QuestionsLost, ReplyLost
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
@@ -60,7 +60,7 @@ class Endpoint:
     http: HttpClient
     headers: RequestHeaders
     inbox: Inbox
-    max_message_bytes: int
+    limits: Limits
     credentials: Credentials | None = None
     sessions: Sessions = attrs.field(factory=Sessions)
     questions: Questions = attrs.field(factory=Questions)
@@ -98,14 +98,17 @@ class Endpoint:
 
     def event_reader(self) -> EventReader:
         """Return a reader for a new stream."""
-        return EventReader(self.max_message_bytes)
+        return EventReader(self.limits.max_message_bytes)
+
+    def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
+        """Return the message in ``data``, which came in the answer to ``came_with`` if any."""
+        return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def lose(self, session: Session) -> None:
         """Note that the server has answered 404 in ``session``: where the session has an id, the session is over
         (2025-11-25 transports, Session Management 4), and nobody waits for answers to its questions any more."""
         if session.id is not None and self.sessions.lose(session):
-            for cancel in self.questions.forgotten(session):
-                self.inbox.put(cancel)
+            self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
 
 
 def _caller_of(message: Outgoing) -> Caller:
@@ -175,20 +178,18 @@ class Inbox:
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
-        self._waiting: deque[tuple[bytes | ReplyLost, RequestId | None]] = deque()
+        self._waiting: deque[Frame | ReplyLost | QuestionsLost] = deque()
         self._size = 0
-        self.came_with: RequestId | None = None
-        """Id of the request in whose answer the last message of `take` came: see `Transport.came_with`."""
         self._owed = 0
         """Answers of ours that are on their way to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
 
-    def put(self, message: bytes | ReplyLost, came_with: RequestId | None = None) -> None:
-        """Append a message, which came in the answer to ``came_with`` if any, or the loss of a reply."""
-        self._waiting.append((message, came_with))
-        if isinstance(message, bytes):
-            self._size += len(message)
+    def put(self, arrival: Frame | ReplyLost | QuestionsLost) -> None:
+        """Append a message or a loss."""
+        self._waiting.append(arrival)
+        if isinstance(arrival, Frame):
+            self._size += len(arrival.data)
         self._reader.wake()
 
     @property
@@ -213,104 +214,82 @@ class Inbox:
         if self._producers and not self._is_full:
             self._producers.unpark_all()
 
-    async def take(self) -> bytes:
-        """Wait for the next message, and return the message; raise `ReplyLost` for a loss. No checkpoint when one
-        waits. A cancel loses nothing."""
+    async def take(self) -> Frame | ReplyLost | QuestionsLost:
+        """Wait for the next message or loss, and return it. No checkpoint when one waits. A cancel loses nothing."""
         while not self._waiting:
             await self._reader.sleep()
-        message, self.came_with = self._waiting.popleft()
-        if isinstance(message, ReplyLost):
-            try:
-                raise message
-            finally:
-                del message  # with its traceback it would keep the frame that keeps it
-        self._size -= len(message)
-        self._make_room()
-        return message
+        arrival = self._waiting.popleft()
+        if isinstance(arrival, Frame):
+            self._size -= len(arrival.data)
+            self._make_room()
+        return arrival
 
 
 class _Head(msgspec.Struct, gc=False):
-    """The members that tell messages apart. All else is skipped."""
+    """The member that tells requests and notifications apart from replies. All else is skipped."""
 
-    id: Any = UNSET
     method: Any = UNSET
-    result: msgspec.Raw | msgspec.UnsetType = UNSET
-    error: msgspec.Raw | msgspec.UnsetType = UNSET
 
 
 _read_head: Final = msgspec.json.Decoder(_Head).decode
-_LARGE: Final = 64 * 1024
-"""Bytes from which the decoder looks for numbers that are slow to read."""
 _CANCELLED: Final = "notifications/cancelled"
 
 
-def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
-    """Hand on a message that the answer to ``request`` has brought. Return whether the message was the reply.
+def arrived(endpoint: Endpoint, frame: Frame, request: Outgoing, session: Session | None) -> bool:
+    """Hand on ``frame``, which the answer to ``request`` has brought. Return whether the frame was the reply.
 
     Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,
     an error that names no request, and an unreadable message.
     """
-    try:
-        head = _read_head(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _arrived_oddly(endpoint, line, request, session)
-    if head.method is not UNSET:
-        if session is not None and (head.id is not UNSET or head.method == _CANCELLED):
-            _note_questions(endpoint, (cast("Message", decode(line)),), session, request.id)
-        endpoint.inbox.put(line, request.id)
-        return False
-    is_reply = head.result is not UNSET or head.error is not UNSET
-    if is_reply and head.id == request.id and type(head.id) is type(request.id):
-        if line.count(b"[") + line.count(b"{") > MOST_LEVELS or len(line) > _LARGE:
-            _check_readable(line, request)
-        if request.method == "tools/list" and request.version is not None:
-            line = endpoint.tools.learn_line(line)
-        endpoint.inbox.put(line, request.id)
-        return True
-    return _arrived_oddly(endpoint, line, request, session)
-
-
-def _check_readable(line: bytes, request: Outgoing) -> None:
-    """Raise `UnreadableAnswer` for a reply that the reader would refuse: the request is known here."""
-    message = decode(line)
-    if isinstance(message, Unreadable):
-        raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
-
-
-def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
-    message = decode(line)
+    message = frame.message
     match message:
+        case Response() | ErrorResponse() if message.id == request.id and type(message.id) is type(request.id):
+            if request.method == "tools/list" and request.version is not None and isinstance(message, Response):
+                frame = Frame(endpoint.tools.learn_reply(message), frame.data, request.id)
+            endpoint.inbox.put(frame)
+            return True
+        case Request() | Notification():
+            _note_questions(endpoint, (message,), session, request.id)
         case ErrorResponse(id=None):
             raise PeerError(message.code, message.message, message.data)
         case Response() | ErrorResponse():
             raise HTTPError(200, f"the server has answered another request, with id {message.id!r:.100}")
         case Unreadable():
-            raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
+            if not _has_method(frame.data):
+                raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
         case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
                 raise HTTPError(200, "the server has answered several requests at once")
             _note_questions(endpoint, message.members, session, request.id)
-            endpoint.inbox.put(line, request.id)
+            endpoint.inbox.put(frame)
             if ids and request.id is not None:
                 # Where the revision has no batches, the reader makes nothing of the reply.
                 batch = UnreadableAnswer(f"{request.method}: the answer is a batch, which the revision has not")
                 endpoint.inbox.put(ReplyLost(request.id, batch))
             return bool(ids)
-        case _:
-            endpoint.inbox.put(line, request.id)
-            return False
+    endpoint.inbox.put(frame)
+    return False
 
 
-def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) -> bool:
+def _has_method(data: bytes) -> bool:
+    """Return whether an unreadable message is a request or a notification, which ends no call."""
+    try:
+        return _read_head(data).method is not UNSET
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def arrived_unasked(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
     """Hand on a message of a stream that belongs to no request. Return false, and drop the message, when it is none
     that such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
-    message = decode(line)
+    frame = endpoint.frame(data)
+    message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
     if not all(isinstance(each, Request | Notification) for each in members):
         return False
     _note_questions(endpoint, members, session, None)
-    endpoint.inbox.put(line)
+    endpoint.inbox.put(frame)
     return True
 
 

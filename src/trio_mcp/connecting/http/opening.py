@@ -128,7 +128,7 @@ async def open_http(
         open_credentials(auth, url, timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
     ):
-        endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits.max_message_bytes, credentials)
+        endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits, credentials)
         transport = HttpTransport(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
         await nursery.start(transport.run)
         renewing = partial(_renew, endpoint.sessions)

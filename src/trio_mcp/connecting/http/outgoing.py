@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from ...concurrency.bounded_dict import BoundedDict
-from ...jsonrpc.codec import decode, decode_value, frame_result
+from ...jsonrpc.codec import decode_value
 from ...jsonrpc.messages import RequestId, Response, value
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
@@ -152,19 +152,14 @@ class ToolHeaders:
             headers += [(key.encode("ascii"), text.encode("ascii")) for key, text in mirrored]
         return headers
 
-    def learn_line(self, line: bytes) -> bytes:
-        """Learn from a result of ``tools/list``, and return the result without the tools that `learn` leaves out."""
-        message = decode(line)
-        if not isinstance(message, Response):
-            return line
-        result: Any = message.result
+    def learn_reply(self, reply: Response) -> Response:
+        """Learn from a reply to ``tools/list``, and return the reply without the tools that `learn` leaves out."""
+        result: Any = reply.result
         try:
             good = self.learn(result["tools"])
         except (KeyError, TypeError):
-            return line  # the caller is told what is wrong with it
-        if len(good) == len(result["tools"]):
-            return line
-        return frame_result(message.id, {**result, "tools": good})
+            return reply  # the caller is told what is wrong with it
+        return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:
         """Learn of listed tools. Return those without invalid annotations: others cannot be called over HTTP, and MUST

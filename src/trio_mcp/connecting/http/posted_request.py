@@ -175,7 +175,7 @@ class PostedRequest:
         """Read an answer that is no stream."""
         if not is_good(reply):
             raise await self._refused(reply)
-        kind, limit = content_type(reply), self._endpoint.max_message_bytes
+        kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
         if kind != JSON:
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind), words_of(await _beginning(reply)))
         try:
@@ -184,9 +184,7 @@ class PostedRequest:
             raise UnreadableAnswer(f"{self._message.method}: the answer has more than {limit} bytes") from None
         if not body.strip():
             raise HTTPError(reply.status, _not_a_reply(reply.status, ""))
-        if self._message.method == "initialize":
-            self._begin_session(reply, body)
-        if not arrived(self._endpoint, body, self._message, self.session):
+        if not self._arrived(reply, body):
             raise HTTPError(reply.status, "the answer has no reply in it")
 
     async def _refused(self, reply: Reply) -> MCPError:
@@ -203,11 +201,15 @@ class PostedRequest:
             if isinstance(error, HTTPError):
                 error.session_lost = self.session.over.is_set()
 
-    def _begin_session(self, reply: Reply, line: bytes) -> None:
-        session = session_of(line, reply.headers.get("mcp-session-id"))
-        if session is not None:
-            self.session = session
-            self._endpoint.sessions.begin(session)
+    def _arrived(self, reply: Reply, data: bytes) -> bool:
+        """Hand on the message in ``data``, and return whether the message was the reply: see `arrived`."""
+        frame = self._endpoint.frame(data, self._id)
+        if self._message.method == "initialize":
+            session = session_of(frame.message, reply.headers.get("mcp-session-id"))
+            if session is not None:
+                self.session = session
+                self._endpoint.sessions.begin(session)
+        return arrived(self._endpoint, frame, self._message, self.session)
 
     # Streams
 
@@ -222,9 +224,7 @@ class PostedRequest:
                 if event.name != "message" or not event.data:
                     continue
                 self._brought += 1
-                if self._message.method == "initialize":
-                    self._begin_session(reply, event.data)
-                if arrived(self._endpoint, event.data, self._message, self.session):
+                if self._arrived(reply, event.data):
                     await _finish(reply)
                     return True
             await self._endpoint.inbox.room()
@@ -289,10 +289,9 @@ async def _finish(reply: Reply) -> None:
             return
 
 
-def session_of(line: bytes, session_id: str | None) -> Session | None:
-    """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``line`` names;
-    `None` for a line that names no revision of ours. Raises `HTTPError` for an id that no header can have."""
-    message = decode(line)
+def session_of(message: object, session_id: str | None) -> Session | None:
+    """Return the session with ``session_id``, `None` where the server keeps none, and the revision that ``message``
+    names; `None` for a message that names no revision of ours. Raises `HTTPError` for an id that no header can have."""
     if not isinstance(message, Response):
         return None
     result: Any = message.result
@@ -327,14 +326,14 @@ async def _ask_for_tools(endpoint: Endpoint, request: Outgoing) -> Any:
             for line in await _lines_of_answer(endpoint, reply):
                 message = decode(line)
                 if isinstance(message, Response) and message.id == request.id:
-                    endpoint.tools.learn_line(line)
+                    endpoint.tools.learn_reply(message)
                     return message.result
     return None
 
 
 async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
     """Return the messages of the whole answer."""
-    body = await reply.read(endpoint.max_message_bytes)
+    body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
         return [body]
     return [event.data for event in endpoint.event_reader().feed(body)]

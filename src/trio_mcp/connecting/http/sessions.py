@@ -12,7 +12,6 @@ from typing import Final
 import attrs
 import trio
 
-from ...jsonrpc.codec import frame_notification
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.transport import HTTPError
@@ -154,10 +153,9 @@ class Questions:
         if self._asked.get(request_id) is question:
             del self._asked[request_id]
 
-    def forgotten(self, session: Session) -> list[bytes]:
-        """Forget the requests of ``session``, which is over, and return a cancel of each, as of the server."""
-        over = [request_id for request_id, question in self._asked.items() if question.session is session]
+    def forget(self, session: Session) -> tuple[RequestId, ...]:
+        """Forget the requests of ``session``, which is over, and return their ids."""
+        over = tuple(request_id for request_id, question in self._asked.items() if question.session is session)
         for request_id in over:
             del self._asked[request_id]
-        params = {"reason": "the server has forgotten the session"}
-        return [frame_notification("notifications/cancelled", {"requestId": each, **params}) for each in over]
+        return over

@@ -19,7 +19,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error, frame_notification
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
-from ...runtime.transport import ConnectionLost, HTTPError, Transport
+from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
 from .listening import listen
 from .outgoing import Outgoing
@@ -73,14 +73,9 @@ class HttpTransport(Transport):
 
     # The messages
 
-    async def receive(self) -> bytes:
-        """Return the next message: see `Transport.receive`."""
+    async def receive(self) -> Frame | ReplyLost | QuestionsLost:
+        """Return the next message or loss: see `Transport.receive`."""
         return await self._endpoint.inbox.take()
-
-    @property
-    def came_with(self) -> RequestId | None:  # pyright: ignore[reportIncompatibleVariableOverride] it is only read
-        """Id of the request in whose answer the last message came: see `Transport.came_with`."""
-        return self._endpoint.inbox.came_with
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Have the messages sent: see `Transport.send`. Waits for no server: each message has a task."""
