@@ -212,9 +212,7 @@ class ChangeStreams:
             await following.over.wait()
 
 
-_FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
-_JITTER: Final = 0.5
 _STABLE_AFTER: Final = 60.0
 """Seconds that a stream must have lasted for its end to count as the first again."""
 
@@ -265,7 +263,7 @@ class Following:
         return isinstance(failure, ConnectionLost)
 
     async def _pause(self, attempt: int) -> None:
-        delay = growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER)
+        delay = growing_delay(attempt, longest=_LONGEST_DELAY)
         failure = self._stream.failure
         level = logging.INFO if failure is None else logging.WARNING
         told = "the server tells no more of changes of %s, and is asked again in %.1f s: %s"

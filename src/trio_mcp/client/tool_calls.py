@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import trio
 
+from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
@@ -249,7 +250,7 @@ class TaskSupports:
     def __init__(self, request: Callable[[JSONObject], Awaitable[Any]], max_pages: int) -> None:
         self._request = request
         self._max_pages = max_pages
-        self._known: dict[str, TaskSupport] = {}
+        self._known = BoundedDict[str, TaskSupport](_MOST_TOOLS)
         self._is_whole = False
         self._listing = trio.Lock()
         self.listings = 0
@@ -257,13 +258,14 @@ class TaskSupports:
 
     def forget(self) -> None:
         """Forget all tools, which may have changed."""
-        self._known, self._is_whole = {}, False
+        self._known.clear()
+        self._is_whole = False
 
     def take(self, page: object) -> None:
         """Take a page of ``tools/list``, whoever has asked for the page."""
         for tool in _objects(_member(page, "tools")):
             name, support = tool.get("name"), _member(tool.get("execution"), "taskSupport")
-            if isinstance(name, str) and len(self._known) < _MOST_TOOLS:
+            if isinstance(name, str):
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:

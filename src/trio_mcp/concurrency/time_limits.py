@@ -166,7 +166,12 @@ _LARGEST_EXPONENT: Final = 64
 
 
 def growing_delay(
-    attempt: int, *, first: float, longest: float, jitter: float, random: Callable[[], float] = random.random
+    attempt: int,
+    *,
+    first: float = 1.0,
+    longest: float = 30.0,
+    jitter: float = 0.5,
+    random: Callable[[], float] = random.random,
 ) -> float:
     """Return the seconds to wait before ``attempt``, which counts from 1.
 

@@ -50,9 +50,6 @@ logger = logging.getLogger("trio_mcp")
 
 _LIVED: Final = 10.0
 """Seconds that a session must have lasted for its end to be followed by another at once."""
-_FIRST: Final = 1.0
-_LONGEST: Final = 30.0
-_JITTER: Final = 0.5
 
 
 @entered("client")
@@ -146,7 +143,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
     backoff = Backoff()
     opened, failures = -math.inf, 0
     while True:
-        pause = growing_delay(failures, first=_FIRST, longest=_LONGEST, jitter=_JITTER) if failures else math.inf
+        pause = growing_delay(failures) if failures else math.inf
         with trio.move_on_after(pause if sessions.was_heard else math.inf):
             await sessions.trouble()
             if not sessions.is_wanted:

@@ -106,9 +106,6 @@ def _without_markup(text: str) -> str:
     return html.unescape(" ".join(words.split())[:_LOOKED_THROUGH])
 
 
-_FIRST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 30.0
-_JITTER: Final = 0.5
 _PATIENCE: Final = 5
 """Times in a row that the server's own word is enough, though no message came."""
 _SHORTEST_DELAY: Final = 0.1
@@ -143,7 +140,7 @@ class Backoff:
         return asked
 
     def _growing(self, attempt: int) -> float:
-        return growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER)
+        return growing_delay(attempt)
 
     def refused(self, headers: Mapping[str, str]) -> None:
         """Note a refusal with ``headers``: the next pause takes as long as the server asks for with ``Retry-After``,

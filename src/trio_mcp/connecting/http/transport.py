@@ -267,9 +267,6 @@ _ANSWER_TIMEOUT: Final = 60.0
 """Seconds for an answer, which may be long."""
 _UNTOLD: Final = 60.0
 """Seconds for which the server is told that an answer could not be delivered."""
-_FIRST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 30.0
-_JITTER: Final = 0.5
 
 
 class _Lane:
@@ -346,7 +343,7 @@ class OneWayPosts:
                     failure = error.with_traceback(None)
                 else:
                     return None
-                await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY, jitter=_JITTER))
+                await trio.sleep(growing_delay(attempt))
         return None if question.is_over else failure
 
 
