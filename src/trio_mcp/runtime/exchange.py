@@ -3,8 +3,8 @@ and the end."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import trio
 
@@ -12,12 +12,11 @@ from .outbox import Outbox, Owner
 
 if TYPE_CHECKING:
     from ..protocol.param_headers import ParamHeader
-    from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
-    from .calls import OnProgress
     from .cancellation import CancelCause
     from .peer import Peer
+    from .requests.scope import RequestScope
 
 
 class LastingWay(Protocol):
@@ -31,42 +30,6 @@ class LastingWay(Protocol):
     @property
     def is_open(self) -> bool:
         """True while lines that are put go to the client without its coming back."""
-        ...
-
-
-class Held(Protocol):
-    """A request that an exchange holds: a `RequestScope`."""
-
-    def end(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request, unless the request was cancelled before or is over."""
-        ...
-
-
-class TaskOfRequest(Protocol):
-    """The task that a request has become, or may become: see `trio_mcp.tasks`."""
-
-    @property
-    def has_started(self) -> bool:
-        """True once the request was answered with the task."""
-        ...
-
-    @property
-    def keeps_answers(self) -> bool:
-        """True where a run after a restart may ask the same questions."""
-        ...
-
-    def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Tell of progress that no notification can tell of. Return whether the progress was told."""
-        ...
-
-    def take_questions(self) -> None:
-        """Have the questions of the request from now on kept with the task, by `RequestScope.collect_questions`."""
-        ...
-
-    def ask(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
-    ) -> Awaitable[Any]:
-        """Send a request of the handler to the client, once the task has started: see `RequestScope.ask`."""
         ...
 
 
@@ -94,7 +57,7 @@ class Exchange:
         """Event set when the exchange starts to end: streams end now, and nothing else is hurried."""
         self.at_once = Owner()
         """Owner of replies written directly by the reader, without any task."""
-        self._held: dict[InboundRequest, Held] = {}
+        self._held: dict[InboundRequest, RequestScope] = {}
         self._streams = 0
         self._emptied: trio.lowlevel.ParkingLot | None = None
         """Tasks that wait until no request, or no stream, is left; `None` until the first such task."""
@@ -122,7 +85,7 @@ class Exchange:
 
     # Held requests
 
-    def hold(self, request: InboundRequest, held: Held) -> None:
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
         """Hold ``held`` under its ``request``, to be cancelled when the exchange ends."""
         self._held[request] = held
         if request.method.streams:
@@ -137,8 +100,8 @@ class Exchange:
         if self._emptied is not None:
             self._emptied.unpark_all()
 
-    def find(self, request: InboundRequest) -> Held | None:
-        """Return the `Held` of ``request``; `None` when the exchange does not hold the request."""
+    def find(self, request: InboundRequest) -> RequestScope | None:
+        """Return the `RequestScope` of ``request``; `None` when the exchange does not hold the request."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
@@ -223,13 +186,13 @@ class PartExchange(Exchange):
     def lasting(self) -> LastingWay:
         return self._connection.lasting
 
-    def hold(self, request: InboundRequest, held: Held) -> None:
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
         self._connection.hold(request, held)
 
     def release(self, request: InboundRequest) -> None:
         self._connection.release(request)
 
-    def find(self, request: InboundRequest) -> Held | None:
+    def find(self, request: InboundRequest) -> RequestScope | None:
         return self._connection.find(request)
 
 

@@ -190,17 +190,16 @@ class CallerTasks(KeptTasks):
         than 0; ``math.inf``: for ever. A ``ttl`` is shortened to `TaskSettings.max_ttl`.
         """
         own = self._request.task
-        if isinstance(own, RequestTask) and not own.is_external:
-            ttl_ms = own.ttl_ms if ttl is None else self._milliseconds(ttl)
-            await own.give_away(ttl_ms, message)
+        own_ttl = None if own is None else own.ttl_ms if ttl is None else self._milliseconds(ttl)
+        if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
         self._request.request.unpack()  # the parameters are kept with the new task, too
         settings = self._host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)
-        task = RequestTask(self._host, self._request, ttl_ms=ttl_ms, on_restart="fail", is_external=True)
+        task = RequestTask(self._host, self._request, ttl_ms=ttl_ms, on_restart="fail")
         if message is not None:
             task.tell(message)
-        return state_in(await self._host.create_elsewhere(task))
+        return state_in(await self._host.create_record(task, delegated=True))
 
     def _milliseconds(self, ttl: float) -> int | None:
         if not ttl > 0:

@@ -28,7 +28,6 @@ from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from ..tasks.request_task import RequestTask
 from .client_data import COMPLETE, ElicitAnswer, Form, tells_completion, typed, typed_text
 from .foreign_names import ContextNames
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_way_back, structured
@@ -111,7 +110,7 @@ class RequestContext(ContextNames):
     def task(self) -> TaskContext | None:
         """The task that the request is, or may become; `None` for a call that is no task."""
         task = None if self._live is None else self._live.task
-        return LiveTask(task) if isinstance(task, RequestTask) else None
+        return None if task is None else LiveTask(task)
 
     @property
     def task_store(self) -> CallerTasks | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 import trio
@@ -292,7 +292,7 @@ def task_of_call(
     revisions.
     """
     if scope.task is not None:  # the task runs once more
-        return cast("RequestTask", scope.task)
+        return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
     if support is None or host is None:
@@ -334,11 +334,11 @@ def left_to_others(state: TaskState, scope: RequestScope, name: str) -> CallTool
     """Let the task of a call go on without its handler, which has returned the ``state`` of the task. Return a result
     that nobody is told."""
     task = scope.task
-    if not isinstance(task, RequestTask):
+    if task is None:
         raise _task_needed(name, scope)
-    if not (task.is_external and task.id == state.id):
+    if not (task.is_delegated and task.id == state.id):
         raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.task_store.create_task")
-    task.leave()
+    task.detach()
     return CallToolResult([])
 
 
@@ -351,7 +351,7 @@ async def run_task(
         if scope.request.revision.tasks == "core":
             await task.start()  # the requestor has asked for a task, and waits for its name
         elif not task.has_started:
-            task.start_after(task.grace)
+            task.start_later()
         running = call()
         del call  # thousands of tasks may wait
         result = await running
@@ -363,9 +363,9 @@ async def run_task(
         raise
     finally:
         if not task.has_started:
-            task.stop_waiting()
+            task.stop_alarm()
     if isinstance(result, InputRequiredResult):
-        task.forgo()
+        task.decline()
     elif task.must_be:
         await task.start()
     return result

@@ -257,7 +257,7 @@ class CoreClient(Asker):
         super().__init__(questions, task_id, way)
         self._status = "working"
 
-    def seen(self, record: TaskRecord) -> None:
+    def notify(self, record: TaskRecord) -> None:
         """Take the next record of the task. Synchronous."""
         self._tell(record)
         self.look(record)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +18,10 @@ from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain
 from .core_questions import CoreQuestions
-from .leases import LOST, Leases, LiveTasks
+from .leases import LOST, Leases
 from .record_writers import EndWriter, MessageWriter
-from .recorded_request import new_record, restarted
 from .request_task import new_holder
+from .task_exchange import exchange_for, new_record, restarted
 from .task_methods import OwnTasks
 from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
 from .transitions import ended
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..state.connection import ConnectionState
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
+    from .settings import TaskSettings
 
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
@@ -69,10 +71,10 @@ class TaskHost:
         self.own = OwnTasks(records.settings)
         """The tasks that each connection without a principal has made."""
         self._live = LiveTasks(records.settings)
-        self._ends = EndWriter(records, self.ending)
+        self.ends = EndWriter(records, self.ending)
         self._messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
-        self._alarms = host.alarms
+        self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
         """Ids of tasks that run here, and whose records may have changed; true: to be read in any case, since somebody
         who can be asked may have come or gone."""
@@ -106,7 +108,7 @@ class TaskHost:
                 await self._asleep()
         finally:
             self._cut()
-            await self._ends.cut_all(self._cut_off)
+            await self.ends.cut_all(self._cut_off)
             self._let_go()
 
     def _let_go(self) -> None:
@@ -141,13 +143,13 @@ class TaskHost:
         if self._nursery is not None:
             self._nursery = None
             self.ending.set()
-            self._ends.finish(0.0)
+            self.ends.finish(0.0)
             self._cut_off = tuple(self._live)
             self._end_all()
 
     def _end_all(self) -> None:
         for task in self._live:
-            task.end(CancelCause.SHUTDOWN, SERVER_STOPPED)
+            task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
         """Take no further task from now on. Tasks that another process may run are given up at once; the others may go
@@ -155,7 +157,7 @@ class TaskHost:
         if not self.ending.is_set():
             self.ending.set()
             self._patience.deadline = trio.current_time() + self._limits.drain_timeout
-            self._ends.finish(self._limits.drain_timeout)
+            self.ends.finish(self._limits.drain_timeout)
             self.in_background(self._drain)
         if hurry:
             self.runner.graces.shorten(_HURRIED_GRACE)
@@ -168,8 +170,8 @@ class TaskHost:
 
     async def _drain(self) -> None:
         for task in self._live:
-            if self._ends.goes_on_elsewhere(task):
-                task.end(CancelCause.SHUTDOWN, "the server is shutting down, and the task goes on elsewhere")
+            if self.ends.goes_on_elsewhere(task):
+                task.cancel(CancelCause.SHUTDOWN, "the server is shutting down, and the task goes on elsewhere")
         with self._patience:
             await self._live.emptied()
         self.runner.graces.shorten(self._limits.shutdown_grace)
@@ -179,21 +181,23 @@ class TaskHost:
 
     # Start
 
-    async def create(self, task: RequestTask) -> TaskRecord:
-        """Keep the record of a new task, and return the record. Raises `CodedError` (-31000) where a bound is reached,
-        or the store fails."""
+    async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
+        """Keep the record of a new task, and return the record. ``delegated``: the work is done elsewhere. Raises
+        `CodedError` (-31000) where a bound is reached, or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
-        self._live.take_place(task.caller, alone=task.scope.exchange.peer.alone)
+        self._live.check_room(task.caller, alone=task.scope.exchange.peer.alone)
+        self._live.take_place(task.caller)
         try:
-            return await self.create_elsewhere(task)
+            return await self.create_record(task, delegated=delegated)
         except BaseException:
             self._live.give_back(task.caller)
             raise
 
-    async def create_elsewhere(self, task: RequestTask) -> TaskRecord:
-        """Keep the record of a new task that does not run here, and return the record. Raises as `create`."""
-        new, begun = new_record(task, self._holder, self.settings, self._last), trio.current_time()
+    async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
+        """Do as `create`, for a task that may have no place here."""
+        holder, begun = None if delegated else self._holder, trio.current_time()
+        new = new_record(task, holder, self.settings, self._last)
         self._last = attrs.evolve(new, params=b"")
         self._has_tasks.set()
         try:
@@ -205,7 +209,7 @@ class TaskHost:
             raise store_unreachable() from None
         except Exception:  # the log was told
             raise store_unreachable() from None
-        task.hold(record, begun + self.settings.lease)
+        task.acquire(record, begun + self.settings.lease)
         self.own.note(task.scope, record.id)
         return record
 
@@ -223,8 +227,8 @@ class TaskHost:
         created = core_created if scope.request.revision.tasks == "core" else extension_created
         self._hold(task, record)
         runner: RequestRunner = scope.runner  # pyright: ignore[reportAssignmentType]
-        runner.hand_over(scope, self.runner, task.exchange(), created(record))
-        task.take_questions()
+        runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
+        task.collect_questions()
         scope.request.pack_as(record.params)  # ten thousand tasks may wait, and few look at these again
         scope.exchange.peer.pack()
 
@@ -232,18 +236,18 @@ class TaskHost:
         """Run a task that was taken over, ours ``until`` then. Raises `LookupError` and `ValueError` for a record that
         cannot be read."""
         task = restarted(self, self.runner, record, self.records.now)
-        task.hold(record, until)
-        self._live.take_any_place(task.caller)
+        task.acquire(record, until)
+        self._live.take_place(task.caller)
         self._hold(task, record)
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Run ``task``, which has a place, here from now on, until `forget`."""
+        """Run ``task``, which has a place, here from now on, until `remove`."""
         self._has_tasks.set()
         self._live.add(task)
         if record.expires_at is not None:
             left = max(0, record.expires_at - self.records.now) / 1000
-            task.expires(self._alarms.set(trio.current_time() + left, task.is_overdue))
+            task.set_expiry(trio.current_time() + left)
 
     def in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Start ``function`` in the background, unless the host has ended."""
@@ -258,41 +262,42 @@ class TaskHost:
         outcome = failure(TASK_LOST, EXPIRED)
         with trio.move_on_after(_SHORT_TIME):  # else when its handler has ended
             await self.change(task, lambda record, now: ended(record, now, outcome, EXPIRED))
-        task.end(CancelCause.DEADLINE, EXPIRED)
+        task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
-    def has_words(self, task: RequestTask) -> None:
+    def write_message(self, task: RequestTask) -> None:
         """Have the message of ``task`` written before long. Synchronous."""
-        self._messages.has_words(task)
+        self._messages.write_soon(task)
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
-        record = await self.records.insist(task.id, lambda: task.holder, transition, task.adopt)
+        record = await self.records.insist(task.id, lambda: task.holder, transition, task.reacquire)
         self._compare(task, record)
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
         """Cancel a task that has ended, or runs elsewhere, as its record says; give its handler the answers."""
         if record is not None:
-            task.adopt(record)
-            task.seen(record)
+            task.reacquire(record)
+            if task.client is not None:
+                task.client.notify(record)
             task.mark = record.mark
             if record.is_external:
                 task.holder = None
         if record is None or not task.is_of(record):
-            task.end(CancelCause.LEASE, LOST)
+            task.cancel(CancelCause.LEASE, LOST)
         elif record.outcome is not None and record.message == EXPIRED:
-            task.end(CancelCause.DEADLINE, EXPIRED)
+            task.cancel(CancelCause.DEADLINE, EXPIRED)
         elif record.phase.is_final:
-            task.end(CancelCause.TASK, record.cancel_reason)
+            task.cancel(CancelCause.TASK, record.cancel_reason)
         elif record.answers:
             task.deliver(record.answers)
 
     def _noticed(self, task_id: str, record: TaskRecord | None) -> None:
         task = self._live.get(task_id)
-        if task is None or task.is_ended:
+        if task is None or task.has_ended:
             return
         if record is not None:
             self._compare(task, record)
@@ -316,7 +321,7 @@ class TaskHost:
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.get(task_id)
-                    if task is None or task.is_ended:
+                    if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
                         await self._look_at(task)
@@ -334,17 +339,77 @@ class TaskHost:
         """Cancel a task that runs here, though its record cannot be changed before the store works."""
         task = self._live.get(task_id)
         if task is not None:
-            task.end(CancelCause.TASK, reason)
+            task.cancel(CancelCause.TASK, reason)
 
     # End
 
-    async def keep(self, task: RequestTask, line: bytes | None) -> None:
-        """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
-        await self._ends.keep(task, line)
-
-    def forget(self, task: RequestTask) -> None:
-        """Note that the handler of ``task`` has ended, with all child tasks. Synchronous."""
+    def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
+        """Note that the handler of ``task`` has ended, with all child tasks. ``was_cut_off``: its outcome was not
+        persisted. Synchronous."""
         self._live.remove(task)
-        self._messages.forget(task)
-        if not task.is_ended:  # its nursery was cancelled from outside, or a defect came between
-            self.in_background(self._ends.keep, task, None)
+        self._messages.remove(task)
+        if was_cut_off:
+            self.in_background(self.ends.persist, task, None)
+
+
+class LiveTasks:
+    """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that
+    are about to start count for the bounds of ``settings``, too."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        self._settings = settings
+        self._tasks: dict[str, RequestTask] = {}
+        self._places = 0
+        self._callers = Counter[object]()
+        self._emptied = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[RequestTask]:
+        """Return the present tasks, oldest first."""
+        return iter(tuple(self._tasks.values()))
+
+    def get(self, task_id: str) -> RequestTask | None:
+        """Return the task that runs here under an id; `None` where there is none."""
+        return self._tasks.get(task_id)
+
+    @property
+    def room(self) -> int:
+        """Number of tasks that may still start here."""
+        return max(0, self._settings.max_running - self._places)
+
+    def check_room(self, caller: object, *, alone: bool) -> None:
+        """Raise `CodedError` (-31000) where there is no place for a task of ``caller``, who is ``alone`` here or leaves
+        places for others."""
+        most = self._settings.max_running if alone else self._settings.max_running_of_caller
+        if not self.room or self._callers[caller] >= most:
+            raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
+
+    def take_place(self, caller: object) -> None:
+        """Take a place, where there is room."""
+        self._places += 1
+        self._callers[caller] += 1
+
+    def give_back(self, caller: object) -> None:
+        """Give back a place."""
+        self._places -= 1
+        self._callers[caller] -= 1
+        if not self._callers[caller]:
+            del self._callers[caller]
+
+    def add(self, task: RequestTask) -> None:
+        """Add a task, which has a place."""
+        self._tasks[task.id] = task
+
+    def remove(self, task: RequestTask) -> None:
+        """Remove a task that has ended here, and give back its place."""
+        del self._tasks[task.id]
+        self.give_back(task.caller)
+        if not self._tasks:
+            self._emptied.unpark_all()
+
+    async def emptied(self) -> None:
+        """Wait until no task runs here."""
+        while self._tasks:
+            await self._emptied.park()

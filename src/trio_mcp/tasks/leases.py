@@ -1,31 +1,26 @@
-"""Leases keeps the tasks that run here ours, and takes over tasks without a living holder.
-
-`LiveTasks` are the tasks that run here, within their bounds.
-"""
+"""Leases keeps the tasks that run here ours, and takes over tasks without a living holder."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..concurrency.wakeups import Sleeper
-from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
-from .recorded_request import request_of
 from .request_task import new_holder
+from .task_exchange import request_of
 from .transitions import released, taken_over
 
 if TYPE_CHECKING:
     from ..stores.task_store import TaskRecord
+    from .host import LiveTasks
     from .records import TaskRecords
     from .request_task import RequestTask
-    from .settings import TaskSettings
 
 logger = logging.getLogger("trio_mcp")
 
@@ -114,7 +109,7 @@ class Leases:
             until = began + self._lease
             for task in self._live:
                 if held.get(task.id) == task.holder and task.id not in lost:
-                    task.renewed(until)
+                    task.held_until = until
             for task_id in lost:
                 self._records.changed(task_id)  # has the record read
         self._began, self._works = began, works
@@ -143,7 +138,7 @@ class Leases:
                 now = trio.current_time()
                 due = self._due(now + margin)
                 for task in due:
-                    task.end(CancelCause.LEASE, NOT_RENEWED)
+                    task.cancel(CancelCause.LEASE, NOT_RENEWED)
                 if due:
                     logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
             ends = {task.held_until for task in self._live if task.is_at_risk}  # few, since they are renewed together
@@ -186,10 +181,10 @@ class Leases:
         change, holder = self._records.change, record.holder
         ours = self._live.get(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            ours.hold(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
+            ours.acquire(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
-            ours.end(CancelCause.LEASE, LOST)
+            ours.cancel(CancelCause.LEASE, LOST)
         is_late = trio.current_time() >= until - self._lease / _MARGIN
         if ours is not None or is_late or self._ending.is_set() or record.name not in self._offers():
             await change(record.id, holder, lambda kept, _: released(kept))
@@ -205,67 +200,3 @@ class Leases:
             return False
         self._run_again(kept, until)
         return True
-
-
-class LiveTasks:
-    """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that
-    are about to start count for the bounds of ``settings``, too."""
-
-    def __init__(self, settings: TaskSettings) -> None:
-        self._settings = settings
-        self._tasks: dict[str, RequestTask] = {}
-        self._places = 0
-        self._callers = Counter[object]()
-        self._emptied = trio.lowlevel.ParkingLot()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __iter__(self) -> Iterator[RequestTask]:
-        """Return the present tasks, oldest first."""
-        return iter(tuple(self._tasks.values()))
-
-    def get(self, task_id: str) -> RequestTask | None:
-        """Return the task that runs here under an id; `None` where there is none."""
-        return self._tasks.get(task_id)
-
-    @property
-    def room(self) -> int:
-        """Number of tasks that may still start here."""
-        return max(0, self._settings.max_running - self._places)
-
-    def take_place(self, caller: object, *, alone: bool) -> None:
-        """Take a place for a task of ``caller``, who is ``alone`` here or leaves places for others. Raises `CodedError`
-        (-31000) where there is none."""
-        most = self._settings.max_running if alone else self._settings.max_running_of_caller
-        if not self.room or self._callers[caller] >= most:
-            raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
-        self.take_any_place(caller)
-
-    def take_any_place(self, caller: object) -> None:
-        """Take a place for a task that was taken over when there was `room`."""
-        self._places += 1
-        self._callers[caller] += 1
-
-    def give_back(self, caller: object) -> None:
-        """Give back a place."""
-        self._places -= 1
-        self._callers[caller] -= 1
-        if not self._callers[caller]:
-            del self._callers[caller]
-
-    def add(self, task: RequestTask) -> None:
-        """Add a task, which has a place."""
-        self._tasks[task.id] = task
-
-    def remove(self, task: RequestTask) -> None:
-        """Remove a task that has ended here, and give back its place."""
-        del self._tasks[task.id]
-        self.give_back(task.caller)
-        if not self._tasks:
-            self._emptied.unpark_all()
-
-    async def emptied(self) -> None:
-        """Wait until no task runs here."""
-        while self._tasks:
-            await self._emptied.park()

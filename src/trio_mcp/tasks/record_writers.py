@@ -50,7 +50,7 @@ class EndWriter:
         """Return whether another process may run ``task`` from here on."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
-    async def keep(self, task: RequestTask, line: bytes | None) -> None:
+    async def persist(self, task: RequestTask, line: bytes | None) -> None:
         """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
@@ -92,9 +92,9 @@ class EndWriter:
         await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
-        record = await self._records.insist(task.id, lambda: task.holder, transition, task.adopt)
-        if record is not None:
-            task.seen(record)
+        record = await self._records.insist(task.id, lambda: task.holder, transition, task.reacquire)
+        if record is not None and task.client is not None:
+            task.client.notify(record)
 
 
 class MessageWriter:
@@ -106,12 +106,12 @@ class MessageWriter:
         self._unwritten: dict[str, RequestTask] = {}
         self._sleeper = Sleeper()
 
-    def has_words(self, task: RequestTask) -> None:
+    def write_soon(self, task: RequestTask) -> None:
         """Have the message of ``task`` written before long. Synchronous."""
         self._unwritten[task.id] = task
         self._sleeper.wake()
 
-    def forget(self, task: RequestTask) -> None:
+    def remove(self, task: RequestTask) -> None:
         """Write nothing more for ``task``."""
         self._unwritten.pop(task.id, None)
 

@@ -15,10 +15,10 @@ from ..protocol.errors import NoWayBack
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_store import OnRestart, TaskRecord
-from .core_questions import ClientWay, CoreClient
-from .task_exchange import TaskExchange, TaskQuestions
+from .core_questions import answer_of
+from .task_questions import TaskQuestions
 from .task_state import TASK_LOST
-from .transitions import Log, checkpointed, given_away
+from .transitions import RunPhase, RunStep, checkpointed, given_away, phase_after
 
 if TYPE_CHECKING:
     from ..concurrency.wakeups import Alarm
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ..runtime.calls import OnProgress
     from ..runtime.requests.scope import RequestScope
     from ..state.requests import InboundRequest
+    from .core_questions import CoreClient
+    from .host import TaskHost
     from .records import Transition
-    from .task_exchange import HostOfTasks
 
 _ID_BYTES = 18
 _HOLDER_BYTES = 9
@@ -51,27 +52,21 @@ class RequestTask:
 
     __slots__ = (
         "_alarm",
-        "_client",
         "_host",
-        "_is_forgone",
-        "_is_left",
-        "_is_lost",
-        "_questions",
         "_starting",
         "attempt",
         "caller",
         "checkpoint_before_start",
+        "client",
         "epoch",
-        "has_started",
         "held_until",
         "holder",
         "id",
-        "is_ended",
-        "is_external",
         "mark",
         "message",
         "must_be",
         "on_restart",
+        "phase",
         "restored",
         "scope",
         "ttl_ms",
@@ -79,14 +74,13 @@ class RequestTask:
 
     def __init__(
         self,
-        host: HostOfTasks[RequestTask],
+        host: TaskHost,
         scope: RequestScope,
         *,
         ttl_ms: int | None,
         on_restart: OnRestart,
         must_be: bool = False,
         record: TaskRecord | None = None,
-        is_external: bool = False,
     ) -> None:
         self._host = host
         self.scope = scope
@@ -97,10 +91,10 @@ class RequestTask:
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
         peer = scope.exchange.peer
-        self.caller: object = peer.principal or ("" if record is not None or is_external else scope.ticket.caller)
+        self.caller: object = peer.principal or ("" if record is not None else scope.ticket.caller)
         """The party that the bounds of running tasks hold for: the principal or, without one, the `Caller`, which does
         not keep a connection alive."""
-        self.has_started = record is not None
+        self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""
         self.holder: str | None = None
@@ -111,44 +105,45 @@ class RequestTask:
         """Mark of the record that was seen last."""
         self.message: str | None = None
         """Last words of the handler for people."""
-        self.is_ended = False
-        """True from the moment when the outcome begins to be kept."""
         self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint
         """Checkpoint of the run before; `None` where there is none."""
         self.checkpoint_before_start: bytes | None = None
         """Checkpoint to be kept with the new record."""
         self.attempt = 1 if record is None else record.attempt
-        self.is_external = is_external
-        """True once the work is done elsewhere: see `TaskRecord.is_external`."""
-        self._is_left = False
-        self._is_lost = False
         self._starting: trio.Event | None = None
-        self._is_forgone = False
-        self._questions = TaskQuestions(scope, self._change)
+        """Event set when the record is kept, or is not; `None` in all phases but RECORDING."""
         self._alarm: Alarm | None = None
-        self._client: CoreClient | None = None
+        self.client: CoreClient | None = None
         """The requestor, where the form of the task is that of 2025-11-25, and the requestor is known."""
+
+    def _take(self, step: RunStep) -> None:
+        self.phase = phase_after(self.phase, step)
 
     # Start
 
     @property
-    def grace(self) -> float:
-        """Seconds after which the task starts by itself."""
-        return self._host.settings.grace
+    def has_started(self) -> bool:
+        """True once the request was answered with the task."""
+        return self.phase >= RunPhase.RUNNING
 
-    def start_after(self, seconds: float) -> None:
-        """Start the task after ``seconds``, unless the request is answered before."""
-        due = trio.current_time() + seconds
-        self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, seconds, self.scope.request))
+    @property
+    def is_delegated(self) -> bool:
+        """True while the work is done elsewhere."""
+        return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
-    def _start_now(self, seconds: float, request: InboundRequest) -> None:
+    def start_later(self) -> None:
+        """Start the task after the grace of the settings, unless the request is answered before."""
+        due = trio.current_time() + self._host.settings.grace
+        self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
+
+    def _start_now(self, request: InboundRequest) -> None:
         nursery = self.scope.abort.nursery
         if nursery is None or self.has_started:
             return
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_after(seconds)  # the client has the questions, and time to answer; or has just come back
+            self.start_later()  # the client has the questions, and time to answer; or has just come back
 
     async def _start_where_possible(self) -> None:
         try:
@@ -157,14 +152,15 @@ class RequestTask:
             if self.must_be:
                 raise
 
-    def stop_waiting(self) -> None:
+    def stop_alarm(self) -> None:
         """Stop the alarm: the request is about to be answered, or the task is over."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
-    async def start(self) -> None:
+    async def start(self, *, delegated: bool = False) -> None:
         """Keep the task, and answer the request with the task. Return at once where that was done before.
+        ``delegated``: the work is done elsewhere.
 
         While the request is answered with questions, wait until its client comes back. Raises `CodedError` (-31000),
         with nothing started, where there are too many tasks. Under cancellation either the request was answered with a
@@ -173,61 +169,69 @@ class RequestTask:
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._starting is not None:
             await self._starting.wait()
-        if self.has_started:
-            return
+        if self.phase is RunPhase.POSSIBLE:
+            await self._start(delegated=delegated)
+
+    async def _start(self, *, delegated: bool) -> None:
+        self._take(RunStep.RECORD)
         self._starting = trio.Event()
         try:
-            await self._start()
+            await self._record(delegated=delegated)
         finally:
+            if self.phase is RunPhase.RECORDING:
+                self._take(RunStep.FAIL)
             self._starting.set()
             self._starting = None
 
-    async def _start(self) -> None:
+    async def _record(self, *, delegated: bool) -> None:
         scope, host = self.scope, self._host
         await self._between_rounds()
         if not scope.sends:  # the caller gave up
             await trio.lowlevel.checkpoint()
             return
-        record = await host.create(self)
+        record = await host.create(self, delegated=delegated)
         try:
             await self._between_rounds()
-            if scope.sends and not self._is_forgone and not host.ending.is_set():
-                self._become(record)
+            if scope.sends and self.phase is RunPhase.RECORDING and not host.ending.is_set():
+                self.stop_alarm()
+                self._take(RunStep.DELEGATE if delegated else RunStep.START)
+                host.adopt(self, record)
+                if self.message != record.message:  # told while the record was written
+                    host.write_message(self)
+                return
         finally:
-            if not self.has_started:  # nobody ever learns of the task
+            if not self.has_started:  # the requestor never learns of the task
                 await host.abandon(self, record)
-        if not self.has_started:
-            await trio.lowlevel.checkpoint()
-            if scope.sends and not self._is_forgone:
-                raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
+        await trio.lowlevel.checkpoint()
+        if scope.sends and self.phase is RunPhase.RECORDING:
+            raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
 
-    def _become(self, record: TaskRecord) -> None:
-        self.stop_waiting()
-        self.has_started = True
-        self._host.adopt(self, record)
-        if self.message != record.message:  # told while the record was written
-            self._host.has_words(self)
-
-    def forgo(self) -> None:
+    def decline(self) -> None:
         """Do not start: the request is answered with the questions that its handler has returned."""
-        self._is_forgone = True
+        if not self.has_started:
+            self._take(RunStep.DECLINE)
 
-    async def give_away(self, ttl_ms: int | None, message: str | None) -> None:
+    async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
         """Start, if need be, and have the work done elsewhere, within ``ttl_ms`` milliseconds from the creation. The
-        end of the handler is still the end of the task, unless `leave` is called. Raises as `start`."""
-        self.is_external, self.ttl_ms, self.message = True, ttl_ms, message or self.message
-        if self.has_started:
-            words, keep_ms = self.message, int(self._host.settings.keep * 1000)
-            await self._change(lambda record, now: given_away(record, now, words, ttl_ms, keep_ms))
-            return
-        try:
-            await self.start()
-        finally:
-            self.is_external = self.has_started
+        end of the handler is still the end of the task, unless `detach` is called. Return false, with nothing changed,
+        where the work is done elsewhere already. Raises as `start`."""
+        while self._starting is not None:
+            await self._starting.wait()
+        if self.is_delegated:
+            return False
+        self.ttl_ms, self.message = ttl_ms, message or self.message
+        if not self.has_started:
+            await self.start(delegated=True)
+            return True
+        if self.phase is RunPhase.RUNNING:
+            self._take(RunStep.DELEGATE)
+        words, keep_ms = self.message, int(self._host.settings.keep * 1000)
+        await self.change(lambda record, now: given_away(record, now, words, ttl_ms, keep_ms))
+        return True
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Let the task go on without its handler, since the work is done elsewhere: the reply is not kept."""
-        self._is_left = True
+        self._take(RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
@@ -237,24 +241,33 @@ class RequestTask:
 
     # Questions
 
-    def take_questions(self) -> None:
-        """Have the questions of the handler from now on kept with the task, which tells its client of them."""
-        self._questions.take()
+    def collect_questions(self) -> None:
+        """Have the questions of the handler from now on kept with the task, which tells its client of them. Most
+        handlers never ask, so nothing is done before the first question."""
+        if self.scope.rounds is not None:
+            TaskQuestions(self).collect()
+
+    def replay_questions(self, record: TaskRecord) -> None:
+        """Have the questions kept in the ``record`` of a run before, which has answers to the same questions."""
+        TaskQuestions(self).replay(record)
 
     @property
     def keeps_answers(self) -> bool:
         """True where a run after a restart may ask the same questions: see `AnswerLog`."""
         return self.on_restart != "fail" and self._host.settings.store is not None
 
-    def asked_before_start(self) -> Log:
-        """Return the questions and answers so far, for the record that is about to be made."""
-        return self._questions.before_start(self._host.settings.max_record_bytes)
-
     def deliver(self, answers: Mapping[str, bytes]) -> None:
         """Give the handler the expected ones of ``answers``."""
-        self._questions.deliver(answers)
+        rounds = self.scope.rounds
+        if rounds is not None:
+            rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
 
-    async def _change(self, transition: Transition) -> None:
+    def awaits(self, key: str) -> bool:
+        """Return whether the handler waits for the answer to the question ``key``."""
+        return self.scope.rounds is not None and self.scope.rounds.waits_for(key)
+
+    async def change(self, transition: Transition) -> None:
+        """Carry out ``transition`` on the record: see `TaskHost.change`. Raises `CodedError` for one that has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
             # The handler is cancelled, and does not go on as if the change were kept.
@@ -265,18 +278,13 @@ class RequestTask:
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
         """Send a request of the handler that is no question: see `RequestScope.ask`."""
-        if self._client is None:
+        if self.client is None:
             raise NoWayBack("the client of this task is not known")
-        return self._client.ask(method, params, on_progress)
+        return self.client.ask(method, params, on_progress)
 
     # Telling
 
-    def seen(self, record: TaskRecord) -> None:
-        """Take the next record of the task, of which a client that has asked for the task is told."""
-        if self._client is not None:
-            self._client.seen(record)
-
-    def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
+    def report_progress(self, progress: float, total: float | None, message: str | None) -> bool:
         """Make progress the message of the task, since there are no notifications of progress (extension tasks, Task
         Status Notifications)."""
         if (report := reportable(progress, total, message)) is None:
@@ -289,7 +297,7 @@ class RequestTask:
         """Make ``message`` the words for people on the present state, written before long: the last message wins."""
         self.message = message
         if self.has_started:
-            self._host.has_words(self)
+            self._host.write_message(self)
 
     async def checkpoint(self, value: Any) -> None:
         """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises
@@ -301,91 +309,71 @@ class RequestTask:
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._starting is not None:
             await self._starting.wait()
-        if self.on_restart == "resume":
-            self._questions.forget()
+        if self.on_restart == "resume" and self.scope.rounds is not None:
+            self.scope.rounds.forget()  # a further run starts from here
         if self.has_started:
-            awaits = self._questions.awaits
-            await self._change(lambda record, _: checkpointed(record, text, awaits))
+            await self.change(lambda record, _: checkpointed(record, text, self.awaits))
         else:
             self.checkpoint_before_start = text
 
     # End
 
     @property
-    def needs_lease(self) -> bool:
-        """True unless the task was cancelled because its record has ended or is ours no more. Read for thousands of
-        tasks at a time."""
-        return not (self._is_lost or self.is_external)
-
-    @property
     def is_at_risk(self) -> bool:
         """True while the handler runs that another process must not run at the same time."""
-        return self.needs_lease and not self.is_ended
+        return self.phase is RunPhase.RUNNING
 
-    def hold(self, record: TaskRecord, until: float) -> None:
+    @property
+    def needs_lease(self) -> bool:
+        """True while the handler runs, and until its outcome is persisted; but not once the record has ended, or is
+        ours no more."""
+        return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
+
+    @property
+    def has_ended(self) -> bool:
+        """True from the moment when the outcome begins to be persisted."""
+        return self.phase >= RunPhase.PERSISTING
+
+    def acquire(self, record: TaskRecord, until: float) -> None:
         """Run the task from now on as its ``record`` says, which nobody else may do before ``until``."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
-    def adopt(self, record: TaskRecord) -> bool:
+    def reacquire(self, record: TaskRecord) -> bool:
         """Go on under a claim of this process that its ``record`` has, where no other process has run the task in
         between, and the answer to the claim is on its way, or was lost. Return whether that is so."""
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        self.hold(record, self.held_until)  # a renewal will lengthen the lease
+        self.acquire(record, self.held_until)  # a renewal will lengthen the lease
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
         """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
-    def renewed(self, until: float) -> None:
-        """Note that nobody else may run the task before ``until``."""
-        self.held_until = until
+    async def persist(self, line: bytes | None) -> None:
+        """Persist the reply ``line`` to the request as the outcome; `None`: the request was cancelled."""
+        is_detached = self.phase is RunPhase.DETACHED
+        self._take(RunStep.END)
+        if not is_detached:
+            await self._host.ends.persist(self, line)
 
-    async def keep(self, line: bytes | None) -> None:
-        """Keep the reply to the request: see `KeptTask`."""
-        self.is_ended = True
-        if not self._is_left:
-            await self._host.keep(self, line)
+    def close(self) -> None:
+        """Forget the task, whose handler has ended here, with all child tasks."""
+        self.stop_alarm()
+        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or a defect came between
+        self._take(RunStep.CLOSE)
+        self._host.remove(self, was_cut_off=was_cut_off)
 
-    def is_over(self) -> None:
-        """Forget the task, which has ended here: see `KeptTask`."""
-        self.stop_waiting()
-        self._questions.let_go()
-        self._host.forget(self)
+    def set_expiry(self, due: float) -> None:
+        """End the task at the time ``due``, when its time to live is over. `close` stops the alarm."""
+        self.stop_alarm()
+        self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 
-    def expires(self, alarm: Alarm) -> None:
-        """Take the alarm for the end of the time to live, which `is_over` stops."""
-        self.stop_waiting()
-        self._alarm = alarm
-
-    def is_overdue(self) -> None:
-        """Note that the time to live is over."""
-        self._host.expire(self)
-
-    def end(self, cause: CancelCause, reason: str | None) -> None:
+    def cancel(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel the handler, and all its child tasks, unless all have ended."""
-        if not self.is_ended:
-            self._is_lost |= cause in (CancelCause.LEASE, CancelCause.TASK)
+        if not self.has_ended:
+            if cause in (CancelCause.LEASE, CancelCause.TASK) and self.phase in (RunPhase.RUNNING, RunPhase.DELEGATED):
+                self._take(RunStep.LOSE)
             self.scope.end(cause, reason)
-
-    # Exchanges
-
-    def exchange(self) -> TaskExchange:
-        """Return the exchange in which the request goes on as a task."""
-        here, host = self.scope.exchange, self._host
-        if self.scope.request.revision.tasks == "core":
-            way = ClientWay(self.scope.request, self.scope.runner, here.lasting)
-            self._client = CoreClient(host.questions, self.id, way)
-            exchange = TaskExchange(here.state, way.outbox, here.peer, host.ending, self.id)
-        else:
-            exchange = TaskExchange(host.state, host.silence, here.peer, host.ending)
-        exchange.belong_to(self)
-        return exchange
-
-    def take_up(self, record: TaskRecord) -> None:
-        """Be the task of its request, which runs once more, with the answers that ``record`` has."""
-        self.scope.task = self
-        self._questions.take_again(record)

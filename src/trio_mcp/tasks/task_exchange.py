@@ -1,267 +1,171 @@
-"""The exchange, the questions and the host of a request that has become a task, in place of its connection.
+"""The exchange and the record of a request that has become a task, and how the task runs once more from its record.
 
-The lines of the request go to the `TaskExchange`, and its reply is kept as the outcome. `TaskQuestions` are kept in the
-record of the task, as are the answers. `HostOfTasks` is the host of tasks, as a task sees the host.
+The lines of the request go to the `TaskExchange`, in place of its connection, and its reply is kept as the outcome.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..jsonrpc.codec import encode_value
-from ..protocol.types.input_required import InputRequest
-from ..runtime.exchange import Exchange, Held
-from ..runtime.outbox import Outbox, Owner
-from ..runtime.requests.questions import AnswerLog, AskedBefore
-from .core_questions import answer_of
-from .transitions import NO_LOG, Log, asked, withdrawn
+from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.errors import TOO_BUSY, CodedError
+from ..protocol.converters import structure, unstructure
+from ..protocol.revisions import REVISIONS
+from ..protocol.types.lifecycle import ClientCapabilities
+from ..runtime.cancellation import REMAINING_MS
+from ..runtime.exchange import Exchange
+from ..runtime.peer import Auth, Peer, Principal, PrincipalId
+from ..state.requests import Continuation, InboundRequest
+from ..stores.task_store import TaskRecord, new_mark
+from .core_questions import ClientWay, CoreClient
+from .request_task import RequestTask
+from .task_methods import scope_of
+from .task_questions import log_before_start
 
 if TYPE_CHECKING:
-    import trio
-
-    from ..runtime.peer import Peer
-    from ..runtime.requests.questions import Question
+    from ..runtime.outbox import Outbox, Owner
+    from ..runtime.requests.runner import RequestRunner
     from ..runtime.requests.scope import RequestScope
     from ..state.connection import ConnectionState
-    from ..state.requests import InboundRequest
-    from ..stores.task_store import TaskRecord
-    from .core_questions import CoreQuestions
-    from .records import Transition
+    from .host import TaskHost
     from .settings import TaskSettings
 
 
-class KeptTask(Protocol):
-    """A task whose outcome is kept: a `RequestTask`."""
-
-    async def keep(self, line: bytes | None) -> None:
-        """Keep the reply, or note that there is none."""
-        ...
-
-    def is_over(self) -> None:
-        """Note that the handler has ended, with all child tasks."""
-        ...
-
-
 class TaskExchange(Exchange):
-    """The exchange of one task, which is on no connection: nothing but a cancel or the end of the server ends the task,
-    and its reply is kept. Notifications go to ``outbox``, and name ``related_task``."""
+    """The exchange of one ``task``, which is on no connection: nothing but a cancel or the end of the server ends the
+    task, and its reply is kept. Notifications go to ``outbox``, and name ``related_task``."""
 
-    __slots__ = ("_held_task", "_related_task", "_task")
+    __slots__ = ("_related_task", "task")
 
     keeps_outcomes: ClassVar[bool] = True
 
     def __init__(
-        self,
-        state: ConnectionState,
-        outbox: Outbox,
-        peer: Peer,
-        ending: trio.Event,
-        related_task: str | None = None,
+        self, host: TaskHost, state: ConnectionState, outbox: Outbox, peer: Peer, related_task: str | None = None
     ) -> None:
         # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
         self.peer = peer
-        self.ending = ending
-        self._task: KeptTask | None = None
-        self._held_task: Held | None = None
+        self.ending = host.ending
+        self.task: RequestTask | None = None
+        """The task that keeps the reply and learns of the end, until its end."""
         self._related_task = related_task
 
     @property
     def related_task(self) -> str | None:
         return self._related_task
 
-    def belong_to(self, task: KeptTask) -> None:
-        """Have ``task`` keep the reply, and learn of the end."""
-        self._task = task
-
-    def hold(self, request: InboundRequest, held: Held) -> None:
-        self._held_task = held
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
+        """Do nothing: the task has the scope of its request."""
 
     def release(self, request: InboundRequest) -> None:
-        if self._held_task is not None:
-            task, self._task, self._held_task = self._task, None, None
-            assert task is not None, "it was told before the handler ran"
-            task.is_over()
+        if self.task is not None:
+            task, self.task = self.task, None
+            task.close()
 
-    def find(self, request: InboundRequest) -> Held | None:
-        return self._held_task
+    def find(self, request: InboundRequest) -> RequestScope | None:
+        return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        assert self._task is not None, "it was told before the handler ran"
-        await self._task.keep(line)
+        assert self.task is not None, "it was told before the handler ran"
+        await self.task.persist(line)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         """Do nothing: the outcome is kept."""
 
 
-_IN_THE_RECORD: Final = InputRequest("roots/list")
-"""Stands for the words of all questions that are kept: ten thousand tasks may wait."""
-_RUN: Final = 8
-"""Characters that tell the runs of a task from each other, since each claim has a token of its own."""
+def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
+    """Return the exchange in which the request of ``task`` goes on as a task of ``host``."""
+    scope = task.scope
+    here = scope.exchange
+    if scope.request.revision.tasks == "core":
+        way = ClientWay(scope.request, scope.runner, here.lasting)
+        task.client = CoreClient(host.questions, task.id, way)
+        exchange = TaskExchange(host, here.state, way.outbox, here.peer, task.id)
+    else:
+        exchange = TaskExchange(host, host.state, host.silence, here.peer)
+    exchange.task = task
+    return exchange
 
 
-class TaskQuestions:
-    """The questions of the handler of ``scope``, from `take` on. ``change`` carries out a transition on the record."""
-
-    __slots__ = ("_change", "_scope")
-
-    def __init__(self, scope: RequestScope, change: Callable[[Transition], Awaitable[None]]) -> None:
-        self._scope = scope
-        self._change = change
-
-    def take(self) -> None:
-        """Have questions kept in the record from now on."""
-        self._scope.collect_questions(self._send, self._given_up)
-
-    def take_again(self, record: TaskRecord) -> None:
-        """Have questions kept in the ``record`` of a run before, which has answers to the same questions."""
-        self._scope.replay(self._send, None, _log_in(record))
-        self.take()
-
-    def before_start(self, most: int) -> Log:
-        """Return the questions and answers so far, for the record that is about to be made. None are kept if the
-        answers have more than ``most`` bytes."""
-        log = self._log
-        if log is None:
-            return NO_LOG
-        kept = _log_of(log.noted)
-        if sum(map(len, kept.answers.values())) <= most:
-            return kept
-        log.switch_off()
-        return NO_LOG
-
-    def let_go(self) -> None:
-        """Drop the way to the record: the task is over."""
-        del self._change
-
-    def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Give the handler the expected ones of ``answers``."""
-        rounds = self._scope.rounds
-        if rounds is not None:
-            rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
-
-    def forget(self) -> None:
-        """Keep nothing that was asked so far for a further run, which starts from a checkpoint."""
-        if self._scope.rounds is not None:
-            self._scope.rounds.forget()
-
-    def awaits(self, key: str) -> bool:
-        """Return whether the handler waits for the answer to the question ``key``."""
-        return self._scope.rounds is not None and self._scope.rounds.waits_for(key)
-
-    def _send(self, questions: Sequence[Question]) -> None:
-        nursery = self._scope.abort.nursery
-        assert nursery is not None, "who asks has a nursery"
-        nursery.start_soon(self._publish, questions)
-
-    async def _publish(self, questions: Sequence[Question]) -> None:
-        texts = {
-            each.key: encode_value({"method": each.request.method, "params": each.request.params or {}})
-            for each in questions
-        }
-        for each in questions:
-            each.request = _IN_THE_RECORD
-        log = self._log
-        if log is None:
-            await self._change(lambda record, now: asked(record, now, texts))
-        else:
-            # All in one write: a later question is not kept without its past.
-            noted, given_up, forgotten = log.take(), log.given_up, log.take_forgotten()
-            await self._change(lambda record, now: asked(record, now, texts, _log_of(noted), given_up, forgotten))
-            for question in noted:
-                question.beside = ()
-        given_up_meanwhile = [each.key for each in questions if each.is_open and not self.awaits(each.key)]
-        await self._withdraw(given_up_meanwhile)
-
-    @property
-    def _log(self) -> AnswerLog | None:
-        """The log of a task that may run again."""
-        rounds = self._scope.rounds
-        return rounds.log if rounds is not None and self._scope.keeps_answers else None
-
-    def _given_up(self, key: str) -> None:
-        nursery = self._scope.abort.nursery
-        if nursery is not None:
-            nursery.start_soon(self._withdraw, [key])
-
-    async def _withdraw(self, keys: Sequence[str]) -> None:
-        if keys:
-            log = self._log
-            forgotten = () if log is None else log.take_forgotten()
-            await self._change(lambda record, now: withdrawn(record, now, keys, forgotten))
-            if log is not None:
-                log.given_up = tuple(key for key in log.given_up if key not in keys)
-
-
-def _log_of(questions: Sequence[Question]) -> Log:
-    """Return the part of ``questions`` that a record keeps for a further run, as things are now."""
-    kept = {each.key: each for each in questions if each.beside is not None}
-    return Log(
-        {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
-        {key: encode_value(each.answer) for key, each in kept.items() if each.answer is not None},
+def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
+    """Return the record of ``task``, which ``holder`` runs; `None`: the work is done elsewhere. The store fills in the
+    times. The capabilities, where they are the same, are shared with the record made ``before``: thousands may wait.
+    Raises `CodedError` (-31000) for parameters that are too long to be kept."""
+    request = task.scope.request
+    params = encode_value(request.params)
+    if len(params) > settings.max_record_bytes:
+        raise CodedError(TOO_BUSY, "Too busy: the arguments are too long to be kept with a task")
+    capabilities = encode_value(unstructure(request.capabilities, request.revision))
+    if before is not None and before.capabilities == capabilities:
+        capabilities = before.capabilities
+    log = log_before_start(task, settings.max_record_bytes)
+    return TaskRecord(
+        id=task.id,
+        scope=scope_of(task.scope),
+        method=request.method.name,
+        name=sys.intern(str(request.params.get("name", ""))),  # of a tool, and the same in thousands of records
+        params=params,
+        revision=request.revision.name,
+        capabilities=capabilities,
+        on_restart=task.on_restart,
+        is_external=holder is None,
+        poll_ms=int(settings.poll_interval * 1000),
+        message=task.message,
+        checkpoint=task.checkpoint_before_start,
+        holder=holder,
+        mark=new_mark(),
+        asked=log.asked,
+        answers=log.answers,
+        continuation=_continuation(task),
     )
 
 
-def _log_in(record: TaskRecord) -> AnswerLog:
-    """Return the log of a run that starts from ``record``."""
-    before = [
-        AskedBefore(
-            key,
-            frozenset(beside),
-            answer_of(record.answers[key]) if key in record.answers else None,
-            is_open=key in record.questions,
-        )
-        for key, beside in record.asked.items()
-    ]
-    return AnswerLog(before, hashlib.sha256((record.holder or "").encode()).hexdigest()[:_RUN])
+def _continuation(task: RequestTask) -> bytes | None:
+    """Return the rounds before the task, as far as a further run from the top is to know."""
+    before = task.scope.request.continuation
+    starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
+    if before is None or starts_later or not task.keeps_answers:
+        return None
+    return encode_value([before.responses, before.state])
 
 
-T_contra = TypeVar("T_contra", contravariant=True)
+def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
+    """Return the task of ``record``, which is to be given to ``runner``. Raises `LookupError` and `ValueError` for a
+    record that cannot be read.
+
+    The handler gets the arguments, capabilities and the principal of the first run, and the answers given so far to
+    the same questions.
+    """
+    request = request_of(record, now)
+    principal = PrincipalId.from_json(record.scope) if record.scope else None
+    auth = None if principal is None else Auth("", Principal.known_by(principal))
+    exchange = TaskExchange(host, host.state, host.silence, Peer(principal=principal, auth=auth))
+    scope = runner.take_up(request, exchange)
+    task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
+    exchange.task = scope.task = task
+    task.replay_questions(record)
+    return task
 
 
-class HostOfTasks(Protocol[T_contra]):
-    """The host of tasks of the type ``T_contra``, as a task sees the host: a `TaskHost`."""
-
-    ending: trio.Event
-    settings: TaskSettings
-    state: ConnectionState
-    """State of requests that are tasks and belong to no connection."""
-    silence: Outbox
-    """Outbox of tasks without notifications."""
-    questions: CoreQuestions
-    """The asking of questions in the form of 2025-11-25."""
-
-    async def create(self, task: T_contra) -> TaskRecord:
-        """Keep the record of a new task."""
-        ...
-
-    async def abandon(self, task: T_contra, record: TaskRecord) -> None:
-        """Cancel a task that was kept, and that its requestor never learns of."""
-        ...
-
-    def adopt(self, task: T_contra, record: TaskRecord) -> None:
-        """Answer the request of the task, and let its handler go on."""
-        ...
-
-    async def change(self, task: T_contra, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record, as soon as the store works."""
-        ...
-
-    def has_words(self, task: T_contra) -> None:
-        """Have the message of the task written before long."""
-        ...
-
-    async def keep(self, task: T_contra, line: bytes | None) -> None:
-        """Keep the reply to the request as the outcome."""
-        ...
-
-    def expire(self, task: T_contra) -> None:
-        """End the task, since its time to live is over."""
-        ...
-
-    def forget(self, task: T_contra) -> None:
-        """Note that the handler has ended, with all child tasks."""
-        ...
+def request_of(record: TaskRecord, now: int) -> InboundRequest:
+    """Return the request that a task runs once more. Raises as `restarted`."""
+    revision = REVISIONS[record.revision]
+    params: dict[str, Any] = decode_value(record.params)
+    meta: dict[str, Any] = params.get("_meta") or {}
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # as told at the first arrival
+        meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
+    return InboundRequest(
+        id=record.id,
+        method=revision.methods[record.method],
+        params=params,
+        revision=revision,
+        meta=meta,
+        capabilities=structure(decode_value(record.capabilities), ClientCapabilities),
+        client_info=None,
+        log_level=None,
+        progress_token=None,
+        size=len(record.params),
+        continuation=None if record.continuation is None else Continuation(*decode_value(record.continuation)),
+    )

@@ -1,4 +1,5 @@
-"""Transitions are the steps in the life of a task, from one record to the next. No trio, no clock, no store.
+"""Transitions are the steps in the life of a task, from one record to the next, and in the process that runs the task
+(`RunPhase`). No trio, no clock, no store.
 
 ============== ============== ============== ============== ==========
 phase          asked          answered       ended          cancelled
@@ -17,11 +18,13 @@ so that it can be repeated when nobody knows whether it was kept. ``now`` is in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import attrs
 
+from ..state.requests import IllegalStep
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
@@ -39,7 +42,7 @@ __all__ = [
     "taken_over",
     "withdrawn",
 ]
-
+"""The steps of records."""
 
 T = TypeVar("T")
 
@@ -225,3 +228,97 @@ def taken_over(record: TaskRecord, now: int, attempt: int, most_attempts: int) -
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
     return _next(record, attempt=attempt, questions=questions, answers=answers, phase=phase)
+
+
+class RunPhase(IntEnum):
+    """The phases in the life of a task in the process that runs the task.
+
+    ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
+    phase      RECORD     START      DELEGATE   FAIL       DECLINE    DETACH     LOSE       END        CLOSE
+    ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
+    POSSIBLE   RECORDING                                   DECLINED
+    RECORDING             RUNNING    DELEGATED  POSSIBLE   DECLINED
+    DECLINED
+    RUNNING                          DELEGATED                                   LOST       PERSISTING OVER
+    DELEGATED                                                         DETACHED   LOST       CLOSING    OVER
+    DETACHED                                                                                CLOSING    OVER
+    LOST                                                                                    CLOSING    OVER
+    PERSISTING                                                                                         OVER
+    CLOSING                                                                                            OVER
+    OVER
+    ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
+
+    The columns are steps, and an empty cell is a step that cannot be taken. A task that runs once more starts in
+    `RUNNING`.
+    """
+
+    POSSIBLE = 0
+    """The request may become a task."""
+    RECORDING = 1
+    """The store is about to keep the record."""
+    DECLINED = 2
+    """The request never becomes a task: the questions of its handler are the answer."""
+    RUNNING = 3
+    """The request was answered with the task, and its handler runs here, under a lease."""
+    DELEGATED = 4
+    """The work is done elsewhere: see `TaskRecord.is_external`. The end of the handler is the end of the task."""
+    DETACHED = 5
+    """The work is done elsewhere, and the end of the handler means nothing."""
+    LOST = 6
+    """The handler is cancelled, because its record has ended or is not ours any more."""
+    PERSISTING = 7
+    """The handler has ended, and its outcome is about to be persisted, under the lease."""
+    CLOSING = 8
+    """The handler has ended without a lease."""
+    OVER = 9
+    """The handler, all its tasks and its cleanup have ended, and the outcome is persisted, as far as possible."""
+
+
+class RunStep(IntEnum):
+    """The steps from phase to phase."""
+
+    RECORD = 0
+    """The task starts."""
+    START = 1
+    """The record is kept, and the request was answered with the task."""
+    DELEGATE = 2
+    """The work is to be done elsewhere."""
+    FAIL = 3
+    """The task did not start, and may start later."""
+    DECLINE = 4
+    """The handler has returned its questions."""
+    DETACH = 5
+    """The handler has left the task to others."""
+    LOSE = 6
+    """The record has ended, or is not ours any more."""
+    END = 7
+    """The handler has ended."""
+    CLOSE = 8
+    """Everything has ended, or was cut off by the end of the server."""
+
+
+_P, _S = RunPhase, RunStep
+_PHASE_AFTER: Final = {
+    _P.POSSIBLE: {_S.RECORD: _P.RECORDING, _S.DECLINE: _P.DECLINED},
+    _P.RECORDING: {
+        _S.START: _P.RUNNING,
+        _S.DELEGATE: _P.DELEGATED,
+        _S.FAIL: _P.POSSIBLE,
+        _S.DECLINE: _P.DECLINED,
+    },
+    _P.RUNNING: {_S.DELEGATE: _P.DELEGATED, _S.LOSE: _P.LOST, _S.END: _P.PERSISTING, _S.CLOSE: _P.OVER},
+    _P.DELEGATED: {_S.DETACH: _P.DETACHED, _S.LOSE: _P.LOST, _S.END: _P.CLOSING, _S.CLOSE: _P.OVER},
+    _P.DETACHED: {_S.END: _P.CLOSING, _S.CLOSE: _P.OVER},
+    _P.LOST: {_S.END: _P.CLOSING, _S.CLOSE: _P.OVER},
+    _P.PERSISTING: {_S.CLOSE: _P.OVER},
+    _P.CLOSING: {_S.CLOSE: _P.OVER},
+}
+"""Phase after each step, by the phase before."""
+
+
+def phase_after(phase: RunPhase, step: RunStep) -> RunPhase:
+    """Return the phase that follows by ``step``. Raises `IllegalStep` where the table has no such step."""
+    after = _PHASE_AFTER.get(phase, {}).get(step)
+    if after is None:
+        raise IllegalStep(f"{step.name} is no step of a task that is {phase.name}")
+    return after

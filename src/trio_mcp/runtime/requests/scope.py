@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from ...protocol.meta import ProgressToken
     from ...protocol.revisions import Revision
     from ...state.requests import InboundRequest
+    from ...tasks.request_task import RequestTask
     from ..calls import Ask, OnProgress, Posts
-    from ..exchange import Exchange, TaskOfRequest
+    from ..exchange import Exchange
     from ..limits import Limits, Load
     from ..replies import Replies
     from .admission import Admission, Ticket
@@ -132,7 +133,7 @@ class RequestScope:
         self.abort = AbortSignal()
         self.rounds: Rounds | None = None
         """Questions of the request; `None` until the handler asks a client that can be sent no requests."""
-        self.task: TaskOfRequest | None = None
+        self.task: RequestTask | None = None
         """The task of the request; `None` where there is none."""
         self.cancelled_inside = False
         """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
@@ -345,7 +346,7 @@ class RequestScope:
         if not self.life.sends:
             return False
         if self._reporter is None:
-            return self.task is not None and self.task.progressed(progress, total, message)
+            return self.task is not None and self.task.report_progress(progress, total, message)
         return self._reporter.report(progress, total, message)
 
     # Questions
@@ -373,7 +374,7 @@ class RequestScope:
             else:
                 self.rounds = rounds
                 if self.task is not None and self.task.has_started:
-                    self.task.take_questions()
+                    self.task.collect_questions()
         return rounds.ask(method, params, key)
 
     def _park_with(self, questions: Sequence[Question]) -> None:
@@ -388,12 +389,6 @@ class RequestScope:
         """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
         earlier rounds; ``log`` has the answers of a run before a restart."""
         self.rounds = Rounds(self, send, known, log)
-
-    def collect_questions(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Have questions go to ``send`` from now on, also questions that were not sent yet: see `Rounds.redirect`. Most
-        requests never ask, so nothing is done before the first question."""
-        if self.rounds is not None:
-            self.rounds.redirect(send, given_up)
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` instead of the handler's."""

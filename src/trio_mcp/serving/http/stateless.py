@@ -18,8 +18,9 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
 from ...runtime.cancellation import CancelCause
-from ...runtime.exchange import Exchange, Held
+from ...runtime.exchange import Exchange
 from ...runtime.peer import EVERYBODY
+from ...runtime.requests.scope import RequestScope
 from ...runtime.transport import Transport
 from ...server.served import Running, param_headers_of
 from ...state.events import Event, RequestReceived
@@ -76,7 +77,7 @@ class StatelessExchange(PostExchange):
             if held is not None:
                 held.end(CancelCause.DISCONNECT, reason)
 
-    def hold(self, request: InboundRequest, held: Held) -> None:
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
         super().hold(request, held)
         self._requests = (*self._requests, request)
         if request.method.streams:

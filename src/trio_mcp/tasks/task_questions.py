@@ -1,0 +1,121 @@
+"""TaskQuestions are the questions of the handler of a task, kept in its record, as are the answers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..jsonrpc.codec import encode_value
+from ..protocol.types.input_required import InputRequest
+from ..runtime.requests.questions import AnswerLog, AskedBefore
+from .core_questions import answer_of
+from .transitions import NO_LOG, Log, asked, withdrawn
+
+if TYPE_CHECKING:
+    from ..runtime.requests.questions import Question
+    from ..stores.task_store import TaskRecord
+    from .request_task import RequestTask
+
+_IN_THE_RECORD: Final = InputRequest("roots/list")
+"""Stands for the words of all questions that are kept: ten thousand tasks may wait."""
+_RUN: Final = 8
+"""Characters that tell the runs of a task from each other, since each claim has a token of its own."""
+
+
+def log_before_start(task: RequestTask, most: int) -> Log:
+    """Return the questions and answers so far, for the record of ``task`` that is about to be made. None are kept if
+    the answers have more than ``most`` bytes."""
+    log = _log_of_run(task)
+    if log is None:
+        return NO_LOG
+    noted = _noted(log.noted)
+    if sum(map(len, noted.answers.values())) <= most:
+        return noted
+    log.switch_off()
+    return NO_LOG
+
+
+def _log_of_run(task: RequestTask) -> AnswerLog | None:
+    """Return the log of a task that may run again."""
+    rounds = task.scope.rounds
+    return rounds.log if rounds is not None and task.scope.keeps_answers else None
+
+
+class TaskQuestions:
+    """The questions of the handler of ``task``, from `collect` on."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: RequestTask) -> None:
+        self._task = task
+
+    def collect(self) -> None:
+        """Have questions kept in the record from now on, also questions that were not sent yet."""
+        if self._task.scope.rounds is not None:
+            self._task.scope.rounds.redirect(self._send, self._given_up)
+
+    def replay(self, record: TaskRecord) -> None:
+        """Have questions kept in the ``record`` of a run before, which has answers to the same questions."""
+        self._task.scope.replay(self._send, None, _log_in(record))
+        self.collect()
+
+    def _send(self, questions: Sequence[Question]) -> None:
+        nursery = self._task.scope.abort.nursery
+        assert nursery is not None, "who asks has a nursery"
+        nursery.start_soon(self._publish, questions)
+
+    async def _publish(self, questions: Sequence[Question]) -> None:
+        texts = {
+            each.key: encode_value({"method": each.request.method, "params": each.request.params or {}})
+            for each in questions
+        }
+        for each in questions:
+            each.request = _IN_THE_RECORD
+        log = _log_of_run(self._task)
+        if log is None:
+            await self._task.change(lambda record, now: asked(record, now, texts))
+        else:
+            # All in one write: a later question is not kept without its past.
+            noted, given_up, forgotten = log.take(), log.given_up, log.take_forgotten()
+            await self._task.change(lambda record, now: asked(record, now, texts, _noted(noted), given_up, forgotten))
+            for question in noted:
+                question.beside = ()
+        given_up_meanwhile = [each.key for each in questions if each.is_open and not self._task.awaits(each.key)]
+        await self._withdraw(given_up_meanwhile)
+
+    def _given_up(self, key: str) -> None:
+        nursery = self._task.scope.abort.nursery
+        if nursery is not None:
+            nursery.start_soon(self._withdraw, [key])
+
+    async def _withdraw(self, keys: Sequence[str]) -> None:
+        if keys:
+            log = _log_of_run(self._task)
+            forgotten = () if log is None else log.take_forgotten()
+            await self._task.change(lambda record, now: withdrawn(record, now, keys, forgotten))
+            if log is not None:
+                log.given_up = tuple(key for key in log.given_up if key not in keys)
+
+
+def _noted(questions: Sequence[Question]) -> Log:
+    """Return the part of ``questions`` that a record keeps for a further run, as things are now."""
+    kept = {each.key: each for each in questions if each.beside is not None}
+    return Log(
+        {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
+        {key: encode_value(each.answer) for key, each in kept.items() if each.answer is not None},
+    )
+
+
+def _log_in(record: TaskRecord) -> AnswerLog:
+    """Return the log of a run that starts from ``record``."""
+    before = [
+        AskedBefore(
+            key,
+            frozenset(beside),
+            answer_of(record.answers[key]) if key in record.answers else None,
+            is_open=key in record.questions,
+        )
+        for key, beside in record.asked.items()
+    ]
+    return AnswerLog(before, hashlib.sha256((record.holder or "").encode()).hexdigest()[:_RUN])
