@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import HTTPError, open_http
+from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import opening, responses
 
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responses, "_FIRST_DELAY", 0.001)
+    monkeypatch.setattr(responses, "growing_delay", partial(growing_delay, first=0.001))
     monkeypatch.setattr(opening, "_FIRST", 0.001)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,6 +21,7 @@ from trio_mcp import (
     fail_after_work,
     open_http,
 )
+from trio_mcp.concurrency.time_limits import growing_delay
 
 VERSION = "2026-07-28"
 
@@ -487,7 +489,7 @@ async def test_a_stream_that_broke_is_opened_again_and_its_lists_count_as_change
 ) -> None:
     from trio_mcp.client import subscriptions
 
-    monkeypatch.setattr(subscriptions, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(subscriptions, "growing_delay", partial(growing_delay, first=0.01))
     kinds = list[str]()
     told = trio.Event()
 

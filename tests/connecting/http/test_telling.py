@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.connecting.http.scripted import Answer, Got, Handler, ScriptedHttp, l
 from tests.patience import PATIENCE
 
 from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
+from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import posted_request, transport
 from trio_mcp.connecting.http.outgoing import Outgoing
 from trio_mcp.connecting.http.sessions import Question, Questions, Session
@@ -69,7 +71,7 @@ async def never(got: Got, answer: Answer) -> None:
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_FIRST_DELAY", 0.001)
+    monkeypatch.setattr(transport, "growing_delay", partial(growing_delay, first=0.001))
 
 
 @pytest.mark.usefixtures("in_a_hurry")
