@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -13,10 +13,10 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.types.content import TextContent
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.lifecycle import Icon
 from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
+from .options import PromptOptions
 from .registry import Registry, UserFunction, checked_scopes
 from .results import BLOCKS
 from .signature import BadArguments
@@ -37,18 +37,9 @@ class Prompts:
     def __init__(self, page_size: int | None) -> None:
         self.registry: Registry[RegisteredPrompt] = Registry("prompt", page_size)
 
-    def add(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: JSONObject | None = None,
-        scopes: Sequence[str] = (),
-    ) -> None:
+    def add(self, function: Callable[..., Any], options: PromptOptions) -> None:
         """Register ``function``. See `PromptOptions` and `Server.prompt`."""
+        meta = options.get("meta")
         check_meta_keys(meta)
         handler = UserFunction.of(function)
         required = set(handler.signature.schema.get("required", ()))
@@ -62,15 +53,10 @@ class Prompts:
             )
             for argument in handler.signature.names
         ]
-        prompt = Prompt(
-            name or function.__name__,
-            title,
-            description if description is not None else handler.doc,
-            arguments or None,
-            list(icons) if icons else None,
-            meta,
-        )
-        self.registry.add(prompt.name, RegisteredPrompt(prompt, handler, checked_scopes(prompt.name, scopes)))
+        name, title, description, icons = handler.listed(options)
+        prompt = Prompt(name, title, description, arguments or None, icons, meta)
+        scopes = checked_scopes(name, options.get("scopes", ()))
+        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes))
 
     async def get(
         self, scope: RequestScope, params: GetPromptParams, lifespan: Any

@@ -16,8 +16,10 @@ import attrs
 
 from ..concurrency.workers import run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
+from .options import PromptOptions
 from .request_context import LiveContext
 from .signature import Signature
 from .worker_context import WorkerContext
@@ -99,6 +101,17 @@ class UserFunction:
     def of(cls, function: Callable[..., Any]) -> UserFunction:
         """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
         return cls(Signature.of(function), inspect.getdoc(function))
+
+    def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
+        """Return the name, the title, the description and the icons of the offer, by ``options`` or of the function."""
+        name = options.get("name") or self.signature.function.__name__
+        description, icons = options.get("description"), options.get("icons")
+        return (
+            name,
+            options.get("title"),
+            description if description is not None else self.doc,
+            list(icons) if icons else None,
+        )
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
@@ -18,13 +18,12 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
-from ..protocol.types.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
+from ..protocol.types.content import BlobResourceContents, ResourceContents, TextResourceContents
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
-from .options import CacheHints
+from .options import CacheHints, ResourceOptions
 from .registry import Registry, UserFunction, checked_scopes
 from .results import to_plain
 from .signature import BadArguments
@@ -64,24 +63,9 @@ class Resources:
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredTemplate] = Registry("resource template", page_size)
 
-    def add(
-        self,
-        uri: str,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        annotations: Annotations | None = None,
-        size: int | None = None,
-        ttl_ms: int | None = None,
-        cache_scope: CacheScope | None = None,
-        meta: JSONObject | None = None,
-        scopes: Sequence[str] = (),
-    ) -> None:
+    def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
+        meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
@@ -89,12 +73,11 @@ class Resources:
             raise ValueError(
                 f"{uri}: a cache would show to everybody what needs scopes: leave out cache_scope='public'"
             )
-        hints = self._hints.but(ttl_ms, "private" if scopes else cache_scope)
+        hints = self._hints.but(options.get("ttl_ms"), "private" if scopes else cache_scope)
         needed = checked_scopes(uri, scopes)
         handler = UserFunction.of(function)
-        shown_icons = list(icons) if icons else None
-        name = name or function.__name__
-        description = description if description is not None else handler.doc
+        name, title, description, icons = handler.listed(options)
+        mime_type, annotations = options.get("mime_type"), options.get("annotations")
         names = set(handler.signature.names)
         if UriTemplate.is_template(uri):
             pattern = UriTemplate(uri)
@@ -102,14 +85,15 @@ class Resources:
                 raise TypeError(
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
-            template = ResourceTemplate(uri, name, title, description, mime_type, annotations, shown_icons, meta)
+            template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
             self.templates.add(uri, RegisteredTemplate(template, pattern, handler, hints, needed))
             return
         if names:
             raise TypeError(
                 f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example"
             )
-        resource = Resource(uri, name, title, description, mime_type, annotations, size, shown_icons, meta)
+        size = options.get("size")
+        resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
         self.registry.add(uri, RegisteredResource(resource, handler, hints, needed))
 
     @property

@@ -174,7 +174,7 @@ class Server:
         _check_options("@server.tool", options, ToolOptions)
 
         def register(function: F) -> F:
-            self.tools.add(function, **options)
+            self.tools.add(function, options)
             self.observers.list_changed("notifications/tools/list_changed")
             return function
 
@@ -206,7 +206,7 @@ class Server:
         _check_options("@server.resource", options, ResourceOptions)
 
         def register(function: F) -> F:
-            self.resources.add(uri, function, **options)
+            self.resources.add(uri, function, options)
             self.observers.list_changed("notifications/resources/list_changed")
             return function
 
@@ -224,7 +224,7 @@ class Server:
         _check_options("@server.prompt", options, PromptOptions)
 
         def register(function: F) -> F:
-            self.prompts.add(function, **options)
+            self.prompts.add(function, options)
             self.observers.list_changed("notifications/prompts/list_changed")
             return function
 

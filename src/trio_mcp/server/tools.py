@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -25,9 +25,8 @@ from ..protocol.meta import check_meta_keys
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.lifecycle import Icon
 from ..protocol.types.tasks import TASKS_CAPABILITY
-from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError, ToolExecution
+from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import OnRestart
 from ..tasks.host import TaskHost
@@ -36,6 +35,7 @@ from ..tasks.task_methods import asked_ttl, milliseconds
 from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
+from .options import ToolOptions
 from .registry import Registry, UserFunction, checked_scopes
 from .results import ToResult, error_result, result_maker
 from .signature import BadArguments
@@ -63,6 +63,26 @@ class RegisteredTool:
     on_restart: OnRestart
 
 
+def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
+    """Return the tool as clients see it. Raises `ValueError` for what clients cannot read."""
+    name, title, description, icons = handler.listed(options)
+    if not _NAME.fullmatch(name):
+        # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
+        raise ValueError(
+            f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
+            "the name for people is title=..."
+        )
+    task, schema = options.get("task", False), options.get("input_schema")
+    check_declaration(name, task, options.get("on_restart", "fail"))
+    if schema is None:
+        schema = handler.signature.schema
+    if schema.get("type") != "object":
+        raise ValueError(f'tool {name!r}: an input schema has "type": "object"')
+    execution = ToolExecution(task) if task else None
+    annotations, meta = options.get("annotations"), options.get("meta")
+    return Tool(name, schema, title, description, output, annotations, icons, execution, meta=meta)
+
+
 class Tools:
     """The tools of one server."""
 
@@ -71,84 +91,41 @@ class Tools:
         self.has_tasks = False
         """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
 
-    def add(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        annotations: ToolAnnotations | None = None,
-        input_schema: JSONObject | None = None,
-        output_schema: JSONObject | None = None,
-        validate_output: bool = False,
-        timeout: float | None = None,
-        max_concurrency: int | None = None,
-        requires: Sequence[str] = (),
-        replay: bool = False,
-        meta: JSONObject | None = None,
-        scopes: Sequence[str] = (),
-        task: Literal["optional", "required", False] = False,
-        on_restart: OnRestart = "fail",
-    ) -> None:
+    def add(self, function: Callable[..., Any], options: ToolOptions) -> None:
         """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
-        check_meta_keys(meta)
+        check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function)
-        signature = handler.signature
         try:
-            output, to_result = result_maker(without_questions(signature.returns), output_schema)
+            output, to_result = result_maker(without_questions(handler.signature.returns), options.get("output_schema"))
         except TypeError as error:
             raise TypeError(
                 f"what {function.__name__} returns: {error}. "
                 "Annotate what goes over the wire, or leave the annotation out."
             ) from None
-        name = name or function.__name__
-        if not _NAME.fullmatch(name):
-            # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
-            raise ValueError(
-                f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
-                "the name for people is title=..."
-            )
-        check_declaration(name, task, on_restart)
-        whole = input_schema is not None and signature.names == ("arguments",)
-        tool = Tool(
-            name,
-            input_schema if input_schema is not None else signature.schema,
-            title,
-            description if description is not None else handler.doc,
-            output,
-            annotations,
-            list(icons) if icons else None,
-            ToolExecution(task) if task else None,
-            meta=meta,
-        )
-        if tool.input_schema.get("type") != "object":
-            raise ValueError(f'tool {tool.name!r}: an input schema has "type": "object"')
+        tool = _described(handler, output, options)
         try:
             mirrored = param_headers(tool.input_schema)
         except ValueError as error:
             raise ValueError(f"tool {tool.name!r}: {error}") from None
-        self.registry.add(
-            tool.name,
-            RegisteredTool(
-                tool,
-                mirrored,
-                handler,
-                to_result,
-                timeout,
-                None if max_concurrency is None else _Slots(max_concurrency),
-                tuple(requires),
-                whole,
-                replay,
-                SchemaValidator(input_schema) if input_schema is not None else None,
-                SchemaValidator(output) if validate_output and output is not None else None,
-                checked_scopes(tool.name, scopes),
-                task or None,
-                on_restart,
-            ),
+        schema, slots = options.get("input_schema"), options.get("max_concurrency")
+        entry = RegisteredTool(
+            tool,
+            mirrored,
+            handler,
+            to_result,
+            options.get("timeout"),
+            None if slots is None else _Slots(slots),
+            tuple(options.get("requires", ())),
+            schema is not None and handler.signature.names == ("arguments",),
+            options.get("replay", False),
+            None if schema is None else SchemaValidator(schema),
+            SchemaValidator(output) if options.get("validate_output") and output is not None else None,
+            checked_scopes(tool.name, options.get("scopes", ())),
+            options.get("task") or None,
+            options.get("on_restart", "fail"),
         )
-        self.has_tasks = self.has_tasks or bool(task)
+        self.registry.add(tool.name, entry)
+        self.has_tasks = self.has_tasks or entry.task is not None
 
     def call(
         self, scope: RequestScope, params: CallToolParams, lifespan: Any, tasks: TaskHost | None
