@@ -19,7 +19,7 @@ from trio_mcp.connecting.http import opening, responses
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "growing_delay", partial(growing_delay, first=0.001))
-    monkeypatch.setattr(opening, "_FIRST", 0.001)
+    monkeypatch.setattr(opening, "growing_delay", partial(growing_delay, first=0.001))
 
 
 class Heard:
