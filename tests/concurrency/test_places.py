@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Limits
 from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.workers import Place, PlaceState, Workers, WorkerShare
 from trio_mcp.jsonrpc.errors import TOO_BUSY, CodedError
@@ -65,7 +64,7 @@ class Line:
 
 
 async def test_connections_take_turns_however_many_of_each_wait() -> None:
-    workers = Workers(Limits(worker_threads=1))
+    workers = Workers(running=1, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
         for _ in range(4):
@@ -82,7 +81,7 @@ async def test_connections_take_turns_however_many_of_each_wait() -> None:
 
 
 async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
-    workers = Workers(Limits(worker_threads=12))
+    workers = Workers(running=12, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
         for _ in range(12):
@@ -102,7 +101,7 @@ async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
 
 
 async def test_one_that_is_alone_gets_all() -> None:
-    workers = Workers(Limits(worker_threads=3))
+    workers = Workers(running=3, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
         for _ in range(3):
@@ -111,7 +110,7 @@ async def test_one_that_is_alone_gets_all() -> None:
 
 
 async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
-    workers = Workers(Limits(worker_threads=4, max_abandoned_threads=2))
+    workers = Workers(running=4, asking=200, abandoned=2)
     async with trio.open_nursery() as nursery:
         one, two = Line(workers.share(Caller()), nursery), Line(workers.share(Caller()), nursery)
         await one.want()
@@ -126,7 +125,7 @@ async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
 
 
 async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_its_answer() -> None:
-    workers = Workers(Limits(worker_threads=1, max_abandoned_threads=1))
+    workers = Workers(running=1, asking=200, abandoned=1)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
         await line.want()
@@ -140,7 +139,7 @@ async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_
 
 
 async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
-    workers = Workers(Limits(max_asking_threads=1))
+    workers = Workers(running=40, asking=1, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
         await line.want()
@@ -153,7 +152,7 @@ async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
 async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first_and_up_to_a_bound(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    workers = Workers(Limits(max_abandoned_threads=13))
+    workers = Workers(running=40, asking=200, abandoned=13)
     share = workers.share(Caller(alone=True))
 
     def hang(number: int) -> Place:
@@ -191,7 +190,7 @@ def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in
     steps: list[tuple[str, int]], threads: int, alone: bool
 ) -> None:
     async def scenario() -> None:
-        workers = Workers(Limits(worker_threads=threads, max_abandoned_threads=3, max_asking_threads=3))
+        workers = Workers(running=threads, asking=3, abandoned=3)
         async with trio.open_nursery() as nursery:
             lines = [Line(workers.share(Caller(alone=alone)), nursery) for _ in range(1 if alone else 3)]
             elsewhere = list[Place]()

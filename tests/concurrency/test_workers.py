@@ -24,12 +24,8 @@ from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.concurrency.workers import PlaceState, Workers, WorkerShare, await_in_worker, frames_of, run_in_worker
 from trio_mcp.jsonrpc.errors import CodedError
 
-
-@attrs.frozen
-class Bounds:
-    worker_threads: int = 2
-    max_asking_threads: int = 2
-    max_abandoned_threads: int = 2
+BOUND = 2
+"""Most threads in each state."""
 
 
 class Gate:
@@ -73,17 +69,16 @@ class Desk:
 
     def counts(self) -> tuple[int, int, int]:
         """How many run, ask and are abandoned."""
-        bounds = Bounds()
         return (
-            bounds.worker_threads - self.workers.free(PlaceState.RUNNING),
-            bounds.max_asking_threads - self.workers.free(PlaceState.ASKING),
-            bounds.max_abandoned_threads - self.workers.free(PlaceState.ABANDONED),
+            BOUND - self.workers.free(PlaceState.RUNNING),
+            BOUND - self.workers.free(PlaceState.ASKING),
+            BOUND - self.workers.free(PlaceState.ABANDONED),
         )
 
 
 @pytest.fixture
 async def desk(clock: MockClock) -> AsyncGenerator[Desk]:
-    threads = Workers(Bounds())
+    threads = Workers(BOUND, BOUND, BOUND)
     desk = Desk(threads, Graces(5), threads.share(Caller(alone=True)))
     yield desk
     for gate in desk.gates:

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from enum import IntEnum
 from itertools import takewhile
 from types import FrameType
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import outcome
@@ -44,7 +44,7 @@ async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Calla
     ends: list[outcome.Outcome[T]] = []
     try:
         async with trio.open_nursery() as nursery:
-            work = _Work(call, Place(share), nursery)
+            work = Work(call, Place(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces))
             _here.reset(token)  # the nursery refers to this task, whose context is not to refer to the nursery
@@ -97,7 +97,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-class _Work(Generic[T]):
+class Work(Generic[T]):
     """A call that is run in a thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
@@ -173,10 +173,10 @@ class _Work(Generic[T]):
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
 
-_BODY: Final = cast("Any", _Work)._body.__code__
+_BODY: Final = cast("Any", Work)._body.__code__
 """Code of the frame whose callers belong to the thread's owner, and not to the call."""
 
-_here: ContextVar[_Work[Any]] = ContextVar("trio_mcp.worker")
+_here: ContextVar[Work[Any]] = ContextVar("trio_mcp.worker")
 """The call run by this thread, or whose thread this task waits for."""
 
 
@@ -198,52 +198,21 @@ class PlaceState(IntEnum):
     ABANDONED = 3
 
 
-class Work(Protocol):
-    """A call that is run in a thread."""
-
-    def describe(self) -> str:
-        """Return the name of the function and its position now, for the log."""
-        ...
-
-
-class ThreadBounds(Protocol):
-    """How many threads there may be; `Limits` has these among others."""
-
-    @property
-    def worker_threads(self) -> int:
-        """Number of threads that may run."""
-        ...
-
-    @property
-    def max_asking_threads(self) -> int:
-        """Number of threads that may wait for an answer."""
-        ...
-
-    @property
-    def max_abandoned_threads(self) -> int:
-        """Number of abandoned threads that may run on."""
-        ...
-
-
 class Workers:
     """The threads of plain handlers, of all callers together.
 
-    Up to ``worker_threads`` threads run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that no
-    call that waits for a thread waits for a client's user. Abandoned threads count separately: while there are
-    ``max_abandoned_threads``, no other call gets a thread. Each caller has a `WorkerShare`.
+    Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that no call that waits
+    for a thread waits for a client's user. Abandoned threads count separately: while there are ``abandoned`` ones, no
+    other call gets a thread. Each caller has a `WorkerShare`.
     """
 
-    def __init__(self, bounds: ThreadBounds) -> None:
-        self._most = {
-            PlaceState.RUNNING: bounds.worker_threads,
-            PlaceState.ASKING: bounds.max_asking_threads,
-            PlaceState.ABANDONED: bounds.max_abandoned_threads,
-        }
+    def __init__(self, running: int, asking: int, abandoned: int) -> None:
+        self._most = {PlaceState.RUNNING: running, PlaceState.ASKING: asking, PlaceState.ABANDONED: abandoned}
         self._counts = [0] * len(PlaceState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self._queue = deque[WorkerShare]()
         """Callers with waiting calls, the next in turn first."""
-        self._hanging: dict[Place, Work] = {}
+        self._hanging: dict[Place, Work[Any]] = {}
         """Calls in abandoned threads that still run, by their places."""
         self._told = True
         """True while the log has been told of all those calls."""
@@ -288,7 +257,7 @@ class Workers:
                 if share.waits:
                     self._queue.append(share)
 
-    def keep(self, place: Place, work: Work) -> None:
+    def keep(self, place: Place, work: Work[Any]) -> None:
         """Note that ``work`` goes on at ``place``, which was abandoned."""
         self._hanging[place] = work
         self._told = False
@@ -414,7 +383,7 @@ class Place:
         """Wait for the turn of a thread that has its answer. A cancelled thread is to end, and waits for no turn."""
         await self._share.turn(self)
 
-    def abandon(self, work: Work) -> None:
+    def abandon(self, work: Work[Any]) -> None:
         """Let another thread run, though ``work`` has not ended."""
         self._share.workers.keep(self, work)
         self._move(PlaceState.ABANDONED)

@@ -50,7 +50,7 @@ class ScriptedUser:
         # The answers that a bad client gives must be possible, too.
         self._answers = Answers(
             ClientSettings(**handlers),
-            Workers(DEFAULT_LIMITS).share(Caller(alone=True)),
+            Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
             Graces(DEFAULT_LIMITS.cleanup_grace),
             CallTimeouts(math.inf),
             check_forms=False,

@@ -12,7 +12,7 @@ from trio_mcp.runtime.requests.host import RequestHost
 
 
 async def test_a_host_shares_what_it_was_given_or_has_its_own() -> None:
-    limits, workers, load = Limits(worker_threads=3), Workers(Limits()), Load()
+    limits, workers, load = Limits(worker_threads=3), Workers(running=1, asking=1, abandoned=1), Load()
     given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
     assert (given.limits, given.workers, given.load) == (limits, workers, load)
     assert (given.stateless, given.may_log) == (True, True)

@@ -52,7 +52,9 @@ class RequestHost:
     ) -> None:
         self.limits = limits
         self.load = load or Load()
-        self.workers = workers or Workers(limits)
+        self.workers = workers or Workers(
+            limits.worker_threads, limits.max_asking_threads, limits.max_abandoned_threads
+        )
         """The worker threads that all connections share."""
         self.stateless = stateless
         self.may_log = may_log
