@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -293,7 +294,7 @@ async def test_runs_of_trio_have_nothing_to_do_with_each_other(handler: Handler)
 
 async def test_text_is_copied_in_the_thread_and_its_error_raised_later(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
-        sink = WrittenInAThread(stream)
+        sink = WrittenInAThread(partial(print, end="", file=stream, flush=True))
         async with written_in_a_thread():
             sink.write("from a child\n")
         assert (tmp_path / "copy").read_text() == "from a child\n"

@@ -51,7 +51,7 @@ class Fetched:
 
 
 class Fetcher(Protocol):
-    """Whoever carries out a `Fetch`."""
+    """Whoever carries out a `Fetch`: `HttpFetcher`, or what the users of a verifier give, as tests do."""
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Return the answer, whatever its status; redirects are answers like others. Raises `FetchFailed`."""

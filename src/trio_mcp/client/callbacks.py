@@ -181,7 +181,10 @@ class OpenURLs:
 
 class Relay(Protocol):
     """Gets the notifications of the server, and the questions that the client declared to forward
-    (`ClientSettings.forwards`)."""
+    (`ClientSettings.forwards`).
+
+    The upstream of a proxy is one. A protocol, since a client knows nothing of proxies.
+    """
 
     def told(self, event: NotificationReceived) -> None:
         """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -115,25 +115,14 @@ def _leave(shares: Shares) -> None:
                 del logging.getLogger(name).callHandlers
 
 
-class Output(Protocol):
-    """The part of a text stream needed for writing."""
-
-    def write(self, text: str, /) -> object:
-        """Write ``text``, which may take for ever."""
-        ...
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-
-
 class WrittenInAThread:
-    """A text sink that writes to ``stream`` behind the records of the log, with the same bounds.
+    """A text sink that calls ``write`` behind the records of the log, with the same bounds; ``write`` may block.
 
     An error of writing is raised at the next `write`.
     """
 
-    def __init__(self, stream: Output) -> None:
-        self._stream = stream
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write_now = write
         self._error: Exception | None = None
 
     def write(self, text: str, /) -> None:
@@ -144,8 +133,7 @@ class WrittenInAThread:
 
     def _write(self, text: str) -> None:
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            self._write_now(text)
         except (OSError, ValueError) as error:
             self._error = error
 

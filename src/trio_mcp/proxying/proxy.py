@@ -8,14 +8,14 @@ from importlib.metadata import version
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
-from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
 from ..server.request_state import StateCipher
+from ..server.served import RunningStandIn
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection
@@ -97,7 +97,7 @@ class Proxy:
         return self._load.statistics()
 
     @asynccontextmanager
-    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningProxy]:
+    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningStandIn]:
         """Run the proxy: see `Server.running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
         both its connections."""
         if stateless:
@@ -109,13 +109,22 @@ class Proxy:
                 bounds = host.limits
                 places = ConnectionPlaces(bounds.max_upstreams)
                 make_link = partial(OwnLink, self._upstream, self._task_owners, places, bounds.session_timeout)
-                yield RunningProxy(make_link, host)
+                yield _running(make_link, host)
             return
         shared = Upstream.shared_through(self._upstream)
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)
             nursery.start_soon(_tell_of_loss, shared)
-            yield RunningProxy(partial(_share, shared), host)
+            yield _running(partial(_share, shared), host)
+
+
+def _running(make_link: MakeLink, host: RequestHost) -> RunningStandIn:
+    cipher = StateCipher("proxy")
+
+    def connect(transport: Transport, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
+        return ProxyConnection(make_link, transport, peer, host=host, cipher=cipher, state=state)
+
+    return RunningStandIn(host.load.callers, host.limits, connect)
 
 
 def _share(shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, holder: object, many: bool) -> SharedLink:
@@ -128,33 +137,3 @@ async def _tell_of_loss(shared: Upstream) -> None:
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
             downstream.end(f"the server behind is gone: {error.reason}")
-
-
-class RunningProxy:
-    """A proxy that is serving clients."""
-
-    def __init__(self, make_link: MakeLink, host: RequestHost) -> None:
-        self._make_link = make_link
-        self._host = host
-        self._cipher = StateCipher("proxy")
-
-    def connect(
-        self, transport: Transport, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
-    ) -> ProxyConnection:
-        """Return the connection to another client, whose messages ``state`` rules on."""
-        return ProxyConnection(self._make_link, transport, peer, host=self._host, cipher=self._cipher, state=state)
-
-    @property
-    def callers(self) -> Callers:
-        """The parties that call the proxy."""
-        return self._host.load.callers
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of each connection."""
-        return self._host.limits
-
-    @property
-    def stateless(self) -> bool:
-        """False: a proxy keeps the state of both its connections."""
-        return self._host.stateless

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, TypeAlias
 
+import attrs
 import trio
 
 from ..concurrency.fair_share import Callers
@@ -39,27 +41,18 @@ class ServedConnection(Protocol):
         ...
 
 
-class StandInRunning(Protocol):
+@attrs.frozen
+class RunningStandIn:
     """A stand-in that serves clients now."""
 
-    @property
-    def callers(self) -> Callers:
-        """The parties that call the stand-in, by which its bounds are shared."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of each connection."""
-        ...
-
-    @property
-    def stateless(self) -> bool:
-        """True: nothing is kept between requests."""
-        ...
-
-    def connect(self, transport: Transport, peer: Peer, state: ConnectionState | None = None) -> ServedConnection:
-        """Return the connection of one more client, whose messages ``state`` rules on."""
-        ...
+    callers: Callers
+    """The parties that call the stand-in, by which its bounds are shared."""
+    limits: Limits
+    """The limits of each connection."""
+    connect: Callable[[Transport, Peer, ConnectionState | None], ServedConnection]
+    """Returns the connection of one more client, whose messages the state rules on."""
+    stateless: bool = attrs.field(default=False, init=False)
+    """A stand-in keeps the state of its connections between requests."""
 
 
 class StandIn(Protocol):
@@ -77,13 +70,13 @@ class StandIn(Protocol):
 
     def running(
         self, limits: Limits | None = None, *, stateless: bool = False
-    ) -> AbstractAsyncContextManager[StandInRunning]:
+    ) -> AbstractAsyncContextManager[RunningStandIn]:
         """Return the stand-in between its start and its end. See `Server.running`."""
         ...
 
 
 Servable: TypeAlias = Server | StandIn
-Running: TypeAlias = RunningServer | StandInRunning
+Running: TypeAlias = RunningServer | RunningStandIn
 
 
 def check_servable(server: object) -> None:

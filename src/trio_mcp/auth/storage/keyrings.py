@@ -24,6 +24,8 @@ _turn: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("trio_m
 
 
 class _Keyring(Protocol):
+    """A backend of the package ``keyring``, whose own annotations leave types unknown."""
+
     def get_password(self, service: str, username: str, /) -> str | None: ...
 
     def set_password(self, service: str, username: str, password: str, /) -> None: ...

@@ -87,7 +87,7 @@ def bridge(
     not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
     try:
-        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()), sign_in)
+        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr().write), sign_in)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, proxies))

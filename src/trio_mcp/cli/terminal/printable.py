@@ -44,9 +44,6 @@ class CopiedToStderr:
     def write(self, text: str, /) -> None:
         """Copy ``text``."""
         sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
-
-    def flush(self) -> None:
-        """Flush standard error."""
         sys.stderr.flush()
 
 
