@@ -34,6 +34,12 @@ settings.load_profile("any-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--wires",
+        choices=["all", "one"],
+        default="all",
+        help="the wires of tests/interaction: all, or one of each scenario, the first of its list (stdio or memory)",
+    )
     parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
 
 

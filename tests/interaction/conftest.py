@@ -4,6 +4,7 @@ reaches the server in memory or over HTTP. Tests with both ends in memory run ov
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -50,6 +51,24 @@ NOT_BY_HTTP: Final = {
     "test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions": _LARGE,
 }
 """Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
+
+
+FIRST_WIRES: Final = {"transport": "stdio", "way": "direct", "reached": "direct"}
+"""What `--wires=one` keeps of the parameters that name wires: the first of each."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one wire of each scenario, if no more are wanted."""
+    if config.getoption("wires") == "all":
+        return
+    left, kept = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        ours = item.path.is_relative_to(Path(__file__).parent)
+        call = getattr(item, "callspec", None)
+        given = call.params if ours and call is not None else {}
+        (left if any(given.get(name, first) != first for name, first in FIRST_WIRES.items()) else kept).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
