@@ -13,6 +13,7 @@ import pytest
 from trio_mcp.jsonrpc.codec import (
     canonical_value,
     decode,
+    decode_members,
     encode,
     encode_value,
     frame_error,
@@ -216,3 +217,11 @@ def test_what_is_written_is_no_deeper_than_what_is_read(frame: Callable[[Any], b
     assert not isinstance(decode(frame(value)), Unreadable)
     with pytest.raises(NotSerializable, match="more than 256 levels of nesting"):
         frame({"": value})
+
+
+@pytest.mark.parametrize("value", [{}, {"a": None, "b": [1.5, {"c": "null"}]}, {"long": ["x" * 200, None]}])
+def test_text_that_was_written_before_goes_out_as_it_is(value: dict[str, Any]) -> None:
+    members = decode_members(encode_value(value))
+    assert json.loads(encode_value({"value": members, "none": None})) == {"value": value, "none": None}
+    with pytest.raises(NotSerializable):
+        encode_value({"value": members, "none": None, "number": math.nan})

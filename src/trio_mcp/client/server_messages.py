@@ -16,13 +16,13 @@ from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.exchange import Exchange
 from ..runtime.peer import EVERYBODY
-from ..runtime.replies import Replies
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.runner import RequestRunner
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..tasks.host import TaskHost
+from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
 from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import CoreMethods, asked_ttl
@@ -96,7 +96,7 @@ class QuestionTasks:
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
         graces = Graces(host.limits.cleanup_grace)
-        runner = RequestRunner(host, handler, graces, Replies({}), _no_server, None, peer=EVERYBODY)
+        runner = RequestRunner(host, handler, graces, Outcomes(), _no_server, None, peer=EVERYBODY)
         records = TaskRecords(settings)
         self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
         self._methods = CoreMethods(records, self._host.questions, self._host.own)

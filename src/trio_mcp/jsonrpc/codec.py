@@ -48,9 +48,15 @@ def plain_scalar(value: object) -> int | float | str:
     raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form")
 
 
+def _searched(value: object) -> int | float | str:
+    """Return what is searched for numbers without a JSON form: a `plain_scalar`, and nothing in checked text."""
+    return "" if type(value) is msgspec.Raw else plain_scalar(value)
+
+
 _encoder = msgspec.json.Encoder(enc_hook=plain_scalar)
 _canonical = msgspec.json.Encoder(enc_hook=plain_scalar, order="sorted")
 _decoder = msgspec.json.Decoder()
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -257,7 +263,7 @@ def _invalid(reason: str, request_id: Any = None) -> Unreadable:
 
 def encode_value(value: Any, around: int = 0) -> bytes:
     """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that the message will put around the
-    value.
+    value. A `msgspec.Raw` inside is text that was written by this function, and goes out as it is.
 
     Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that JSON
     cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched
@@ -267,7 +273,7 @@ def encode_value(value: Any, around: int = 0) -> bytes:
         text = _encoder.encode(value)
         if len(text) <= _SHALLOW and b"null" not in text:
             return text
-        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=plain_scalar))
+        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
         deep = text.count(b"[") + text.count(b"{") > levels and is_too_deep(value, levels)
     except RecursionError:
@@ -298,6 +304,11 @@ def decode_value(text: bytes) -> Any:
         return _decoder.decode(text)
     with CollectorPause():
         return _decoder.decode(text)
+
+
+def decode_members(text: bytes) -> dict[str, Any]:
+    """Read the names of an object that `encode_value` has written. Its values stay text, as `msgspec.Raw`."""
+    return _members.decode(text)
 
 
 def _is_finite(value: Any) -> bool:

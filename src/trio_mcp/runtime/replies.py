@@ -80,7 +80,7 @@ class Replies:
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
-            _look_at_keys(request, meta)
+            look_at_keys(request, meta)
         if revision.result_type:
             data = {"resultType": _RESULT_TYPES.get(type(result), "complete"), **data}
             if (info := self._server_info.get(revision)) is not None:
@@ -161,7 +161,7 @@ def _log(request: InboundRequest, failure: BaseException, run: Run | None, peer:
     logger.error("%s (request %.100r) failed%s", request.method.name, request.id, words, exc_info=failure, extra=extra)
 
 
-def _look_at_keys(request: InboundRequest, meta: Any) -> None:
+def look_at_keys(request: InboundRequest, meta: Any) -> None:
     """Log a key in ``meta`` that is not legal, but do not fail: the result may come from another server, handed on."""
     try:
         check_meta_keys(meta)

@@ -28,7 +28,7 @@ from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords, Transition
 from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import scope_of, unknown_task
-from ..tasks.task_state import TaskState, core_task, failure, raised, state_of, words_of
+from ..tasks.task_state import TaskState, bounded, core_task, failure, raised, state_of, words_of
 from ..tasks.transitions import cancelled, ended, noted
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
@@ -144,9 +144,7 @@ def _outcome(status: str, result: TaskOutcome, record: TaskRecord, most: int) ->
     if status == "failed":
         value = attrs.evolve(value, is_error=True)
     text = encode_value(cast("object", unstructure(value, REVISIONS[record.revision])))
-    if len(text) > most:
-        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
-    return Outcome(text, tells_failure=value.is_error is True)
+    return bounded(Outcome(text, tells_failure=value.is_error is True), most)
 
 
 _PAGE: Final = 100

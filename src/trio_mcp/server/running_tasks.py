@@ -15,7 +15,6 @@ from ..protocol.errors import NoWayBack
 from ..protocol.types.tools import CallToolParams
 from ..runtime.exchange import Exchange
 from ..runtime.peer import EVERYBODY
-from ..runtime.replies import Replies
 from ..runtime.requests.host import LATER, Decision, RequestHost
 from ..runtime.requests.runner import RequestRunner
 from ..runtime.requests.scope import RequestScope
@@ -23,6 +22,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..stores.task_store import TaskRecord
 from ..tasks.host import TaskHost
+from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
 from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of, unknown_task
@@ -33,12 +33,12 @@ class RunningTasks:
     """The tasks of the ``tools`` of a server, which run in ``host``."""
 
     def __init__(
-        self, tools: Tools, host: RequestHost, replies: Replies, settings: TaskSettings, lifespan: Any
+        self, tools: Tools, host: RequestHost, outcomes: Outcomes, settings: TaskSettings, lifespan: Any
     ) -> None:
         self._scopes = _TaskScopes(tools)
         work = _ToolWork(tools, lifespan)
         graces = Graces(host.limits.cleanup_grace)
-        runner = RequestRunner(host, work, graces, replies, _no_client, None, peer=EVERYBODY)
+        runner = RequestRunner(host, work, graces, outcomes, _no_client, None, peer=EVERYBODY)
         self.records = TaskRecords(settings)
         self.host = TaskHost(host, runner, self.records, tools.registry.names)
         self.are_kept = settings.store is not None or not host.stateless

@@ -28,6 +28,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost, Tracing
 from ..stores.task_store import TaskStore
+from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .completions import Completions
@@ -311,7 +312,7 @@ class Server:
             open_service_nursery("the server has ended") as services,
         ):
             await services.start(host.run)
-            tasks = RunningTasks(self.tools, host, replies, self._tasks, value)
+            tasks = RunningTasks(self.tools, host, Outcomes(expose_errors=self.expose_errors), self._tasks, value)
             await services.start(tasks.run)
             with self.tasks.running(tasks.records):
                 yield RunningServer(self, value, host, replies, tasks)

@@ -1,22 +1,29 @@
-"""EndWriter and MessageWriter write into records how tasks end, and the words that tasks tell of their state."""
+"""EndWriter and MessageWriter write into records how tasks end, and the words that tasks tell of their state.
+`Outcomes` makes the text of an outcome, in place of a reply."""
 
 from __future__ import annotations
 
 import logging
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ..concurrency.wakeups import Sleeper
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import CodedError, NotSerializable
+from ..protocol.converters import unstructure
+from ..protocol.meta import SERVER_INFO
 from ..runtime.cancellation import CancelCause
-from .task_state import SERVER_STOPPED, TASK_LOST, failure, outcome_of, words_of
+from ..runtime.replies import Replies, look_at_keys
+from .task_state import SERVER_STOPPED, TASK_LOST, bounded, failure, words_of
 from .transitions import cancelled, ended, noted, released
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..state.requests import InboundRequest
     from ..stores.task_store import Outcome, TaskRecord
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
@@ -27,6 +34,34 @@ _LAST_WRITES: Final = 2.0
 """Seconds for the ends of all tasks that are cancelled by the end of the server."""
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
+
+
+class Outcomes(Replies):
+    """Writes the results and errors of tasks as the JSON text of an `Outcome`, in place of the line of a reply: without
+    the parts of each reply that tells of the result, and without its envelope."""
+
+    def __init__(self, *, expose_errors: bool = False) -> None:
+        super().__init__({}, expose_errors=expose_errors)
+
+    def line(self, request: InboundRequest, result: Any) -> bytes:
+        revision = request.revision
+        data: dict[str, Any] = {**unstructure(result, revision)}
+        data.pop("resultType", None)
+        if meta := data.pop("_meta", None):
+            look_at_keys(request, meta)
+            if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
+                data["_meta"] = meta
+        request.failed = data.get("isError") is True
+        return encode_value(data, 1 if revision.tasks == "core" else 2)  # inside the reply to tasks/get
+
+    def error(self, request: InboundRequest, error: CodedError) -> bytes:
+        code = request.revision.renamed_errors.get(error.code, error.code)
+        request.error = CodedError(code, error.message, error.data)
+        told: dict[str, Any] = {"code": code, "message": error.message}
+        try:
+            return encode_value(told if error.data is None else {**told, "data": error.data}, 2)
+        except NotSerializable:
+            return encode_value({"code": code, "message": "Internal error: the error cannot be sent as JSON"})
 
 
 class EndWriter:
@@ -50,15 +85,15 @@ class EndWriter:
         """Return whether another process may run ``task`` from here on."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
-    async def persist(self, task: RequestTask, line: bytes | None) -> None:
-        """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
+    async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
+        """Persist the ``outcome`` of ``task``; `None`: the task was cancelled."""
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
             try:
-                if line is None:
+                if outcome is None:
                     await self._cut(task)
                 else:
-                    await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
+                    await self._end(task, bounded(outcome, self._records.settings.max_record_bytes))
             finally:
                 self._writing.discard(scope)
         if scope.cancelled_caught:

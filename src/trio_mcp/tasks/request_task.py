@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.calls import OnProgress
     from ..runtime.requests.scope import RequestScope
     from ..state.requests import InboundRequest
+    from ..stores.task_store import Outcome
     from .core_questions import CoreClient
     from .host import TaskHost
     from .records import Transition
@@ -352,12 +353,12 @@ class RequestTask:
         """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
-    async def persist(self, line: bytes | None) -> None:
-        """Persist the reply ``line`` to the request as the outcome; `None`: the request was cancelled."""
+    async def persist(self, outcome: Outcome | None) -> None:
+        """Persist the outcome of the request; `None`: the request was cancelled."""
         is_detached = self.phase is RunPhase.DETACHED
         self._take(RunStep.END)
         if not is_detached:
-            await self._host.ends.persist(self, line)
+            await self._host.ends.persist(self, outcome)
 
     def close(self) -> None:
         """Forget the task, whose handler has ended here, with all child tasks."""

@@ -17,7 +17,7 @@ from ..runtime.cancellation import REMAINING_MS
 from ..runtime.exchange import Exchange
 from ..runtime.peer import Auth, Peer, Principal, PrincipalId
 from ..state.requests import Continuation, InboundRequest
-from ..stores.task_store import TaskRecord, new_mark
+from ..stores.task_store import Outcome, TaskRecord, new_mark
 from .core_questions import ClientWay, CoreClient
 from .request_task import RequestTask
 from .task_methods import scope_of
@@ -68,8 +68,11 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
+        """Persist ``line``, which `Outcomes` has written."""
         assert self.task is not None, "it was told before the handler ran"
-        await self.task.persist(line)
+        is_error = request.error is not None
+        outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
+        await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         """Do nothing: the outcome is kept."""

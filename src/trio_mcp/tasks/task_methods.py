@@ -18,16 +18,14 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
-from ..protocol.meta import with_related_task
-from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import PageParams
 from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
-from ..stores.task_store import Outcome, TaskRecord
+from ..stores.task_store import TaskRecord
 from .core_questions import ClientWay, CoreQuestions
 from .records import TaskRecords
-from .task_state import core_task, extension_task, raised, result_in, telling_of_the_store
+from .task_state import core_result, core_task, extension_task, telling_of_the_store
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner
@@ -149,12 +147,12 @@ class CoreMethods:
             raise unknown_task()
         return record
 
-    async def _result(self, scope: RequestScope) -> dict[str, Any]:
+    async def _result(self, scope: RequestScope) -> Any:
         way = ClientWay(scope.request, scope.runner, scope.exchange)
         record = self._known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
-        return _result_of(record, record.outcome, scope.request.revision)
+        return core_result(record, record.outcome, scope.request.revision)
 
     async def _list(self, scope: RequestScope) -> ListTasksResult:
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
@@ -187,15 +185,6 @@ class CoreMethods:
             # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {task.status} already")
         return task
-
-
-def _result_of(record: TaskRecord, outcome: Outcome, revision: Revision) -> dict[str, Any]:
-    """Return the result of the request that the task has run. Raises the error of the request as `CodedError`."""
-    if outcome.is_error:
-        raise raised(outcome)
-    result = result_in(record, outcome, revision)
-    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
-    return with_related_task(result, record.id)
 
 
 _CURSOR: Final = re.compile(r"own\.([0-9]{1,15})")

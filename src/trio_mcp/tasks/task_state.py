@@ -1,8 +1,8 @@
 """The state of a task and its outcome, in our words and in the words of each protocol.
 
 `TaskState` is the word of a receiver on its task, in one form for both protocols. The projections say a record in the
-words of one protocol: the record keeps the outcome, and each protocol has its own status. An outcome is made from the
-reply to the request of the task, and made up where there is no reply.
+words of one protocol, each of which has its own status. The text of the outcome goes into a reply as it is. An outcome
+is made up where a request has none.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from ..concurrency.contexts import contextmanager
-from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.codec import decode_members, decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError, clean
 from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.meta import SERVER_INFO
+from ..protocol.meta import with_related_task
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tasks import CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
@@ -141,18 +143,33 @@ def extension_created(record: TaskRecord) -> CreatedTask:
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
     """Return the result of a call that ended with ``outcome``, in the terms of ``revision``, as the call itself would
-    have been answered."""
-    result: JSONObject = decode_value(outcome.json)
-    if record.revision != revision.name:
-        result = unstructure(structure(result, CallToolResult), revision)
+    have been answered. Its members are text, where the terms are those of the call."""
+    if record.revision == revision.name:
+        result = decode_members(outcome.json)
+    else:
+        result: JSONObject = unstructure(structure(decode_value(outcome.json), CallToolResult), revision)
     return {"resultType": "complete", **result} if revision.result_type else result
+
+
+def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
+    """Return the result of ``tasks/result``. Raises the error of the request as `CodedError`."""
+    if outcome.is_error:
+        raise raised(outcome)
+    result = result_in(record, outcome, revision)
+    meta: Any = result.get("_meta")
+    if type(meta) is msgspec.Raw:
+        result["_meta"] = decode_value(bytes(meta))
+    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
+    return with_related_task(result, record.id)
 
 
 def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
     """Return the state of a task in the form of the extension, with its outcome or its questions."""
-    outcome, result, error = record.outcome, None, None
+    outcome = record.outcome
+    result: Any = None
+    error: Any = None
     if outcome is not None and outcome.is_error:
-        error: JSONObject | None = decode_value(outcome.json)
+        error = msgspec.Raw(outcome.json)
     elif outcome is not None:
         result = result_in(record, outcome, revision)
     questions: dict[str, InputRequest] | None = None
@@ -205,21 +222,11 @@ def telling_of_the_store() -> Generator[None]:
         raise store_unreachable() from None
 
 
-def outcome_of(line: bytes, most: int) -> Outcome:
-    """Return the outcome that the reply ``line`` tells, which may have ``most`` bytes."""
-    if len(line) > most:
+def bounded(outcome: Outcome, most: int) -> Outcome:
+    """Return ``outcome``, or the failure in its place where it has more than ``most`` bytes."""
+    if len(outcome.json) > most:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
-    reply: dict[str, Any] = decode_value(line)
-    if "error" in reply:
-        return Outcome(encode_value(reply["error"]), is_error=True)
-    result: dict[str, Any] = reply["result"]
-    # Parts of the reply rather than of the result: each reply that tells of the result has its own.
-    result.pop("resultType", None)
-    meta: dict[str, Any] = result.get("_meta", {})
-    meta.pop(SERVER_INFO, None)
-    if not meta:
-        result.pop("_meta", None)
-    return Outcome(encode_value(result), tells_failure=result.get("isError") is True)
+    return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
