@@ -76,7 +76,7 @@ TREE = {
 PEAK = """
 import sys
 from pathlib import Path
-from trio_mcp.server.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, UserFunction
 from trio_mcp.protocol.schema_validator import SchemaValidator
 
 def peak():
@@ -85,7 +85,7 @@ def peak():
 
 def tool(words: list[int]): ...
 
-signature = Signature.of(tool)
+signature = UserFunction.of(tool)
 def converted(value):
     try:
         signature.bind(value)

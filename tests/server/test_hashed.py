@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.server.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, UserFunction
 
 COLLIDING = 2**61 - 1
 """Integers that differ by a multiple of it have the same hash."""
@@ -23,7 +23,7 @@ def taking(kind: Any) -> Callable[[Any], dict[str, Any]]:
     async def take(values: Any) -> None: ...
 
     take.__annotations__["values"] = kind
-    signature = Signature.of(take)
+    signature = UserFunction.of(take)
     return lambda values: signature.bind({"values": values})
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_collide_or_is_small_is_taken(kind: Any, values: Any) -> Non
 def test_arguments_beside_a_set_count_with_it() -> None:
     async def take(ids: set[tuple[int, int]], rows: list[int]) -> None: ...
 
-    signature = Signature.of(take)
+    signature = UserFunction.of(take)
     assert signature.bind({"ids": [[1, 2]], "rows": [1, 2]})["ids"] == {(1, 2)}
     with pytest.raises(BadArguments, match="too large"):
         signature.bind({"ids": [[1, 2]], "rows": list(range(6_000))})

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, WorkerContext
-from trio_mcp.server.signature import BadArguments, Signature
+from trio_mcp.server.signature import BadArguments, UserFunction
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class Colour(enum.Enum):
 
 
 def properties(function: Callable[..., Any]) -> dict[str, Any]:
-    return Signature.of(function).schema["properties"]
+    return UserFunction.of(function).schema["properties"]
 
 
 async def nothing(ctx: RequestContext) -> None: ...
@@ -74,7 +74,7 @@ GOOD = {
 
 
 def test_every_kind_of_annotation_is_converted() -> None:
-    bound = Signature.of(everything).bind(GOOD)
+    bound = UserFunction.of(everything).bind(GOOD)
     assert bound["point"] == Point(1)
     assert bound["size"] == Size(2.5)
     assert bound["colour"] is Colour.BLUE
@@ -83,7 +83,7 @@ def test_every_kind_of_annotation_is_converted() -> None:
 
 
 def test_a_mutable_default_is_fresh_for_each_call() -> None:
-    signature = Signature.of(everything)
+    signature = UserFunction.of(everything)
     signature.bind(GOOD)["tags"].append("changed")
     assert signature.bind(GOOD)["tags"] == []
 
@@ -103,16 +103,16 @@ def test_a_mutable_default_is_fresh_for_each_call() -> None:
 )
 def test_a_bad_argument_is_named(change: dict[str, Any], place: str) -> None:
     with pytest.raises(BadArguments, match=place.replace("$", r"\$")):
-        Signature.of(everything).bind({**GOOD, **change})
+        UserFunction.of(everything).bind({**GOOD, **change})
 
 
 def test_a_missing_argument_is_named() -> None:
     with pytest.raises(BadArguments, match="point"):
-        Signature.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
+        UserFunction.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
 
 
 def test_the_schema_is_an_object_without_a_reference_at_its_root() -> None:
-    schema = Signature.of(everything).schema
+    schema = UserFunction.of(everything).schema
     assert schema["type"] == "object"
     assert schema["additionalProperties"] is False
     assert "tags" not in schema["required"]
@@ -131,7 +131,7 @@ def test_the_context_is_no_argument(kind: Any) -> None:
     async def handler(text: str, request: kind) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
     handler.__annotations__ = {"text": str, "request": kind}
-    signature = Signature.of(handler)
+    signature = UserFunction.of(handler)
     assert signature.context_name == "request"
     assert signature.names == ("text",)
 
@@ -139,18 +139,18 @@ def test_the_context_is_no_argument(kind: Any) -> None:
 def test_a_bare_ctx_is_the_context() -> None:
     def handler(ctx) -> None: ...  # type: ignore[no-untyped-def]
 
-    assert Signature.of(handler).context_name == "ctx"
+    assert UserFunction.of(handler).context_name == "ctx"
 
 
 def test_a_handler_without_parameters_has_an_empty_object_schema() -> None:
-    assert Signature.of(nothing).schema["properties"] == {}
+    assert UserFunction.of(nothing).schema["properties"] == {}
 
 
 def test_star_parameters_are_refused_with_the_right_way_to_write_them() -> None:
     async def handler(*values: int) -> None: ...
 
     with pytest.raises(TypeError, match=r"values: list\[int\]"):
-        Signature.of(handler)
+        UserFunction.of(handler)
 
 
 @pytest.mark.parametrize("kind", [threading.Thread, list[threading.Thread], threading.Thread | None], ids=str)
@@ -159,26 +159,26 @@ def test_a_parameter_of_a_type_without_json_form_is_named_with_that_type(kind: A
 
     handler.__annotations__["worker"] = kind
     with pytest.raises(TypeError, match=r"handler: parameter 'worker': Thread has no JSON form.*`RequestContext`"):
-        Signature.of(handler)
+        UserFunction.of(handler)
 
 
 def test_a_parameter_of_a_class_with_an_unknown_annotation_is_named() -> None:
     async def handler(event: trio.Event) -> None: ...  # a class of attrs, as it happens
 
     with pytest.raises(TypeError, match="handler: parameter 'event': an annotation could not be resolved"):
-        Signature.of(handler)
+        UserFunction.of(handler)
 
 
 def test_a_name_in_the_place_of_the_function_is_refused_with_the_right_way_to_write_it() -> None:
     with pytest.raises(TypeError, match=r"'sum' is no function\. .*@server\.tool\(name='add'\)"):
-        Signature.of("sum")  # type: ignore[arg-type]
+        UserFunction.of("sum")  # type: ignore[arg-type]
 
 
 def test_an_unknown_annotation_is_refused_by_name() -> None:
     async def handler(thing: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
     with pytest.raises(TypeError, match="Nowhere"):
-        Signature.of(handler)
+        UserFunction.of(handler)
 
 
 def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
@@ -187,7 +187,7 @@ def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
     ) -> None: ...
 
     arguments = {"count": 3.0, "sizes": [1.0, 2], "point": {"x": 4.0}, "limit": 5.0, "share": 6.0, "where": "/etc"}
-    bound = Signature.of(handler).bind(arguments)
+    bound = UserFunction.of(handler).bind(arguments)
     assert (bound["count"], bound["sizes"], bound["point"], bound["limit"]) == (3, [1, 2], Point(4), 5)
     assert {type(bound["count"]), *map(type, bound["sizes"]), type(bound["limit"])} == {int}
     assert type(bound["share"]) is float
@@ -195,15 +195,15 @@ def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
     assert type(arguments["count"]) is float, "what came is left as it is"
     for wrong in ({"count": 3.5}, {"count": True}, {"flag": 1.0}, {"count": "3"}):
         with pytest.raises(BadArguments, match=next(iter(wrong))):
-            Signature.of(handler).bind({**arguments, **wrong})
+            UserFunction.of(handler).bind({**arguments, **wrong})
 
 
 def test_text_is_read_as_numbers_where_that_is_asked_for() -> None:
     async def prompt(count: int, exact: bool = False) -> None: ...
 
-    assert Signature.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}
+    assert UserFunction.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}
     with pytest.raises(BadArguments):
-        Signature.of(prompt).bind({"count": "3"})
+        UserFunction.of(prompt).bind({"count": "3"})
 
 
 class Number(enum.IntEnum):
@@ -236,7 +236,7 @@ def test_keys_of_a_dict_are_read_from_the_strings_that_json_has(kind: Any, given
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = kind
-    signature = Signature.of(count)
+    signature = UserFunction.of(count)
     assert signature.schema["properties"]["by"]
     for strict in (True, False):
         assert signature.bind({"by": given}, strict=strict) == {"by": bound}
@@ -248,7 +248,7 @@ def test_a_key_that_does_not_fit_is_a_bad_argument(kind: Any, given: Any) -> Non
 
     count.__annotations__["by"] = kind
     with pytest.raises(BadArguments, match="by"):
-        Signature.of(count).bind({"by": given})
+        UserFunction.of(count).bind({"by": given})
 
 
 @pytest.mark.parametrize("kind", [dict[bool, int], dict[None, int], dict[int | None, int], dict[tuple[int, int], int]])
@@ -257,4 +257,4 @@ def test_a_dict_whose_keys_no_string_can_be_is_refused_where_it_is_declared(kind
 
     count.__annotations__["by"] = list[kind]
     with pytest.raises(TypeError, match=r"count: parameter 'by': the keys of a JSON object are strings.*dict\[str"):
-        Signature.of(count)
+        UserFunction.of(count)

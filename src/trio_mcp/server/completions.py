@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.converters import structure_params
 from ..protocol.types.completion import (
     MAX_COMPLETION_VALUES,
     CompleteParams,
@@ -15,8 +16,8 @@ from ..protocol.types.completion import (
 )
 from ..runtime.requests.scope import RequestScope
 from .prompts import Prompts
-from .registry import UserFunction
 from .resources import Resources
+from .signature import UserFunction
 
 _KNOWN = {"value", "arguments"}
 
@@ -37,7 +38,7 @@ class Completions:
         if (prompt is None) == (resource is None):
             raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
         handler = UserFunction.of(function)
-        if "value" not in handler.signature.names or not _KNOWN.issuperset(handler.signature.names):
+        if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
             raise TypeError(
                 f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
             )
@@ -46,9 +47,10 @@ class Completions:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
         self._completers[key] = handler
 
-    async def complete(self, scope: RequestScope, params: CompleteParams, lifespan: Any) -> CompleteResult:
+    async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
         """Answer ``completion/complete``. Arguments without a completer have no suggestions; an unknown
         prompt or template is `CodedError` -32602."""
+        params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         ref = params.ref
         if isinstance(ref, PromptReference):
             kind, name, known = "prompt", ref.name, self._prompts.registry.get(ref.name) is not None
@@ -62,7 +64,7 @@ class Completions:
             return CompleteResult(Completion([]))
         settled = (params.context.arguments if params.context else None) or {}
         given = {"value": params.argument.value, "arguments": settled}
-        value = await handler.call(scope, lifespan, {key: given[key] for key in handler.signature.names})
+        value = await handler.call(scope, lifespan, {key: given[key] for key in handler.names})
         return CompleteResult(_cut(value if isinstance(value, Completion) else Completion(list(value))))
 
 

@@ -13,7 +13,6 @@ from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import MODERN_REVISIONS
-from ..protocol.types.completion import CompleteParams
 from ..protocol.types.lifecycle import (
     CacheScope,
     DiscoverResult,
@@ -23,9 +22,9 @@ from ..protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.types.notifications import SetLevelParams
-from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
-from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams, ReadResourceParams
-from ..protocol.types.tools import CallToolParams, ListToolsResult
+from ..protocol.types.prompts import ListPromptsResult
+from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..protocol.types.tools import ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
@@ -36,6 +35,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
+from .registry import Registry
 from .request_state import RoundStates
 from .server import RunningServer, Server
 from .subscriptions import Subscriptions
@@ -160,48 +160,36 @@ class ServerConnection:
         """Answer a request in its task. See `RequestHandler.answer`. This method and its callees return the coroutine
         without awaiting: each frame between the runtime and the author's function would be walked at every
         resumption."""
-        answer = self._in_tasks.get(scope.request.method.name)
-        if answer is None:
-            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        return answer(self, scope)
+        server = self._server
+        match scope.request.method.name:
+            case "tools/call":
+                return server.tools.call(scope, self._lifespan, self._task_host)
+            case "resources/read":
+                return server.resources.read(scope, self._lifespan)
+            case "prompts/get":
+                return server.prompts.get(scope, self._lifespan)
+            case "completion/complete":
+                return server.completions.complete(scope, self._lifespan)
+            case "subscriptions/listen":
+                return self._subscriptions.listen(scope)
+            case "tools/list":
+                return self._list(scope, server.tools.registry, "tool", ListToolsResult)
+            case "resources/list":
+                return self._list(scope, server.resources.registry, "resource", ListResourcesResult)
+            case "resources/templates/list":
+                return self._list(scope, server.resources.templates, "template", ListResourceTemplatesResult)
+            case "prompts/list":
+                return self._list(scope, server.prompts.registry, "prompt", ListPromptsResult)
+            case "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update" | "tasks/cancel":
+                return self._tasks.answer(scope)
+            case unknown:
+                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 
-    def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
-        return self._server.tools.call(scope, params, self._lifespan, self._task_host)
-
-    async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
-        page, cursor = self._server.tools.registry.page(_cursor(scope))
-        return ListToolsResult([entry.tool for entry in page], cursor, *self._hints(scope.request))
-
-    async def _list_resources(self, scope: RequestScope) -> ListResourcesResult:
-        page, cursor = self._server.resources.registry.page(_cursor(scope))
-        return ListResourcesResult([entry.resource for entry in page], cursor, *self._hints(scope.request))
-
-    async def _list_templates(self, scope: RequestScope) -> ListResourceTemplatesResult:
-        page, cursor = self._server.resources.templates.page(_cursor(scope))
-        return ListResourceTemplatesResult([entry.template for entry in page], cursor, *self._hints(scope.request))
-
-    def _read_resource(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, ReadResourceParams, scope.request.revision)
-        return self._server.resources.read(scope, params.uri, self._lifespan)
-
-    async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
-        page, cursor = self._server.prompts.registry.page(_cursor(scope))
-        return ListPromptsResult([entry.prompt for entry in page], cursor, *self._hints(scope.request))
-
-    def _get_prompt(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
-        return self._server.prompts.get(scope, params, self._lifespan)
-
-    def _complete(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
-        return self._server.completions.complete(scope, params, self._lifespan)
-
-    def _about_task(self, scope: RequestScope) -> Awaitable[Any]:
-        return self._tasks.answer(scope)
-
-    def _listen(self, scope: RequestScope) -> Awaitable[Any]:
-        return self._subscriptions.listen(scope)
+    async def _list(self, scope: RequestScope, registry: Registry[Any], shown: str, result: Callable[..., Any]) -> Any:
+        """Return a page of a listing: of each entry what is ``shown``."""
+        cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
+        page, following = registry.page(cursor)
+        return result([getattr(entry, shown) for entry in page], following, *self._hints(scope.request))
 
     # Notifications
 
@@ -239,26 +227,6 @@ class ServerConnection:
         "tasks/update": _has_tasks,
         "tasks/cancel": _has_tasks,
     }
-    _in_tasks: ClassVar[dict[str, Callable[[ServerConnection, RequestScope], Awaitable[Any]]]] = {
-        "tools/call": _call_tool,
-        "tools/list": _list_tools,
-        "resources/list": _list_resources,
-        "resources/templates/list": _list_templates,
-        "resources/read": _read_resource,
-        "prompts/list": _list_prompts,
-        "prompts/get": _get_prompt,
-        "completion/complete": _complete,
-        "subscriptions/listen": _listen,
-        "tasks/get": _about_task,
-        "tasks/result": _about_task,
-        "tasks/list": _about_task,
-        "tasks/update": _about_task,
-        "tasks/cancel": _about_task,
-    }
-
-
-def _cursor(scope: RequestScope) -> str | None:
-    return structure_params(scope.request.params, PageParams, scope.request.revision).cursor
 
 
 _NO_SCOPES: Final = frozenset[str]()

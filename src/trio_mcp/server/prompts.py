@@ -9,6 +9,7 @@ from typing import Any, cast
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.types.content import TextContent
@@ -17,9 +18,9 @@ from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, P
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .options import PromptOptions
-from .registry import Registry, UserFunction, checked_scopes
+from .registry import Registry, checked_scopes
 from .results import BLOCKS
-from .signature import BadArguments
+from .signature import BadArguments, UserFunction
 
 
 @attrs.frozen(eq=False)
@@ -42,8 +43,8 @@ class Prompts:
         meta = options.get("meta")
         check_meta_keys(meta)
         handler = UserFunction.of(function)
-        required = set(handler.signature.schema.get("required", ()))
-        properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))
+        required = set(handler.schema.get("required", ()))
+        properties = cast("dict[str, JSONObject]", handler.schema.get("properties", {}))
         arguments = [
             PromptArgument(
                 argument,
@@ -51,23 +52,22 @@ class Prompts:
                 properties[argument].get("description"),
                 argument in required,
             )
-            for argument in handler.signature.names
+            for argument in handler.names
         ]
         name, title, description, icons = handler.listed(options)
         prompt = Prompt(name, title, description, arguments or None, icons, meta)
         scopes = checked_scopes(name, options.get("scopes", ()))
         self.registry.add(name, RegisteredPrompt(prompt, handler, scopes))
 
-    async def get(
-        self, scope: RequestScope, params: GetPromptParams, lifespan: Any
-    ) -> GetPromptResult | InputRequiredResult:
+    async def get(self, scope: RequestScope, lifespan: Any) -> GetPromptResult | InputRequiredResult:
         """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
+        params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
         entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
             # Prompt arguments are strings on the wire, also where the handler wants another type.
-            bound = entry.handler.signature.bind(cast("JSONObject", params.arguments or {}), strict=False)
+            bound = entry.handler.bind(cast("JSONObject", params.arguments or {}), strict=False)
         except BadArguments as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
         run = partial(entry.handler.call, scope, lifespan, bound)

@@ -16,17 +16,18 @@ import attrs
 
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
+from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.types.content import BlobResourceContents, ResourceContents, TextResourceContents
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
+from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .options import CacheHints, ResourceOptions
-from .registry import Registry, UserFunction, checked_scopes
+from .registry import Registry, checked_scopes
 from .results import to_plain
-from .signature import BadArguments
+from .signature import BadArguments, UserFunction
 
 
 class ResourceNotFound(MCPError):
@@ -78,7 +79,7 @@ class Resources:
         handler = UserFunction.of(function)
         name, title, description, icons = handler.listed(options)
         mime_type, annotations = options.get("mime_type"), options.get("annotations")
-        names = set(handler.signature.names)
+        names = set(handler.names)
         if UriTemplate.is_template(uri):
             pattern = UriTemplate(uri)
             if names != set(pattern.names):
@@ -118,15 +119,16 @@ class Resources:
                 return template, values
         return None
 
-    async def read(self, scope: RequestScope, uri: str, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
+    async def read(self, scope: RequestScope, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
         """Answer ``resources/read``. Raises `CodedError`, also for a URI that is too long."""
+        uri = structure_params(scope.request.params, ReadResourceParams, scope.request.revision).uri
         check_length(uri)
         found = self.find(uri)
         if found is None:
             raise self.not_found(scope, uri)
         entry, values = found
         try:
-            bound = entry.handler.signature.bind(cast("JSONObject", values), strict=False)
+            bound = entry.handler.bind(cast("JSONObject", values), strict=False)
             run = partial(entry.handler.call, scope, lifespan, bound)
             value = await run()
             if isinstance(value, InputRequired):

@@ -10,9 +10,7 @@ import trio
 
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.errors import CodedError
-from ..protocol.converters import structure_params
 from ..protocol.errors import NoWayBack
-from ..protocol.types.tools import CallToolParams
 from ..runtime.exchange import Exchange
 from ..runtime.peer import EVERYBODY
 from ..runtime.requests.host import LATER, Decision, RequestHost
@@ -121,8 +119,7 @@ class _ToolWork:
         return LATER
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
-        return self._tools.call(scope, params, self._lifespan, self._tasks)
+        return self._tools.call(scope, self._lifespan, self._tasks)
 
     def wants(self, event: NotificationReceived) -> bool:
         return False

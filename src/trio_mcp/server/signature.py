@@ -1,4 +1,4 @@
-"""Signature holds the arguments of a handler, their JSON Schema, and where the context goes."""
+"""UserFunction is a handler: its arguments, their JSON Schema, where the context goes, and its call."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import copy
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
 
+from ..concurrency.workers import run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
 from ..protocol.plain_classes import with_whole_numbers
+from ..protocol.types.lifecycle import Icon
+from ..runtime.requests.scope import RequestScope
+from ..tasks.host import TaskHost
 from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of
-from .request_context import RequestContext
+from .options import PromptOptions
+from .request_context import LiveContext, RequestContext
 from .worker_context import WorkerContext
 
 
@@ -26,11 +32,11 @@ class BadArguments(ValueError):
 
 
 @attrs.frozen(eq=False)
-class Signature:
+class UserFunction:
     """A handler, taken apart once at its registration.
 
     ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result,
-    `inspect.Parameter.empty` when there is none.
+    `inspect.Parameter.empty` when there is none; ``doc`` its docstring, cleaned up.
     """
 
     function: Callable[..., Any]
@@ -39,6 +45,7 @@ class Signature:
     names: tuple[str, ...]
     schema: JSONObject
     returns: Any
+    doc: str | None
     _model: type[msgspec.Struct]
     _needs_options: bool
     """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
@@ -46,7 +53,7 @@ class Signature:
     """Items and members that all arguments together may have; `None` for any number."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Signature:
+    def of(cls, function: Callable[..., Any]) -> UserFunction:
         """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
         if not callable(function):
             raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
@@ -83,10 +90,36 @@ class Signature:
             tuple(field[0] for field in fields),
             schema,
             hints.get("return", inspect.Parameter.empty),
+            inspect.getdoc(function),
             model,
             needs_options(model),
             most_hashed(model),
         )
+
+    def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
+        """Return the name, the title, the description and the icons of the offer, by ``options`` or of the function."""
+        name = options.get("name") or self.function.__name__
+        description, icons = options.get("description"), options.get("icons")
+        return (
+            name,
+            options.get("title"),
+            description if description is not None else self.doc,
+            list(icons) if icons else None,
+        )
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+    ) -> Awaitable[Any]:
+        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread.
+        ``tasks``: the host of the tasks that the function may look at."""
+        if self.is_async:
+            if self.context_name is not None:
+                bound[self.context_name] = LiveContext(scope, lifespan, tasks)
+            return self.function(**bound)
+        if self.context_name is not None:
+            bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
+        call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
+        return run_in_worker(call, threads, lambda: scope.runner.graces)  # a task has another runner in the end
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like

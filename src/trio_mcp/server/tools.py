@@ -19,6 +19,7 @@ from ..jsonrpc.errors import (
     NotSerializable,
     UnsendableResult,
 )
+from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
@@ -36,9 +37,9 @@ from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
 from .options import ToolOptions
-from .registry import Registry, UserFunction, checked_scopes
+from .registry import Registry, checked_scopes
 from .results import ToResult, error_result, result_maker
-from .signature import BadArguments
+from .signature import BadArguments, UserFunction
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -75,7 +76,7 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
     task, schema = options.get("task", False), options.get("input_schema")
     check_declaration(name, task, options.get("on_restart", "fail"))
     if schema is None:
-        schema = handler.signature.schema
+        schema = handler.schema
     if schema.get("type") != "object":
         raise ValueError(f'tool {name!r}: an input schema has "type": "object"')
     execution = ToolExecution(task) if task else None
@@ -96,7 +97,7 @@ class Tools:
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function)
         try:
-            output, to_result = result_maker(without_questions(handler.signature.returns), options.get("output_schema"))
+            output, to_result = result_maker(without_questions(handler.returns), options.get("output_schema"))
         except TypeError as error:
             raise TypeError(
                 f"what {function.__name__} returns: {error}. "
@@ -116,7 +117,7 @@ class Tools:
             options.get("timeout"),
             None if slots is None else _Slots(slots),
             tuple(options.get("requires", ())),
-            schema is not None and handler.signature.names == ("arguments",),
+            schema is not None and handler.names == ("arguments",),
             options.get("replay", False),
             None if schema is None else SchemaValidator(schema),
             SchemaValidator(output) if options.get("validate_output") and output is not None else None,
@@ -128,27 +129,34 @@ class Tools:
         self.has_tasks = self.has_tasks or entry.task is not None
 
     def call(
-        self, scope: RequestScope, params: CallToolParams, lifespan: Any, tasks: TaskHost | None
+        self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
         `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks`` runs
         the calls that are tasks; `None`: the server has none."""
+        request = scope.request
+        params = structure_params(request.params, CallToolParams, request.revision)
         entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
-        request = scope.request
         if entry.requires and (missing := request.missing(entry.requires)):
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
             # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
-        try:
-            bound = self._bind(entry, params.arguments or {})
-        except BadArguments as error:
+        arguments = params.arguments or {}
+        fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
+        bound: dict[str, Any] = {"arguments": arguments}
+        if fault is None and not entry.whole_arguments:
+            try:
+                bound = entry.handler.bind(arguments)
+            except BadArguments as error:
+                fault = str(error)
+        if fault is not None:
             if request.revision.invalid_arguments == "error":
-                raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-            refusal = partial(_given, error_result(f"Invalid arguments for {params.name}: {error}"))
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {fault}")
+            refusal = partial(_given, error_result(f"Invalid arguments for {params.name}: {fault}"))
             return refusal() if task is None else run_task(task, scope, refusal)
         if entry.replay and not (task is not None and task.has_started):
             replay(scope)
@@ -174,14 +182,15 @@ class Tools:
             raise
         if isinstance(value, TaskState):
             return left_to_others(value, scope, entry.tool.name)
-        return value if isinstance(value, InputRequiredResult) else self._result(entry, value)
-
-    def _bind(self, entry: RegisteredTool, arguments: JSONObject) -> dict[str, Any]:
-        if entry.input_validator is not None and (fault := entry.input_validator.faults(arguments)):
-            raise BadArguments(fault)
-        if entry.whole_arguments:
-            return {"arguments": arguments}
-        return entry.handler.signature.bind(arguments)
+        if isinstance(value, InputRequiredResult):
+            return value
+        try:
+            value = value if isinstance(value, CallToolResult) else entry.to_result(value)
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
+        if entry.tool.output_schema is not None and not value.is_error:
+            self._check_output(entry, value)
+        return value
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
         # The time limit counts from the start of the tool, without the wait for other calls.
@@ -191,15 +200,6 @@ class Tools:
             with scope.abort.move_on_after(entry.timeout):
                 return await call()
         raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
-
-    def _result(self, entry: RegisteredTool, value: Any) -> CallToolResult:
-        try:
-            result = value if isinstance(value, CallToolResult) else entry.to_result(value)
-        except NotSerializable as error:
-            raise UnsendableResult(str(error)) from None
-        if entry.tool.output_schema is not None and not result.is_error:
-            self._check_output(entry, result)
-        return result
 
     def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
         if result.structured_content is None:
