@@ -45,7 +45,7 @@ class Traces:
         assert not modern_side._open_ones
         assert not modern_side.state.inbound
         for session in sessions.values():
-            assert not session._posts
+            assert not session.posts
             assert not session._streams
             assert not session._connection.state.inbound
         assert trio.lowlevel.current_statistics().tasks_living == self._tasks

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import ErrorResponse, RequestId
-from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.replies import error_line
 from ...transports.http.application import Answer
 
@@ -74,13 +73,3 @@ def status_of_legacy_refusal(code: int) -> HTTPStatus:
     """Return the status for an error with which the endpoint itself refuses a legacy request. Clients take 404 for the
     end of their session (2025-11-25 transports, Session Management), so a missing method is a reply like others."""
     return HTTPStatus.OK if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
-
-
-def json_status(code: int | None) -> HTTPStatus:
-    """Return the status for the reply of a handler, an error with this ``code`` or, for `None`, a result.
-
-    A handler's errors are answers like others: a handler that passes on the -32601 of somebody else has found no
-    missing method here. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
-    found.
-    """
-    return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK

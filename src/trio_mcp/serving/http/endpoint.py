@@ -15,14 +15,12 @@ import trio
 from ...auth.resource_server.refusals import Refusal
 from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
-from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
+from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.peer import Auth
-from ...server.served import Running, scopes_of
-from ...state.events import Refused, RequestReceived
-from ...state.requests import unsupported_version
+from ...server.served import Running
 from ...transports.http.application import (
     Admission,
     Answer,
@@ -32,13 +30,13 @@ from ...transports.http.application import (
     UnservedBody,
 )
 from ...transports.http.requests import RequestHead
-from ..callers import CallersByAddress, Hop, lacking, scope_check, unread_bytes, warn_of_unchecked_scopes
-from .answers import busy, empty, error, invalid, lines_of, refused, status_of_legacy_refusal, text, unavailable
+from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_unchecked_scopes
+from .answers import busy, empty, error, invalid, refused, text, unavailable
 from .entrance import JSON_AND_STREAM, STREAM, Cors, EndpointSettings, accepted_types, resource_metadata
-from .post_exchange import HttpRequest
+from .post_exchange import HttpRequest, refuses_scopes
 from .session import Session
 from .session_table import SessionTable
-from .stateless import StatelessEndpoint, check_param_headers, check_routing_headers, required_fields
+from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -48,10 +46,8 @@ logger = logging.getLogger("trio_mcp")
 _ANYBODY: Final = Admission()
 _MOST_ACCEPTED: Final = 100
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
+_MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
-_UNTOLD: Final = REVISIONS["2025-03-26"]
-"""The revision of a legacy request without a version header, of which nothing else is known (2025-06-18 transports,
-Protocol Version Header)."""
 
 
 class Entrance:
@@ -145,7 +141,7 @@ class Endpoint(Entrance, HttpApplication):
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
-        self._modern = StatelessEndpoint(running, nursery)
+        self._modern = StatelessEndpoint(running, nursery, settings.gate)
         self._sessions = SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
         """What has come of requests, and of messages over WebSocket, that wait for their rest."""
@@ -166,15 +162,15 @@ class Endpoint(Entrance, HttpApplication):
 
     # The clock
 
-    def look_at_clock(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """End idle sessions, and streams whose token has ended. To be called about every second."""
-        self._modern.look_at_clock(now)
-        self._sessions.look_at_clock(now)
+        self._modern.expire(now)
+        self._sessions.expire(now)
 
-    def break_silence(self) -> None:
+    def send_keep_alive(self) -> None:
         """Have streams that were silent send comments. To be called twice in `Limits.stream_interval`."""
-        self._modern.break_silence()
-        self._sessions.break_silence()
+        self._modern.send_keep_alive()
+        self._sessions.send_keep_alive()
 
     # Requests
 
@@ -235,7 +231,7 @@ class Endpoint(Entrance, HttpApplication):
             response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
 
     def _post(self, request: HttpRequest) -> None:
-        message = decode(request.body, max_batch=self._limits.max_batch)
+        headers, message = request.head.headers, decode(request.body, max_batch=self._limits.max_batch)
         if isinstance(message, Unreadable):
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
@@ -246,10 +242,12 @@ class Endpoint(Entrance, HttpApplication):
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
         elif request.response.client.is_proxy and self._lacks_connection(request, message):
             pass
-        elif self._is_modern(message, request.head):
-            self._post_modern(message, request)
         else:
-            self._post_legacy(message, request)
+            is_plainly_modern = "mcp-session-id" not in headers and headers.get("mcp-protocol-version") in _MODERN
+            if is_plainly_modern or self._is_modern(message, request.head):
+                self._modern.post(message, request)
+            else:
+                self._post_legacy(message, request)
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
         """Return whether the caller behind a trusted proxy has its share of the connections already, so that this one
@@ -266,53 +264,19 @@ class Endpoint(Entrance, HttpApplication):
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
         """Return whether the message belongs to the modern era: by its own fields, else by its version header, unless
         the message names a session, whose revision rules."""
-        if isinstance(message, Request | Notification):
-            meta = _meta_of(message)
-            if PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta:
+        params = message.params if isinstance(message, Request | Notification) else None
+        if isinstance(params, dict):
+            meta = cast("dict[str, Any]", params).get("_meta")
+            if isinstance(meta, dict) and (PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta):
                 return True
         version = head.headers.get("mcp-protocol-version")
         if version is None or version in _LEGACY:
             return False
         return version not in REVISIONS or self._stateless or "mcp-session-id" not in head.headers
 
-    # The modern era
-
-    def _post_modern(self, message: Message | Batch, request: HttpRequest) -> None:
-        head, response, extra = request.head, request.response, request.extra
-        if isinstance(message, Notification):
-            version = head.headers.get("mcp-protocol-version")
-            if version is not None and version not in REVISIONS:
-                # 2025-11-25 transports, Protocol Version Header; 2026-07-28 streamable HTTP, the same: MUST be 400.
-                fault = unsupported_version(version)
-                response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, extra, data=fault.data))
-            else:
-                # No notification of a client has a meaning here, the cancel least of all: ids are the choice of each
-                # client.
-                response.answer(empty(HTTPStatus.ACCEPTED, extra))
-            return
-        state = self._modern.state
-        fault: CodedError | None = None
-        if isinstance(message, Request):
-            fault = required_fields(message) or check_routing_headers(message, head)
-        if fault is None:
-            if self._gate is not None and self._lacks_scopes(self._gate, message, request):
-                return
-            event = state.receive(message)
-            if isinstance(event, RequestReceived):
-                fault = check_param_headers(self._running, event.request, head)
-            if fault is None:
-                self._modern.take(event, request)
-                return
-            if isinstance(event, RequestReceived):
-                state.finish(event.request)
-        assert isinstance(message, Request), "other messages have no such fields"
-        response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, extra, message.id))
-
-    # Legacy revisions
-
     def _post_legacy(self, message: Message | Batch, request: HttpRequest) -> None:
         if self._stateless:
-            self._post_stateless(message, request)
+            self._modern.post_legacy(message, request)
         elif (
             isinstance(message, Request)
             and message.method == "initialize"
@@ -326,43 +290,8 @@ class Endpoint(Entrance, HttpApplication):
             session = self._session_of(request)
             if isinstance(session, Answer):
                 request.response.answer(session)
-            elif self._gate is None or not self._lacks_scopes(self._gate, message, request):
+            elif self._gate is None or not refuses_scopes(self._running, self._gate, message, request):
                 session.post(message, request)
-
-    def _post_stateless(self, message: Message | Batch, request: HttpRequest) -> None:
-        head, response, extra = request.head, request.response, request.extra
-        if not isinstance(message, Request | Batch):
-            response.answer(empty(HTTPStatus.ACCEPTED, extra))
-            return
-        if self._gate is not None and self._lacks_scopes(self._gate, message, request):
-            return
-        version = head.headers.get("mcp-protocol-version")
-        revision: Revision = _UNTOLD if version is None else REVISIONS[version]
-        event = self._modern.state.receive_legacy(message, revision)
-        if isinstance(event, Refused):
-            reply = event.reply
-            status = status_of_legacy_refusal(reply.code)
-            response.answer(error(status, reply.code, reply.message, extra, reply.id, reply.data))
-        else:
-            self._modern.take(event, request)
-
-    # Scopes
-
-    def _lacks_scopes(self, gate: Gate, message: Message | Batch, request: HttpRequest) -> bool:
-        """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment
-        at which the answer can have a status of its own."""
-        needed = frozenset[str]()
-        if isinstance(message, Request):
-            needed = scopes_of(self._running, message.method, message.params)
-        elif isinstance(message, Batch):  # all at once: the client asks its user once
-            requests = [member for member in message.members if isinstance(member, Request)]
-            needed = needed.union(*(scopes_of(self._running, each.method, each.params) for each in requests))
-        if not needed or request.auth is None or (refusal := gate.missing(request.auth, needed)) is None:
-            return False
-        fault, extra = lacking(refusal, needed), lines_of(refusal) + request.extra
-        request_id = message.id if isinstance(message, Request) else None
-        request.response.answer(error(refusal.status, fault.code, fault.message, extra, request_id, fault.data))
-        return True
 
     def _get(self, request: HttpRequest) -> None:
         session = self._session_of(request)
@@ -402,14 +331,6 @@ class Endpoint(Entrance, HttpApplication):
         return session
 
 
-def _meta_of(message: Request | Notification) -> dict[str, Any]:
-    params = message.params
-    if not isinstance(params, dict):
-        return {}
-    meta = cast("dict[str, Any]", params).get("_meta")
-    return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-
-
 _LOOK: Final = 1.0
 """Longest time in seconds between two looks at the clock."""
 
@@ -423,7 +344,7 @@ async def watch_clock(endpoint: Endpoint, interval: float, tick: Callable[[float
         await trio.sleep(pause)
         now = trio.current_time()
         tick(now)
-        endpoint.look_at_clock(now)
+        endpoint.expire(now)
         if now - spoken >= interval / 2:
             spoken = now
-            endpoint.break_silence()
+            endpoint.send_keep_alive()

@@ -1,35 +1,31 @@
 """PostExchange is the exchange of one POST, an `HttpRequest` that an endpoint has admitted. Its first line decides on
-the form of the answer: JSON, or a stream. A `PostedConnection` is a connection whose messages come in POSTs.
+the form of the answer: JSON, or a stream.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
+from ...jsonrpc.messages import Batch, Message, Request
+from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.cancellation import CancelCause
-from ...runtime.connection import Connection
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
-from ...runtime.transport import Transport
-from ...server.served import Running, connection_to
-from ...state.connection import ConnectionState
-from ...state.events import Event
+from ...server.served import Running, scopes_of
 from ...transports.http.application import Answer, Response
 from ...transports.http.requests import RequestHead
-from ..callers import LacksScopes
-from .answers import JSON_HEADERS, RETRY_AFTER, json_status, lines_of, status_of_refusal, unavailable
+from ..callers import LacksScopes, lacking
+from .answers import JSON_HEADERS, RETRY_AFTER, error, lines_of, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
+    from ...auth.resource_server.protected import Gate
     from ...auth.resource_server.refusals import Refusal
     from ...state.requests import InboundRequest
 
@@ -52,10 +48,22 @@ class HttpRequest:
     check_scopes: CheckScopes | None = None
     """The check of what the caller may do, where the endpoint is protected."""
 
-    def peer(self, session_id: str | None = None) -> Peer:
-        """Return the caller as handlers see callers."""
-        headers = Headers.of_lower_case(self.head.headers)
-        return Peer(session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes)
+
+def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
+    """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment at
+    which the answer can have a status of its own."""
+    needed = frozenset[str]()
+    if isinstance(message, Request):
+        needed = scopes_of(running, message.method, message.params)
+    elif isinstance(message, Batch):  # all at once: the client asks its user once
+        requests = [member for member in message.members if isinstance(member, Request)]
+        needed = needed.union(*(scopes_of(running, each.method, each.params) for each in requests))
+    if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
+        return False
+    fault, extra = lacking(refusal, needed), lines_of(refusal) + posted.extra
+    request_id = message.id if isinstance(message, Request) else None
+    posted.response.answer(error(refusal.status, fault.code, fault.message, extra, request_id, fault.data))
+    return True
 
 
 class PostExchange(PartExchange):
@@ -69,12 +77,19 @@ class PostExchange(PartExchange):
     __slots__ = ("_refusal", "_was_silent", "extra", "is_over", "is_stream", "request", "response")
 
     def __init__(
-        self, connection: Exchange, posted: HttpRequest, high_water: int, session_id: str | None = None
+        self,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+        session_id: str | None = None,
     ) -> None:
-        super().__init__(connection, Outbox(high_water), posted.peer(session_id))
+        headers, auth = Headers.of_lower_case(posted.head.headers), posted.auth
+        peer = Peer(session_id, headers, posted.principal, auth, posted.caller, check_scopes=posted.check_scopes)
+        super().__init__(connection, Outbox(high_water), peer)
         self.outbox.call_writer(self.open_stream)
-        self.request: InboundRequest | None = None
-        """The request of this POST; `None` for a batch, and before a request is read."""
+        self.request = request
+        """The request of this POST; `None` for a batch, and for what is no request."""
         self.response = posted.response
         self.extra = posted.extra
         self.is_stream = False
@@ -84,10 +99,6 @@ class PostExchange(PartExchange):
         self._was_silent = False
         self._refusal: Refusal | None = None
         """The refusal of the request, where its caller lacks a scope."""
-
-    def take_up(self, request: InboundRequest) -> None:
-        """Note the request of this POST."""
-        self.request = request
 
     @abstractmethod
     def leave(self) -> None:
@@ -104,7 +115,7 @@ class PostExchange(PartExchange):
     def comment(self) -> None:
         """Send a comment on the stream, where nothing was sent for a while."""
 
-    def break_silence(self) -> None:
+    def send_keep_alive(self) -> None:
         """Make a request that was silent since the last call a stream, or send a comment there. To be called twice in
         the longest time of silence."""
         if self.is_stream:
@@ -127,7 +138,9 @@ class PostExchange(PartExchange):
             self.commit()
         elif not self.is_stream:
             code = None if self.request is None or self.request.error is None else self.request.error.code
-            if self._refusal is not None and code == INVALID_REQUEST:
+            if code is None:
+                self.answer(HTTPStatus.OK, line)
+            elif self._refusal is not None and code == INVALID_REQUEST:
                 self.answer(self._refusal.status, line, lines_of(self._refusal))
             else:
                 self.answer(self.status_of(code), line)
@@ -145,9 +158,14 @@ class PostExchange(PartExchange):
             self._refusal = error.refusal
             raise
 
-    def status_of(self, code: int | None) -> HTTPStatus:
-        """Return the status for a reply in JSON: see `json_status`."""
-        return json_status(code)
+    def status_of(self, code: int) -> HTTPStatus:
+        """Return the status for the reply of a handler in JSON, an error with this ``code``.
+
+        A handler's errors are answers like others: a handler that passes on the -32601 of somebody else has found no
+        missing method here. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
+        found.
+        """
+        return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def end(self) -> None:
         """End the exchange, unless it is over: nothing more comes."""
@@ -172,7 +190,9 @@ class PostExchange(PartExchange):
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
         """Give the whole answer: the JSON text ``line``, with ``more`` headers."""
-        self.end()
+        if not self.is_over:
+            self.is_over = True
+            self.leave()
         self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
@@ -183,50 +203,3 @@ class PostExchange(PartExchange):
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
-
-
-class PostedConnection:
-    """A connection to ``running``. What no request asked for goes to ``transport``, by which no message comes.
-    ``state`` rules on the messages; a connection's own state by default."""
-
-    def __init__(
-        self, running: Running, transport: Transport, peer: Peer, state: ConnectionState | None = None
-    ) -> None:
-        self._connection = connection_to(running, transport, peer, state)
-        self.duplex: Connection = self._connection.duplex
-        self.state = self.duplex.state
-        self.exchange: Exchange = self.duplex.exchange
-        self.ended = trio.Event()
-        """Event set when the last request is over."""
-        self._early: list[Callable[[], None]] | None = []
-        """Events from before the start of the connection; `None` from then on."""
-
-    async def run(self) -> None:
-        """Serve until the connection ends. See `Connection.run`."""
-        try:
-            await self._connection.run(task_status=self)
-        finally:
-            self._early = None
-            self.ended.set()
-
-    def started(self, value: None = None) -> None:
-        """Carry out the events from before the start."""
-        early, self._early = self._early or [], None
-        for each in early:
-            each()
-
-    @property
-    def is_over(self) -> bool:
-        """True once the connection is over, or takes no requests any more although the server goes on."""
-        return self.ended.is_set() or self.duplex.is_ending
-
-    def take(self, event: Event, body: bytes, exchange: Exchange) -> None:
-        """Carry out ``event``, which ``body`` brought by ``exchange``. Synchronous."""
-        if self._early is None:
-            self.duplex.take(event, body, exchange)
-        else:
-            self._early.append(partial(self.duplex.take, event, body, exchange))
-
-    def everything_changed(self) -> None:
-        """Tell the client that everything may have changed: see `ServedConnection.everything_changed`."""
-        self._connection.everything_changed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import ref
 
 import trio
@@ -14,42 +14,20 @@ from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
-from ...runtime.transport import ConnectionLost, Transport
+from ...runtime.transport import ConnectionLost
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token
 from .answers import empty, invalid, status_of_legacy_refusal
-from .post_exchange import HttpRequest, PostedConnection, PostExchange
+from .fed_connection import FedConnection
+from .post_exchange import HttpRequest, PostExchange
 from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm
     from ...state.requests import InboundRequest
-
-
-class _SessionChannel(Transport):
-    """The way of the messages that belong to no request: to ``outbox``, for the stream that the client asks for with
-    GET."""
-
-    network = "tcp"
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-
-    async def receive(self) -> bytes:
-        """Wait for ever: messages come by POST."""
-        return await trio.sleep_forever()
-
-    async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`."""
-        await self._outbox.room()
-        self._outbox.put(bytes(messages))
-
-    async def aclose(self) -> None:
-        """Do nothing more than a checkpoint: the session ends its streams."""
-        await trio.lowlevel.checkpoint()
 
 
 class _Listening:
@@ -94,10 +72,11 @@ class Session:
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, held)
         self._streams: dict[str, SessionStream] = {}
         """Streams that are not finished, by name."""
-        self._posts: dict[SessionExchange, None] = {}
+        self.posts: dict[SessionExchange, None] = {}
+        """The POSTs that are not answered."""
         outbox = Outbox(limits.high_water)
         outbox.call_writer(self._listen)
-        self._connection = PostedConnection(running, _SessionChannel(outbox), peer)
+        self._connection = FedConnection(running, peer, outbox)
         # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
         self._connection.duplex.outbound.answer_timeout = limits.answer_timeout
         self._outbox = outbox
@@ -109,7 +88,7 @@ class Session:
         self.is_confirmed = False
         """True once the client has used its session."""
         self.used_at = trio.current_time()
-        """Time at which the client was last seen, as exact as `look_at_clock` is called often."""
+        """Time at which the client was last seen, as exact as `expire` is called often."""
 
     async def run(self) -> None:
         """Serve until the session ends."""
@@ -143,19 +122,19 @@ class Session:
     def is_over(self) -> bool:
         """True when the session takes no more messages. While our side shuts down, the answers to questions come."""
         connection = self._connection
-        return connection.is_over and not (self._is_draining and connection.duplex.lost is None)
+        return connection.exchange.ending.is_set() and not (self._is_draining and connection.duplex.lost is None)
 
     @property
     def is_listened_to(self) -> bool:
         """True while a response takes the lines that belong to no request."""
         return self._listening is not None and self._listening.is_open
 
-    def look_at_clock(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """Forget streams whose time is over, end responses whose token has ended, and end the session when its client
         has neither posted nor had a response open for too long, whatever waits for the client there."""
         self._log.forget_finished(now)
         for stream in tuple(self._streams.values()):
-            stream.look_at_clock(now)
+            stream.expire(now)
         if self._is_reached:
             self.used_at = now
         elif now - self.used_at >= self._limits.session_timeout:
@@ -164,14 +143,14 @@ class Session:
     @property
     def _is_reached(self) -> bool:
         """True while the client has a response open."""
-        return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self._posts)
+        return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
-    def break_silence(self) -> None:
-        """Have streams that were silent send comments: see `PostExchange.break_silence`."""
-        for post in tuple(self._posts):
-            post.break_silence()
+    def send_keep_alive(self) -> None:
+        """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
+        for post in tuple(self.posts):
+            post.send_keep_alive()
         if self._listening is not None:
-            self._listening.break_silence()
+            self._listening.send_keep_alive()
 
     # Messages
 
@@ -182,26 +161,21 @@ class Session:
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
-        if not (_asks(message) or type(event) is Refused):
-            connection.take(event, posted.body, connection.exchange)
+        if not (type(message) is Request or type(event) is Refused or _asks(message)):
+            connection.feed(event, posted.body, connection.exchange)
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
             return
         kind = OpeningExchange if opens else SessionExchange
-        exchange = kind(self, connection.exchange, posted, self._limits.high_water)
-        self._posts[exchange] = None
-        if type(event) is RequestReceived:
-            exchange.take_up(event.request)
-        connection.take(event, posted.body, exchange)
+        request = event.request if type(event) is RequestReceived else None
+        exchange = kind(self, connection.exchange, posted, request, self._limits.high_water)
+        self.posts[exchange] = None
+        connection.feed(event, posted.body, exchange)
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
         """Fail the request of ours that ``message`` was meant to answer, if it was, or may have been."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
-            self._connection.take(self._connection.state.receive(message), body, self._connection.exchange)
-
-    def left(self, post: SessionExchange) -> None:
-        """Forget a POST that was answered."""
-        self._posts.pop(post, None)
+            self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         """Return the alarm for a request that is to be a stream before long."""
@@ -259,7 +233,7 @@ class Session:
         if cursor is None:
             listening = self._listening or self._listen()
             if listening.attach(response, extra, retry=self.retry_interval if polls else None, until=until):
-                self._connection.everything_changed()
+                self._connection.served.everything_changed()
             return
         try:
             replay = self._log.after(cursor)
@@ -278,10 +252,8 @@ class Session:
             stream.attach(response, extra, replay, retry=self.retry_interval if polls else None, until=until)
 
 
-def _asks(message: Message | Batch | Unreadable) -> bool:
-    if isinstance(message, Batch):
-        return any(isinstance(member, Request | Unreadable) for member in message.members)
-    return isinstance(message, Request)
+def _asks(message: Message | Batch) -> bool:
+    return isinstance(message, Batch) and any(isinstance(each, Request | Unreadable) for each in message.members)
 
 
 class SessionExchange(PostExchange):
@@ -290,11 +262,23 @@ class SessionExchange(PostExchange):
 
     __slots__ = ("_alarm", "_session", "_stream")
 
-    def __init__(self, session: Session, connection: Exchange, posted: HttpRequest, high_water: int) -> None:
-        super().__init__(connection, posted, high_water, session.id)
+    may_prime: ClassVar[bool] = True
+    """True where the client knows the session, and so can come back to a stream."""
+
+    def __init__(
+        self,
+        session: Session,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+    ) -> None:
+        super().__init__(connection, posted, request, high_water, session.id)
         self._session = session
         self._stream: SessionStream | None = None
         self._alarm: Alarm | None = None
+        if self.may_prime and request is not None and request.revision.polling:
+            self._alarm = session.alarm(self.commit)
 
     @property
     def lasting(self) -> LastingWay:
@@ -304,14 +288,11 @@ class SessionExchange(PostExchange):
     def is_open(self) -> bool:
         return not self.response.is_gone if self._stream is None else self._stream.is_open
 
-    def take_up(self, request: InboundRequest) -> None:
-        super().take_up(request)
-        if request.revision.polling:
-            self._alarm = self._session.alarm(self.commit)
-
     def open_stream(self) -> None:
         self.is_stream = True
-        self._stop_alarm()
+        if self._alarm is not None:
+            self._alarm.stop()
+            self._alarm = None
         polls = self.request is not None and self.request.revision.polling
         self._stream = self._session.open_stream(self.outbox, primes=polls)
         if self.response.is_gone:
@@ -328,17 +309,14 @@ class SessionExchange(PostExchange):
         self._session.send_late_lines(self.outbox)
 
     def leave(self) -> None:
-        self._stop_alarm()
-        self._session.left(self)
-
-    def _stop_alarm(self) -> None:
+        self._session.posts.pop(self, None)
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     def comment(self) -> None:
         if self._stream is not None:
-            self._stream.break_silence()
+            self._stream.send_keep_alive()
 
     def refuse(self, code: int, line: bytes) -> None:
         self.answer(status_of_legacy_refusal(code), line)
@@ -356,8 +334,7 @@ class OpeningExchange(SessionExchange):
 
     __slots__ = ()
 
-    def take_up(self, request: InboundRequest) -> None:
-        PostExchange.take_up(self, request)  # to a stream of a session whose id it does not know, no client comes back
+    may_prime = False
 
     def open_stream(self) -> None:
         self._tell_id()

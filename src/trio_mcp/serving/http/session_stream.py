@@ -73,7 +73,7 @@ class SessionStream:
         response.stream(200, STREAM_HEADERS + extra, source)
         return is_gap
 
-    def look_at_clock(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """End the present response when its time is over. The client may come back."""
         source = self._source
         if source is not None and now >= source.until:
@@ -163,7 +163,7 @@ class SessionStream:
         """True when the last line is put."""
         return self._is_finished and not self.outbox.size
 
-    def break_silence(self) -> None:
+    def send_keep_alive(self) -> None:
         """Send a comment, unless something was sent since the last call."""
         if self._source is not None and self._source.was_silent():
             self.outbox.nudge()

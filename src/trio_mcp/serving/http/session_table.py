@@ -11,7 +11,7 @@ import trio
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
-from ...runtime.peer import PrincipalId
+from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.served import Running
 from .answers import busy
 from .post_exchange import HttpRequest
@@ -51,7 +51,8 @@ class SessionTable:
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        peer = posted.peer(session_id)
+        headers = Headers.of_lower_case(posted.head.headers)
+        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=posted.check_scopes)
         session = Session(
             self._running, session_id, peer, caller, self._replayed, self._retry_interval, self._free_place
         )
@@ -103,15 +104,15 @@ class SessionTable:
             self._free_place(session)
             self._ended.discard(session)
 
-    def look_at_clock(self, now: float) -> None:
-        """End idle sessions: see `Session.look_at_clock`."""
+    def expire(self, now: float) -> None:
+        """End idle sessions: see `Session.expire`."""
         for session in tuple(self._sessions.values()):
-            session.look_at_clock(now)
+            session.expire(now)
 
-    def break_silence(self) -> None:
+    def send_keep_alive(self) -> None:
         """Have streams that were silent send comments."""
         for session in tuple(self._sessions.values()):
-            session.break_silence()
+            session.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each session when its requests are done."""

@@ -8,30 +8,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import trio
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...jsonrpc.messages import Request
+from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
+from ...protocol.revisions import REVISIONS
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange
 from ...runtime.peer import EVERYBODY
 from ...runtime.requests.scope import RequestScope
-from ...runtime.transport import Transport
 from ...server.served import Running, param_headers_of
-from ...state.events import Event, RequestReceived
-from ...state.requests import InboundRequest
+from ...state.events import Event, Refused, RequestReceived
+from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
-from .answers import unavailable
-from .post_exchange import HttpRequest, PostedConnection, PostExchange
+from .answers import empty, error, status_of_legacy_refusal, unavailable
+from .fed_connection import FedConnection
+from .post_exchange import HttpRequest, PostExchange, refuses_scopes
 
+if TYPE_CHECKING:
+    from ...auth.resource_server.protected import Gate
+
+_UNTOLD: Final = REVISIONS["2025-03-26"]
+"""The revision of a legacy request without a version header, of which nothing else is known (2025-06-18 transports,
+Protocol Version Header)."""
 _GONE: Final = "the client closed the response"
 
 
@@ -51,10 +58,11 @@ class StatelessExchange(PostExchange):
         self,
         connection: Exchange,
         posted: HttpRequest,
+        request: InboundRequest | None,
         high_water: int,
         open_ones: dict[StatelessExchange, None],
     ) -> None:
-        super().__init__(connection, posted, high_water)
+        super().__init__(connection, posted, request, high_water)
         self._head = posted.head
         self._is_mismatch = False
         self._open_ones = open_ones
@@ -78,7 +86,7 @@ class StatelessExchange(PostExchange):
                 held.end(CancelCause.DISCONNECT, reason)
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        super().hold(request, held)
+        self._connection.hold(request, held)
         self._requests = (*self._requests, request)
         if request.method.streams:
             self._until = end_of_token(self.peer.auth)
@@ -91,7 +99,7 @@ class StatelessExchange(PostExchange):
             self._is_mismatch = True
             raise fault
 
-    def status_of(self, code: int | None) -> HTTPStatus:
+    def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: MUST be 400. The same error of somebody else is an answer.
         if self._is_mismatch and code == HEADER_MISMATCH:
             return HTTPStatus.BAD_REQUEST
@@ -103,7 +111,7 @@ class StatelessExchange(PostExchange):
             # No line starts a stream any more. The outbox would keep the exchange, and each call a cycle of objects.
             self.outbox.call_writer(_drop)
 
-    def look_at_clock(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """End a stream of changes whose token has ended: without a reply, so that the client comes back."""
         if now >= self._until:
             self._end_all("the token of the client has ended")
@@ -135,75 +143,103 @@ class StatelessExchange(PostExchange):
             self.outbox.nudge()
 
 
-class _Nowhere(Transport):
-    """The way of messages that belong to no request. There is none: 2026-07-28 has such messages on the streams of
-    ``subscriptions/listen`` alone."""
-
-    network = "tcp"
-
-    async def receive(self) -> bytes:
-        """Wait for ever: messages come by POST."""
-        return await trio.sleep_forever()
-
-    async def send(self, messages: bytes | bytearray) -> None:
-        """Drop the messages."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-    async def aclose(self) -> None:
-        """Do nothing more than a checkpoint."""
-        await trio.lowlevel.checkpoint()
-
-
 class StatelessEndpoint:
     """All requests to ``running`` that belong to no connection of their client, over one connection for everybody.
+    ``gate`` knows the scopes of the callers of a protected server.
 
     When that connection ends, because the server behind a proxy is gone, the next request opens another. The
     connections run in ``nursery``.
     """
 
-    def __init__(self, running: Running, nursery: trio.Nursery) -> None:
+    def __init__(self, running: Running, nursery: trio.Nursery, gate: Gate | None) -> None:
         self._running = running
         self._nursery = nursery
+        self._gate = gate
         self._limits = running.limits
-        self._state = StatelessState()
+        self.state = StatelessState()
+        """The state that rules on all the requests."""
         self._open_ones: dict[StatelessExchange, None] = {}
         self._connection = self._connect()
         self._is_ending = False
 
-    def _connect(self) -> PostedConnection:
-        connection = PostedConnection(self._running, _Nowhere(), EVERYBODY, self._state)
+    def _connect(self) -> FedConnection:
+        connection = FedConnection(self._running, EVERYBODY, state=self.state)
         self._nursery.start_soon(connection.run)
         return connection
 
-    @property
-    def state(self) -> StatelessState:
-        """The state that rules on all the requests."""
-        return self._state
-
-    def take(self, event: Event, posted: HttpRequest) -> None:
-        """Carry out ``event``, which ``posted`` has brought: a request, or the refusal of one."""
-        connection = self._connection
-        if self._is_ending:
+    def post(self, message: Message | Batch, posted: HttpRequest) -> None:
+        """Serve a message of the modern era."""
+        if isinstance(message, Notification):
+            self._answer_notification(posted)
+            return
+        fault = check_headers(message, posted.head) if isinstance(message, Request) else None
+        if fault is None:
+            if self._gate is not None and refuses_scopes(self._running, self._gate, message, posted):
+                return
+            event = self.state.receive(message)
+            if type(event) is RequestReceived and event.request.method.name == "tools/call":
+                # A stand-in has its requests checked itself (`StatelessExchange.check_headers`).
+                table = param_headers_of(self._running, event.request.params.get("name"))
+                fault = param_mismatch(table, event.request, posted.head) if table else None
+            if fault is None:
+                self._carry_out(event, posted)
+                return
             if type(event) is RequestReceived:
-                self._state.finish(event.request)
+                self.state.finish(event.request)
+        assert isinstance(message, Request), "other messages have no such fields"
+        posted.response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, posted.extra, message.id))
+
+    def _answer_notification(self, posted: HttpRequest) -> None:
+        version = posted.head.headers.get("mcp-protocol-version")
+        if version is not None and version not in REVISIONS:
+            # 2025-11-25 transports, Protocol Version Header; 2026-07-28 streamable HTTP, the same: MUST be 400.
+            fault = unsupported_version(version)
+            answer = error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, posted.extra, data=fault.data)
+        else:
+            # No notification of a client has a meaning here, the cancel least of all: ids are the choice of each
+            # client.
+            answer = empty(HTTPStatus.ACCEPTED, posted.extra)
+        posted.response.answer(answer)
+
+    def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
+        """Serve a message of a legacy client of a server that is run stateless."""
+        if not isinstance(message, Request | Batch):
+            posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
+            return
+        if self._gate is not None and refuses_scopes(self._running, self._gate, message, posted):
+            return
+        version = posted.head.headers.get("mcp-protocol-version")
+        event = self.state.receive_legacy(message, _UNTOLD if version is None else REVISIONS[version])
+        if isinstance(event, Refused):
+            reply = event.reply
+            status = status_of_legacy_refusal(reply.code)
+            posted.response.answer(error(status, reply.code, reply.message, posted.extra, reply.id, reply.data))
+        else:
+            self._carry_out(event, posted)
+
+    def _carry_out(self, event: Event, posted: HttpRequest) -> None:
+        """Carry out ``event``, which ``posted`` has brought: a request, or the refusal of one."""
+        request = event.request if type(event) is RequestReceived else None
+        if self._is_ending:
+            if request is not None:
+                self.state.finish(request)
             posted.response.answer(unavailable("the server is shutting down", posted.extra), close=True)
             return
-        if connection.is_over:
+        connection = self._connection
+        if connection.exchange.ending.is_set():
             connection = self._connection = self._connect()
-        exchange = StatelessExchange(connection.exchange, posted, self._limits.high_water, self._open_ones)
-        if type(event) is RequestReceived:
-            exchange.take_up(event.request)
-        connection.take(event, posted.body, exchange)
+        exchange = StatelessExchange(connection.exchange, posted, request, self._limits.high_water, self._open_ones)
+        connection.feed(event, posted.body, exchange)
 
-    def look_at_clock(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """End the streams of changes whose tokens have ended."""
         for exchange in tuple(self._open_ones):
-            exchange.look_at_clock(now)
+            exchange.expire(now)
 
-    def break_silence(self) -> None:
-        """Have all streams send comments that were silent: see `PostExchange.break_silence`."""
+    def send_keep_alive(self) -> None:
+        """Have all streams send comments that were silent: see `PostExchange.send_keep_alive`."""
         for exchange in tuple(self._open_ones):
-            exchange.break_silence()
+            exchange.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Take no more requests: see `Connection.shut_down`."""
@@ -215,31 +251,35 @@ class StatelessEndpoint:
         await self._connection.ended.wait()
 
 
-def required_fields(request: Request) -> CodedError | None:
-    """Return the error for a request that does not describe itself; `None` when it does (2026-07-28 basic, Per-request
-    protocol fields: MUST be -32602)."""
-    meta = _object(_object(request.params).get("_meta"))
+def check_headers(request: Request, head: RequestHead) -> CodedError | None:
+    """Return the error for a request that does not describe itself (2026-07-28 basic, Per-request protocol fields: MUST
+    be -32602), or when a header does not repeat what the body says, or says it twice; `None` for a good one."""
+    given = request.params
+    params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    found = params.get("_meta")
+    meta = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES):
         if key not in meta:
             return CodedError(INVALID_PARAMS, f"Invalid params: missing {key} in _meta")
-    if not isinstance(meta[PROTOCOL_VERSION], str):
+    version = meta[PROTOCOL_VERSION]
+    if not isinstance(version, str):
         return CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
-    return None
-
-
-def check_routing_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error when a header does not repeat what the body says, or says it twice; `None` when all do."""
-    params = _object(request.params)
-    wrong = _differs(head, "mcp-protocol-version", params["_meta"][PROTOCOL_VERSION]) or _differs(
-        head, "mcp-method", request.method
-    )
-    if wrong is None and (parameter := NAMED_BY.get(request.method)) is not None:
-        name = params.get(parameter)
+    parameter = NAMED_BY.get(request.method)
+    name = None if parameter is None else params.get(parameter)
+    headers = head.headers
+    if (
+        not head.repeated
+        and headers.get("mcp-protocol-version") == version
+        and headers.get("mcp-method") == request.method
+        and (not isinstance(name, str) or (headers.get("mcp-name") == name and not name.startswith("=?")))
+    ):
+        return None
+    wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
+    if wrong is None and isinstance(name, str):
         # Clients MUST name the task (extension tasks, Routing Headers), for whoever stands between. fastmcp 4.1 does
         # not; nobody asks servers to mind, and nothing is hidden from a gateway where nothing is said.
-        may_lack = parameter == "taskId" and "mcp-name" not in head.headers
-        if isinstance(name, str) and not may_lack:
-            wrong = _differs(head, "mcp-name", name, encoded=True)
+        may_lack = parameter == "taskId" and "mcp-name" not in headers
+        wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
 
 
@@ -259,21 +299,11 @@ def _differs(head: RequestHead, name: str, said: str, *, encoded: bool = False) 
     return None if value == said else f"the {name} header differs from the body"
 
 
-def check_param_headers(running: Running, request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error when the headers that repeat arguments of a tool differ from them; `None` when they do not, and
-    for the tools of a stand-in, which has its requests checked itself (`ModernExchange.check_headers`)."""
-    if request.method.name != "tools/call":
-        return None
-    return param_mismatch(param_headers_of(running, request.params.get("name")), request, head)
-
-
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
     """Return the error when headers that ``table`` names differ from the arguments; `None` when they do not."""
     if not table:
         return None
-    wrong = check(head.headers, _object(request.params.get("arguments")), table, head.repeated)
+    arguments = request.params.get("arguments")
+    given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
+    wrong = check(head.headers, given, table, head.repeated)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
