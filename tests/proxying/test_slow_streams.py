@@ -12,6 +12,7 @@ from tests.server.listening import TOOLS, UPDATED, Peer, noted, told
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, Proxy
+from trio_mcp.server.served import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
 A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"
@@ -22,7 +23,7 @@ async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
     """A raw client, to which next to nothing is on its way at a time."""
     ours, theirs = memory_channel_pair(1)
     async with proxy.running(Limits(high_water=1)) as running, trio.open_nursery() as nursery:
-        connection = running.connect(theirs)
+        connection = connection_to(running, theirs)
         await nursery.start(connection.run)
         peer = Peer(connection, ours)
         await peer.open(MODERN)

@@ -22,6 +22,7 @@ from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tasks import TaskOwners
 from trio_mcp.runtime.peer import Peer, PrincipalId
+from trio_mcp.server.served import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -42,7 +43,7 @@ async def client_of(
     """Open a client of ``principal``."""
     ours, theirs = memory_channel_pair()
     async with way.running() as running, open_service_nursery("the test is over") as nursery:
-        await nursery.start(running.connect(theirs, Peer(principal=principal_id(principal))).run)
+        await nursery.start(connection_to(running, theirs, Peer(principal=principal_id(principal))).run)
         client = ScriptedClient(ours)
         await client.open(revision, capabilities or (OURS if revision == MODERN else None))
         yield client

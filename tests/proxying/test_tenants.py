@@ -21,6 +21,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tenants import Tenant
+from trio_mcp.server.served import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -364,7 +365,7 @@ async def test_a_client_may_be_told_that_everything_behind_may_have_changed(auto
         proxy(partial(open_scripted_server, script)).running() as running,
         open_service_nursery("the test is over") as nursery,
     ):
-        connection = running.connect(theirs)
+        connection = connection_to(running, theirs)
         await nursery.start(connection.run)
         client = ScriptedClient(ours)
         await client.open(LEGACY)
