@@ -9,6 +9,8 @@ from typing import Final
 
 import attrs
 
+from ..classes import frozen
+
 _LONGEST: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32
@@ -34,7 +36,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _WRITTEN: Final = re.compile(r"[\x20-\x7e]*")
 
 
-@attrs.frozen
+@frozen
 class Challenge:
     """A way to authenticate that a server offers (RFC 9110 section 11.3)."""
 

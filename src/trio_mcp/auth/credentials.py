@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from .errors import AuthorizationError, calling_user_code
 
@@ -22,7 +23,7 @@ UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Keeps the time limits of all calls standing still while inside: the user makes up their mind."""
 
 
-@attrs.frozen
+@frozen
 class RefusedRequest:
     """A request that the server has refused by its status, and has not carried out."""
 
@@ -79,7 +80,7 @@ def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> Non
         raise ValueError("a bearer token has no other characters than letters, digits and -._~+/ with = at the end")
 
 
-@attrs.frozen
+@frozen
 class Bearer:
     """Authorizes each request with a token that is at hand, without any OAuth.
 

@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
+from ..classes import frozen
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.dialing import AddressRule
 from ..transports.http_client.origins import Origin, split_url
@@ -26,7 +27,7 @@ class FetchFailed(Exception):
     for the people who run the client alone."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Fetch:
     """A request. Headers and form are secrets, as far as ``secrets_of`` says so."""
 
@@ -40,7 +41,7 @@ class Fetch:
     """The issuer whose credentials, codes or tokens the request carries; `None`: none at all."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Fetched:
     """The answer to a `Fetch`."""
 
@@ -81,7 +82,7 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """RFC 6052 section 2.1: the last 32 bits are the IPv4 address that is meant."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class UrlRules:
     """The rules for URLs that a server, or a document of an authorization server, has named. ``https`` alone is
     allowed, without a user and a fragment, and up to 2048 characters."""

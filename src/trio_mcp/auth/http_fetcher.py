@@ -8,6 +8,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from ..classes import frozen
 from ..runtime.transport import ConnectionLost
 from ..transports.http_client.client import HttpClient
 from ..transports.http_client.origins import Origin, is_of_this_machine
@@ -16,7 +17,7 @@ from .fetching import Fetch, Fetched, FetchFailed, UrlRules
 _LONGEST_BODY: Final = 256 * 1024
 
 
-@attrs.frozen
+@frozen
 class HttpFetcher:
     """A `Fetcher` that follows ``rules``. No redirect is followed, and no compressed answer is read."""
 

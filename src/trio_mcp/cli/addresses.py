@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import attrs
 import click
 
+from ..classes import frozen
 from ..server.served import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 
@@ -26,7 +26,7 @@ class CannotListen(OSError):
     """The address is in use, or not one of this machine."""
 
 
-@attrs.frozen
+@frozen
 class Addresses:
     """The address options as typed; at most one of the first four may be given."""
 

@@ -16,8 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
 
-import attrs
-
+from ..classes import frozen
 from ..hosting.config_files import without_comments, without_trailing_commas
 from ..protocol.fields import JSONObject
 
@@ -79,7 +78,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
     return text[: member.start] + style.written(value, member.indent) + text[member.end :]
 
 
-@attrs.frozen
+@frozen
 class _Member:
     """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, `None` inside
     of a line."""
@@ -90,7 +89,7 @@ class _Member:
     end: int
 
 
-@attrs.frozen
+@frozen
 class _Object:
     """An object: the positions of its braces, and its members."""
 
@@ -125,7 +124,7 @@ def _skip(text: str, at: int) -> int:
     return space.end()
 
 
-@attrs.frozen
+@frozen
 class _Style:
     """The style of the text. ``unit`` is the unit of indentation, `None` when all is in one line."""
 
@@ -182,7 +181,7 @@ class CannotChange(Exception):
     """The file is left unchanged. The message is one line for the user."""
 
 
-@attrs.frozen
+@frozen
 class KeptFile:
     """A text file as last read. Symbolic links in ``path`` are resolved."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from ..classes import frozen
 from ..connecting.stdio import Command
 from ..connecting.targets import Target
 from ..hosting.config_files import Config, ConfigError, read_config
@@ -65,7 +66,7 @@ def _configs(file: Path | None, auth: OAuth | None = None) -> dict[Path, Config]
     return configs
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Host:
     """A host. ``~`` in ``path`` is the user's home; a relative path belongs to the project in the current directory."""
 

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final, Literal, Protocol, TextIO, TypeVar
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.nurseries import open_service_nursery
@@ -81,7 +81,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
     return NotOffered(f"the server has no {kind} {name!r}; it has {told}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RequestOptions:
     """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
     counting the user's time. ``kept_stderr`` gets the server's standard error, unless the user sees it anyway."""

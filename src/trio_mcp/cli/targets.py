@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from ..classes import frozen
 from ..connecting.bad_target import BadTarget
 from ..connecting.credentials import is_confidential
 from ..connecting.stdio import Command
@@ -128,7 +129,7 @@ class NoToken(ValueError):
     """There is no token where the user says there is. The message is one line for the user, without the token."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SignIn:
     """The options about tokens, as typed. Nothing of the machinery of OAuth is imported without need."""
 

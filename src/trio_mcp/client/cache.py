@@ -10,8 +10,7 @@ from collections.abc import Generator
 from math import inf
 from typing import Any, Final, NamedTuple, cast
 
-import attrs
-
+from ..classes import define, frozen
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
@@ -30,7 +29,7 @@ _OUTDATED_BY: Final = {
 last item of a list."""
 
 
-@attrs.frozen
+@frozen
 class RequestKey:
     """The request that an answer belongs to (2026-07-28 caching, Cache Key)."""
 
@@ -47,14 +46,14 @@ class _Key(NamedTuple):
     request: RequestKey
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Entry:
     body: bytes
     fresh_until: float
     size: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Fetch:
     """A request under way, with an answer that may be kept."""
 
@@ -213,7 +212,7 @@ class ResponseCache:
             del self._by_method[topic]
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class CachePartition:
     """The part of a `ResponseCache` that one authorization context may see, made by `ResponseCache.partition`."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast
 
-import attrs
-
+from ..classes import frozen
 from ..protocol.converters import structure
 from ..protocol.types.notifications import ResourceUpdatedParams, SubscriptionFilter
 from ..state.events import NotificationReceived
@@ -13,7 +12,7 @@ from ..state.events import NotificationReceived
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
 
-@attrs.frozen
+@frozen
 class Change:
     """A change: the list of ``tools``, ``prompts`` or ``resources`` has changed, or a ``resource`` has new contents.
 

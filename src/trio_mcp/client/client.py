@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.fair_share import Caller
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
@@ -406,7 +407,7 @@ class Client:
         self.instructions = instructions
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class SessionWishes:
     """The wishes of a client that a legacy server has agreed to. A server that has forgotten the session is told them
     anew."""

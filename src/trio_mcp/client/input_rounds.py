@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any, TypeAlias
 
-import attrs
-
+from ..classes import frozen
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.errors import CodedError, ProtocolViolation
 from ..protocol.converters import structure, unstructure
@@ -26,7 +25,7 @@ from .options import ClientSettings
 from .results import check_result_type
 
 
-@attrs.frozen
+@frozen
 class Completed:
     """The last result of a call."""
 

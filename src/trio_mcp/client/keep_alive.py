@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import MCPError
 from ..runtime.connection import Connection
@@ -19,7 +20,7 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
         raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KeepAlive:
     """Pings for an idle server; a server that does not answer is given up, with all calls to that server.
 

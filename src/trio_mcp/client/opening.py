@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.misuse import entered
@@ -178,7 +179,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
             await _either(discovered, initialized)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Attempt:
     """A way to open, tried in the background."""
 

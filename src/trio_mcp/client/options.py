@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
+from ..classes import frozen
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LEGACY_REVISIONS
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
@@ -103,7 +104,7 @@ def _is_of_questions(settings: ClientSettings, _: Any, later: ClientCapabilities
         raise ValueError("a client that forwards all questions leaves none for later: forwards or answers_later")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClientSettings:
     """The settings of a client: its name, its answers to questions, and its callbacks.
 
@@ -230,7 +231,7 @@ logger = logging.getLogger("trio_mcp")
 _MOST_BYTES: Final = 2000
 
 
-@attrs.frozen
+@frozen
 class UnreadableMessage:
     """A line of a server, or a message of its WebSocket, that is no message of JSON-RPC."""
 

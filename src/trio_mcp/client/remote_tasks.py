@@ -9,9 +9,9 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.nurseries import ServiceNursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
@@ -79,7 +79,7 @@ class RunningTask:
         return self._task
 
 
-@attrs.frozen
+@frozen
 class Answering:
     """The means of answering the questions of tasks in ``revision``: the handlers, and the settings with their
     bounds."""

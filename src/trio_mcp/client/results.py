@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
-import attrs
-
+from ..classes import frozen
 from ..jsonrpc.errors import INVALID_PARAMS, PeerError, ProtocolViolation
 from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
@@ -37,7 +36,7 @@ def check_result_type(method: str, result: Any) -> None:
         raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
 
 
-@attrs.frozen
+@frozen
 class _List:
     page: type[Any]
     items: str

@@ -15,6 +15,7 @@ from typing import Any, Final, Unpack
 import attrs
 import trio
 
+from ..classes import frozen
 from ..client.client import Client
 from ..client.keep_alive import answers, in_progress
 from ..client.opening import LegacyServers, LostInProbe, open_over
@@ -102,7 +103,7 @@ def _check_passable(what: str, text: str) -> None:
     raise BadTarget(f"{what} has no NUL in it: {text[:300]!r}")
 
 
-@attrs.frozen
+@frozen
 class Command:
     """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` for a command that no
     system could start."""

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import attrs
 
 from ..auth.credentials import ClientAuth
+from ..classes import frozen
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
@@ -37,7 +38,7 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
         )
 
 
-@attrs.frozen
+@frozen
 class Address:
     """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port`` or
     ``unix:///path``.
@@ -86,7 +87,7 @@ class Address:
         return open_websocket(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
 
 
-@attrs.frozen
+@frozen
 class InMemory:
     """A server in this process: see `open_memory`."""
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Unpack
 from urllib.parse import urlsplit
 
-import attrs
 import trio
 
 from ..auth.credentials import ClientAuth, Credentials, RefusedRequest
+from ..classes import frozen
 from ..client.call_timeouts import CallTimeouts
 from ..client.client import Client
 from ..client.opening import connecting, open_over
@@ -70,7 +70,7 @@ async def open_websocket(
             yield client
 
 
-@attrs.frozen
+@frozen
 class _Upgrading:
     where: _Where
     ssl_context: ssl.SSLContext | None
@@ -114,7 +114,7 @@ class _Upgrading:
         return transport
 
 
-@attrs.frozen
+@frozen
 class _Where:
     host: str
     port: int

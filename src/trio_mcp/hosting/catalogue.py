@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from ..classes import frozen
 from ..jsonrpc.errors import clean
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
@@ -79,7 +80,7 @@ LISTS: Final[tuple[ListName, ...]] = ("tools", "prompts", "resources", "resource
 logger = logging.getLogger("trio_mcp")
 
 
-@attrs.frozen
+@frozen
 class Entry(Generic[T]):
     """A tool, prompt, resource or resource template of a member."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ..auth.credentials import ClientAuth
+from ..classes import frozen
 from ..client.options import ClientOptions
 from ..connecting.credentials import is_confidential
 from ..connecting.stdio import Command
@@ -41,7 +42,7 @@ class ConfigError(MCPError, ValueError):
     """The file cannot be read, or does not hold such a configuration."""
 
 
-@attrs.frozen
+@frozen
 class Config:
     """The members, problems and ignored keys of a configuration file."""
 

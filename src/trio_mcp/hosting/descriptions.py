@@ -14,13 +14,14 @@ from typing import Any
 
 import attrs
 
+from ..classes import frozen
 from ..client.options import ClientOptions
 from ..concurrency.time_limits import growing_delay
 from ..connecting.targets import Target, target_of
 from ..jsonrpc.errors import MCPError
 
 
-@attrs.frozen
+@frozen
 class MemberDescription:
     """The target of a member, the options of its client, and its restart policy.
 
@@ -49,7 +50,7 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
         raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RestartPolicy:
     """Restart a failed member, each time after twice the delay, until it has failed too often.
 
@@ -95,7 +96,7 @@ class MemberState(StrEnum):
     """The member was removed, or the group was left. Calls raise `MemberUnavailable`."""
 
 
-@attrs.frozen
+@frozen
 class MemberStatus:
     """The state of a member, with its last failure and its restarts."""
 

@@ -16,6 +16,7 @@ import trio
 
 from ..auth.credentials import ClientAuth, Credentials, UserIsAsked
 from ..auth.errors import AuthorizationError
+from ..classes import frozen
 from ..client.changes import Change
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
@@ -210,7 +211,7 @@ class Member:
         self._become(status)
 
 
-@attrs.frozen
+@frozen
 class _Noted(ClientAuth):
     """An authorization that calls ``note`` whenever the user is asked."""
 

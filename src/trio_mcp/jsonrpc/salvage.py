@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from .messages import RequestId, is_request_id, value
+from ..classes import value
+from .messages import RequestId, is_request_id
 
 _MOST_STEPS: Final = 100_000
 """Bound of members and runs of brackets to read: some 50 ms. Everything after the bound stays unknown."""

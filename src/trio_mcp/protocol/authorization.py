@@ -13,6 +13,8 @@ import attrs
 import msgspec
 from msgspec import Meta
 
+from ..classes import frozen
+
 T = TypeVar("T")
 
 _LONGEST: Final = 256 * 1024
@@ -33,7 +35,7 @@ def _finite(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
         raise ValueError(f"{field.name} is no number of seconds")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ResourceMetadata:
     """What a protected resource says about itself (RFC 9728 section 2)."""
 
@@ -51,7 +53,7 @@ class ResourceMetadata:
         return _read(cls, data, "no metadata of a protected resource")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ServerMetadata:
     """What an authorization server says about itself (RFC 8414 section 2; OpenID Connect Discovery section 3)."""
 
@@ -84,7 +86,7 @@ class ServerMetadata:
         return _read(cls, data, "no metadata of an authorization server")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClientMetadata:
     """What a client says about itself, to register, or in a document that its id is the URL of (RFC 7591 section 2;
     OpenID Connect Registration section 2)."""
@@ -114,7 +116,7 @@ class ClientMetadata:
         return msgspec.json.encode({name: value for name, value in members.items() if value is not None})
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClientInformation:
     """The answer to a registration (RFC 7591 section 3.2.1)."""
 
@@ -133,7 +135,7 @@ class ClientInformation:
         return _read(cls, data, "no answer to a registration", seconds_in_text=True)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TokenResponse:
     """The answer of a token endpoint that has granted something (RFC 6749 section 5.1; RFC 8693 section 2.2.1)."""
 
@@ -152,7 +154,7 @@ class TokenResponse:
         return _read(cls, data, "no answer of a token endpoint", seconds_in_text=True)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OAuthErrorResponse:
     """The answer of a token endpoint, or to a registration, that has refused (RFC 6749 section 5.2; RFC 7591 section
     3.2.2)."""

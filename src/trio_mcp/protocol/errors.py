@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..classes import value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
-from ..jsonrpc.messages import value
 from .revisions import Revision, has_capability
 from .types.elicitation import ElicitURLParams
 

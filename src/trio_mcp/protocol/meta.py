@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
-import attrs
+from ..classes import frozen
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -98,7 +98,7 @@ _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
 _BAGGAGE: Final = re.compile(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 
 
-@attrs.frozen
+@frozen
 class TraceContext:
     """The trace named by a request, verbatim (2026-07-28 basic, OpenTelemetry trace context).
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-import attrs
-
+from ..classes import frozen
 from .types import completion, elicitation, lifecycle, notifications, prompts, resources, sampling, tasks, tools
 
 Sender = Literal["client", "server", "both"]
 
 
-@attrs.frozen
+@frozen
 class Method:
     """A row of the table of methods.
 

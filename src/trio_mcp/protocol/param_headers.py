@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ..classes import value
 from ..jsonrpc.codec import plain_scalar
 from ..jsonrpc.errors import clean
-from ..jsonrpc.messages import value
 
 NAMED_BY: Final = {
     "tools/call": "name",

@@ -12,11 +12,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from ..classes import frozen
 from .methods import METHODS, ROWS, Method
 from .types.lifecycle import ClientCapabilities
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Revision:
     """A revision of the specification, as facts. Compared by identity: there is one row of each."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
@@ -79,7 +80,7 @@ class TaskOwners:
             del self._held[owner]
 
 
-@attrs.frozen
+@frozen
 class KnownTasks:
     """The tasks that the server behind and its clients run for each other, with the clients concerned."""
 

@@ -11,15 +11,14 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-import attrs
 import trio
 
+from ..classes import define, frozen, value
 from ..concurrency.backlog import Backlog
 from ..concurrency.time_limits import call_limits
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.codec import frame_request
 from ..jsonrpc.errors import MCPError
-from ..jsonrpc.messages import value
 from .outbox import Outbox, Owner
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Settled:
     after: int = 0
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class RoundTrips:
     """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr)."""
 
@@ -230,7 +229,7 @@ class Posted(Owner):
         return True
 
 
-@attrs.frozen
+@frozen
 class Progress:
     """The progress of a call: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
 

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Generator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import TimeLimit
 from ..jsonrpc.errors import CodedError, ProtocolViolation
@@ -55,7 +55,7 @@ class CancelCause(StrEnum):
     scope, `RequestContext.cancel_scope`."""
 
 
-@attrs.frozen
+@frozen
 class Cancellation:
     """The ``cause`` of a cancel, the ``reason`` that the cancelling party gave (`None`: no reason given), and the time,
     ``at``, of `trio.current_time`."""

@@ -18,9 +18,9 @@ from collections.abc import Awaitable
 from contextvars import copy_context
 from typing import Any, Final
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.time_limits import Graces
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
@@ -45,7 +45,7 @@ _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
 
 
-@attrs.frozen
+@frozen
 class CallSettings:
     """Settings for the requests that a side makes. ``tell_deadlines``: the peer is told how long we wait.
     ``send_cancels``: the peer is told when we leave a request."""
@@ -72,7 +72,7 @@ class Connection:
         peer: Peer = THE_ONLY_ONE,
         graces: Graces | None = None,
         replies: Replies | None = None,
-        calls: CallSettings = CallSettings(),
+        calls: CallSettings = CallSettings(),  # noqa: B008 frozen
         tracing: Tracing | None = None,
         on_unreadable: OnUnreadable | None = None,
     ) -> None:

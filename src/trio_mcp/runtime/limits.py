@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from ..classes import define, frozen
 from ..concurrency.fair_share import Callers
 
 
@@ -32,7 +33,7 @@ def _seconds(default: float) -> Any:
     return attrs.field(default=default, validator=_not_negative)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """The bounds of one connection. Counts and bytes are per connection unless said otherwise, times are in seconds.
 
@@ -189,7 +190,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-@attrs.frozen
+@frozen
 class Statistics:
     """The counts of a server: of one moment, and of all events since the server was made."""
 
@@ -213,7 +214,7 @@ class Statistics:
     """Messages of Python's logging so far that had no room on their way to the client."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Load:
     """The counts behind `Statistics`, kept by every connection, and the room that the bounds of the whole server leave
     free."""

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from weakref import ref
 
-import attrs
 import trio
 
+from ..classes import define
 from ..concurrency.wakeups import Sleeper
 
 LINE_END: Final = b"}}\n"
@@ -29,7 +29,7 @@ REQUEST_MARKS: Final = 4
 _WAKE_AT_ONCE = 8
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Segment:
     """Lines that are withdrawn together. ``sealed``: nothing may be appended."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import attrs
 import msgspec
 
+from ..classes import frozen
 from ..concurrency.fair_share import Caller
 from ..jsonrpc.codec import decode_value, pack_value
 
@@ -63,7 +64,7 @@ class Headers(Mapping[str, str]):
         return f"Headers({shown!r})"
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Peer:
     """The client, as far as known to the transport; nothing is known on stdio and in memory."""
 
@@ -155,7 +156,7 @@ def _identity_of(principal: Principal) -> PrincipalId:
     return PrincipalId(principal.issuer, name, name == principal.client_id)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Principal:
     """The party that a token speaks for, as a verifier has found. Raises `ValueError` for one without a name: neither
     ``subject`` nor ``client_id``."""
@@ -191,7 +192,7 @@ class Principal:
     to a user."""
 
 
-@attrs.frozen
+@frozen
 class Auth:
     """The caller of one request. Read-only; belongs to the request, never to the connection."""
 

@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from http import HTTPStatus
 from typing import TypeAlias
 
+from ..classes import value
 from ..jsonrpc.errors import MCPError, clean
-from ..jsonrpc.messages import Batch, Message, RequestId, Unreadable, value
+from ..jsonrpc.messages import Batch, Message, RequestId, Unreadable
 
 
 class ConnectionLost(MCPError):

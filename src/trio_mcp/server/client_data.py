@@ -29,6 +29,7 @@ import attrs
 import msgspec
 
 from .. import protocol
+from ..classes import frozen
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure
 from ..protocol.fields import JSONObject
@@ -44,7 +45,7 @@ COMPLETE: Final = "notifications/elicitation/complete"
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class ElicitAnswer:
     """A user's answer to a question. ``content`` comes with ``accept`` only, and not for URLs."""
 

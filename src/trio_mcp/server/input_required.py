@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.nurseries import run_together
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
@@ -116,7 +117,7 @@ def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
 _FIRST_ROUND: Final = Continuation({})
 
 
-@attrs.frozen
+@frozen
 class InputRequired:
     """A return value that asks the client; the handler runs again, from the top, with the answers.
 

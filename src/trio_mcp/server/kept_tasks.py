@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import attrs
 import trio
 
+from ..classes import value
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import REVISIONS

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypedDict
 
 import attrs
 
+from ..classes import frozen
 from ..protocol.fields import JSONObject
 from ..protocol.methods import ROWS
 from ..protocol.types.content import Annotations
@@ -125,7 +126,7 @@ def _is_scope(_: Any, __: Any, scope: str) -> None:
         raise ValueError(f"a cache scope is public or private, not {scope!r}")
 
 
-@attrs.frozen
+@frozen
 class CacheHints:
     """Hints on how clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
 

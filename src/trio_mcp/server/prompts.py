@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-import attrs
-
+from ..classes import frozen
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
@@ -23,7 +22,7 @@ from .results import BLOCKS
 from .signature import BadArguments, UserFunction
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RegisteredPrompt:
     """A prompt with its function."""
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
+from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
 from ..protocol.converters import structure_params
@@ -35,7 +36,7 @@ class ResourceNotFound(MCPError):
     -32002 in legacy revisions, -32602 in modern revisions."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RegisteredResource:
     """A resource under one URI, with the function that reads its contents."""
 
@@ -45,7 +46,7 @@ class RegisteredResource:
     scopes: frozenset[str]
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RegisteredTemplate:
     """A family of resources, with the function that reads a member of the family."""
 

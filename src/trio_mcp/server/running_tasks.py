@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, NoReturn
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.errors import CodedError
 from ..protocol.errors import NoWayBack
@@ -77,7 +77,7 @@ class RunningTasks:
         self._scopes.check(scope, record)
 
 
-@attrs.frozen
+@frozen
 class _TaskScopes:
     """The scopes of tasks are those of their tools: the result of a tool is as well protected as the tool."""
 

@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeAlias
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.fair_share import Callers
 from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
@@ -41,7 +42,7 @@ class ServedConnection(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class RunningStandIn:
     """A stand-in that serves clients now."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import attrs
 
+from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
@@ -328,7 +329,7 @@ def _kept_tasks(settings: TaskSettings) -> KeptTasks:
     return KeptTasks(() if settings.store is None else (TaskRecords(settings),))
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RunningServer:
     """A server inside its lifespan."""
 

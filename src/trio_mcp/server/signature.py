@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
-import attrs
 import msgspec
 
+from ..classes import frozen
 from ..concurrency.workers import run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
@@ -31,7 +31,7 @@ class BadArguments(ValueError):
     """Arguments that do not fit the signature. The text is for the caller."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class UserFunction:
     """A handler, taken apart once at its registration.
 

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..jsonrpc.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -44,7 +44,7 @@ from .signature import BadArguments, UserFunction
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RegisteredTool:
     """A tool with its function, and the headers that mirror its arguments over HTTP."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.fair_share import Caller, Callers, SharedBytes
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
@@ -56,7 +57,7 @@ def _network(text: str) -> _Network:
         ) from None
 
 
-@attrs.frozen
+@frozen
 class TrustedProxies:
     """The reverse proxies in front of a server whose word is taken for the address of a client.
 

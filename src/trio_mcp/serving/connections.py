@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import share_of_a_peer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Arrival:
     """An accepted client, with the transport to that client."""
 

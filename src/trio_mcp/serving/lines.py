@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Unpack
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.fair_share import HeldBytes
 from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
@@ -67,7 +67,7 @@ async def serve_unix(
         await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
 
 
-@attrs.frozen
+@frozen
 class _LineGreeting:
     async def greet(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes

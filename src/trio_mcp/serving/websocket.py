@@ -8,10 +8,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Unpack
 
-import attrs
 import trio
 
 from ..auth.resource_server.refusals import Refusal
+from ..classes import frozen
 from ..concurrency.fair_share import HeldBytes
 from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
@@ -88,7 +88,7 @@ async def serve_websocket(
     await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, proxies=proxies, **options)
 
 
-@attrs.frozen
+@frozen
 class WebSocketGreeting:
     """Admits clients that ask for a WebSocket at ``path`` and that ``gate``, if any, knows. ``received``: the bytes of
     the stream that were read already."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from ..classes import value
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import MCPError
-from ..jsonrpc.messages import ErrorResponse, value
+from ..jsonrpc.messages import ErrorResponse
 from ..protocol.methods import Method
 from ..protocol.revisions import Revision
 from .requests import InboundRequest, OutboundRequest

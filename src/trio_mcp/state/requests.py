@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from ..classes import define, frozen
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..jsonrpc.messages import RequestId
@@ -42,7 +43,7 @@ from ..protocol.types.notifications import log_level_rank
 _WORTH_PACKING: Final = 512
 
 
-@attrs.frozen
+@frozen
 class Continuation:
     """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
 
@@ -54,7 +55,7 @@ class Continuation:
     """The answers of all rounds so far, by the keys of the questions."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class InboundRequest:
     """A request of the peer, with a revision of its own: legacy and modern requests may be mixed on one connection."""
 
@@ -105,7 +106,7 @@ class InboundRequest:
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class OutboundRequest:
     """A request of ours."""
 

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 import msgspec
 
+from ..classes import frozen
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord
 
@@ -26,7 +27,7 @@ class UnreadableRecord(OSError):
     the secrets, or somebody has changed the bytes since."""
 
 
-@attrs.frozen
+@frozen
 class StoredRecord:
     """The row that keeps a record: columns for all that a store searches, or changes by itself, and a ``body``."""
 
@@ -78,7 +79,7 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     continuation: bytes | None = None
 
 
-@attrs.frozen
+@frozen
 class _Keys:
     """The keys that are derived from one secret."""
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from .task_store import StoreDown, Uncertain
 
@@ -193,7 +193,7 @@ CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB 
 """
 
 
-@attrs.frozen
+@frozen
 class Location:
     """The file, and the demands on each connection to the file."""
 

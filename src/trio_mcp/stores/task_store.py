@@ -14,9 +14,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, TypeAlias
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..concurrency.wakeups import Sleeper
 
@@ -45,7 +45,7 @@ class TaskPhase(StrEnum):
         return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
 
 
-@attrs.frozen
+@frozen
 class Outcome:
     """The end of the request that a task runs, as JSON text: a result, or the error object of JSON-RPC."""
 
@@ -56,7 +56,7 @@ class Outcome:
     """True for the result of a tool with ``isError``."""
 
 
-@attrs.frozen(kw_only=True, weakref_slot=False)
+@frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
     """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
     epoch, by the clock of the store.
@@ -164,7 +164,7 @@ class Uncertain(OSError):
     """The store gave no answer. The change that was asked for may have happened, or may happen later."""
 
 
-@attrs.frozen
+@frozen
 class Kept:
     """A record from the store."""
 

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..concurrency.wakeups import Watch
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
@@ -37,7 +38,7 @@ _TRIES: Final = 3
 _LONGEST_PLACE: Final = 18
 
 
-@attrs.frozen
+@frozen
 class RecordPage:
     """A page of records. ``next_cursor`` leads to the next page; `None` at the end."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from ..classes import frozen
 from ..stores.task_store import TaskStore
 
 
@@ -20,7 +21,7 @@ def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None
         raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TaskSettings:
     """The store and the bounds of tasks. Times are in seconds."""
 

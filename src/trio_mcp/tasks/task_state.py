@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from ..classes import value
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_members, decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError, clean
-from ..jsonrpc.messages import value
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import with_related_task

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from ..classes import frozen
 from ..state.requests import IllegalStep
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 from .task_state import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
@@ -47,7 +48,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class Log:
     """Questions that a handler has asked, as a record keeps them for a further run: see `TaskRecord.asked`."""
 

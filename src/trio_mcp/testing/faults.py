@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 import attrs
 import trio
 
+from ..classes import frozen
 from ..jsonrpc.codec import decode
 from ..jsonrpc.messages import Notification, Request
 from ..runtime.transport import ConnectionLost, Transport
@@ -138,19 +139,19 @@ def _front(message: bytes, at: float) -> bytes:
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 
-@attrs.frozen
+@frozen
 class Delay:
     """The message is held for ``seconds``, and later messages wait: order is kept, as on every wire."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 
 
-@attrs.frozen
+@frozen
 class Drop:
     """The message never arrives."""
 
 
-@attrs.frozen
+@frozen
 class Duplicate:
     """The message arrives twice, one right after the other."""
 
@@ -160,21 +161,21 @@ def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> Non
         raise ValueError(f"{attribute.name} must be from 0 to 1, not {value!r}")
 
 
-@attrs.frozen
+@frozen
 class Garble:
     """The message is cut off: only the part before ``at`` arrives, a fraction of its bytes; the connection goes on."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
-@attrs.frozen
+@frozen
 class Cut:
     """The message is cut off as by `Garble`, and the connection is lost with its rest."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
-@attrs.frozen
+@frozen
 class Disconnect:
     """The connection is lost before the message."""
 
@@ -182,7 +183,7 @@ class Disconnect:
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
 
 
-@attrs.frozen
+@frozen
 class Passage:
     """A message on its way."""
 
@@ -207,7 +208,7 @@ def _probability() -> Any:
     return attrs.field(default=0.0, kw_only=True, validator=_is_fraction)
 
 
-@attrs.frozen
+@frozen
 class RandomFaults:
     """A `FaultPlan` drawn from ``seed``: the same seed, direction and number always give the same fault.
 

@@ -12,9 +12,9 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
@@ -35,7 +35,7 @@ from ..server.request_context import RequestContext
 from .scripted_user import ScriptedUser, UserOptions
 
 
-@attrs.frozen
+@frozen
 class Said:
     """A request or a notification of a handler, as it would be sent."""
 

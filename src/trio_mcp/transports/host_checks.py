@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final, Literal, TypeAlias
 
-import attrs
+from ..classes import frozen
 
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
 
@@ -19,7 +19,7 @@ _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)
 
 
-@attrs.frozen
+@frozen
 class HostChecks:
     """The accepted origins and Host headers; ``"*"`` accepts any.
 

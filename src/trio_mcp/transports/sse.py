@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..jsonrpc.messages import value
+from ..classes import value
 
 KEEP_ALIVE: Final = b":\n\n"
 """A comment, which is no event and moves no cursor. May stand between any two events."""

@@ -20,9 +20,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Final, Literal, TextIO, TypeVar
 
-import attrs
 import trio
 
+from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..diagnostics.writer import takes_more
 from .lines import LineTransport
@@ -97,7 +97,7 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 """Bytes that a pipe takes without blocking once polled as writable."""
 
 
-@attrs.frozen
+@frozen
 class _Descriptor:
     """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use; ``never``:
     the descriptor is always ready and cannot be polled; ``tries``: a call reports when the descriptor is not ready."""

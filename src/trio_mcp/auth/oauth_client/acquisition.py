@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import contextmanager
 from ..errors import AuthorizationError
 from ..fetching import Fetch, Fetcher, FetchFailed
@@ -27,7 +27,7 @@ Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
 """Has the user make a visit, and returns the URL that the browser was sent to. Raises `AuthorizationError`."""
 
 
-@attrs.frozen
+@frozen
 class GrantFlow:
     """The way to one grant."""
 

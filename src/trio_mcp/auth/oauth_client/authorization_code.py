@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
 
+from ...classes import frozen
 from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
@@ -40,7 +41,7 @@ _LONGEST_CODE: Final = 8192
 _MOST_PARAMETERS: Final = 32
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class _Request:
     """An authorization request, with all that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
 

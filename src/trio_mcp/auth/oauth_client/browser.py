@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-import attrs
 import h11
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...transports.host_checks import is_loopback
@@ -33,7 +33,7 @@ listener will hear of that."""
 _LONGEST_URL: Final = 16 * 1024
 
 
-@attrs.frozen
+@frozen
 class Browser:
     """The browser of the user. ``listener`` is `None` where ``on_visit`` alone learns where the browser is sent. A user
     who has not decided after ``timeout`` seconds is given up. Limits stand still inside ``user_is_asked``."""

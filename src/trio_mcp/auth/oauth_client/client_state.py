@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 import msgspec
 
+from ...classes import define
 from ...jsonrpc.codec import canonical_value
 from ..errors import AuthorizationError, calling_user_code
 from ..signing import ProofKey
@@ -31,7 +32,7 @@ _REFRESH_SHARE: Final = 0.25
 """The last part of the life of other tokens in which the tokens are refreshed."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class HeldTokens:
     """The tokens of one authorization server, in use."""
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-import attrs
-
+from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
@@ -27,7 +26,7 @@ _LATER: Final = (408, 429)
 _JSON: Final = (("accept", "application/json"),)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AuthorizationServer:
     """The authorization server of a resource."""
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
+from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ..challenges import Challenge
 from ..errors import AuthorizationError
@@ -27,7 +28,7 @@ AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "priva
 """How a client names itself at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PreregisteredClient:
     """A client that the people of one authorization server know already.
 
@@ -49,7 +50,7 @@ class PreregisteredClient:
     issuer: str | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OAuthSettings:
     """For a user who signs in with a browser (authorization code with PKCE)."""
 
@@ -67,7 +68,7 @@ class OAuthSettings:
     """Whether refresh tokens are wanted, ``offline_access`` included where the authorization server lists it."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClientCredentialsSettings:
     """For a program that acts on its own behalf."""
 
@@ -76,7 +77,7 @@ class ClientCredentialsSettings:
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WorkloadIdentitySettings:
     """For a program with a platform that vouches for the program by a JWT (RFC 7523 section 2.1)."""
 
@@ -90,7 +91,7 @@ class WorkloadIdentitySettings:
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EnterpriseManagedSettings:
     """For a client whose enterprise decides, by its identity provider, which servers its people may use."""
 
@@ -131,7 +132,7 @@ class ProofMaker(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Situation:
     """The start of a machine."""
 
@@ -160,7 +161,7 @@ class Situation:
             self.bindings.claim(client, issuer)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Grant:
     """The end of a machine, to be kept by ``stored.with_record(issuer, record)``."""
 
@@ -174,7 +175,7 @@ class Grant:
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Visit:
     """Have the user visit ``url``, and wait until their browser is sent to ``redirect_uri``. The outcome is the URL
     that it was sent to, as `str`, query included."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...protocol.authorization import ServerMetadata
 from ..credentials import ClientAuth, Credentials, UserIsAsked
@@ -48,7 +49,7 @@ def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if scopes is None else tuple(scopes)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class _MachineClient(ClientAuth, ABC):
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
     """Scopes to ask for in place of the ones that the server suggests."""
@@ -81,7 +82,7 @@ class _MachineClient(ClientAuth, ABC):
         """Return the machine that gets a grant in ``situation``."""
 
 
-@attrs.frozen
+@frozen
 class _Source:
     """The `TokenSource` of one server."""
 
@@ -100,7 +101,7 @@ class _Source:
         return None  # nobody is spared a question by a refresh
 
 
-@attrs.frozen
+@frozen
 class ClientCredentials(_MachineClient):
     """For a program that acts on its own behalf (2026-07-28 ext-auth, OAuth Client Credentials).
 
@@ -142,7 +143,7 @@ class ClientCredentials(_MachineClient):
         return client_credentials(settings, situation)
 
 
-@attrs.frozen
+@frozen
 class WorkloadIdentity(_MachineClient):
     """For a program whose platform vouches for the program with a JWT (RFC 7523 section 2.1).
 
@@ -167,7 +168,7 @@ class WorkloadIdentity(_MachineClient):
         return workload_identity(settings, situation)
 
 
-@attrs.frozen
+@frozen
 class EnterpriseManaged(_MachineClient):
     """For a client whose enterprise decides which servers its people may use (2026-07-28 ext-auth, Enterprise-Managed
     Authorization).

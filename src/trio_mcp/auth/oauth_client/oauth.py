@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import ClientAuth, Credentials, UserIsAsked
 from ..errors import SignInNeeded
@@ -35,7 +36,7 @@ def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
         )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OAuth(ClientAuth):
     """Signs the user in with the browser, when the server first asks for a token, and whenever the server asks for more
     scopes (authorization code with PKCE; 2026-07-28 authorization).
@@ -115,7 +116,7 @@ class OAuth(ClientAuth):
         )
 
 
-@attrs.frozen
+@frozen
 class _Source:
     """The `TokenSource` of one server."""
 

@@ -20,6 +20,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
@@ -319,7 +320,7 @@ def _without_refresh_token(stored: Stored, error: str | None) -> Grant:
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
 
-@attrs.frozen
+@frozen
 class _Proofs:
     """A `ProofMaker`."""
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import attrs
 
+from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ServerMetadata, TokenResponse
 from ..errors import AuthorizationError
 from ..fetching import Fetch, Fetched, FetchFailed
@@ -150,7 +151,7 @@ USUAL_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic",)
 """Methods of a server that names none (RFC 8414 section 2)."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TokenClient:
     """A client with all that a token endpoint is told of the client."""
 

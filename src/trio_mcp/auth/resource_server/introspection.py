@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import attrs
 import msgspec
 
+from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
@@ -34,7 +35,7 @@ _TYPES: Final = frozenset(("bearer", "dpop", "access_token"))
 """Values of ``token_type``, in lower case: an issuer may as well know refresh tokens, which open nothing here."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class IntrospectionVerifier(BuiltInVerifier):
     """Asks the issuer about each token (RFC 7662): the way for tokens that are no JWTs, and for those that can be
     revoked. The answers are kept for ``cache_for`` seconds. While the issuer does not answer, clients are told to come

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetcher
 from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, fetch_keys, read_key_set
@@ -44,7 +45,7 @@ def _algorithms(values: Sequence[str]) -> tuple[str, ...]:
     return algorithms
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class JWTVerifier(BuiltInVerifier):
     """Checks tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times. The keys
     of the issuer are fetched when needed, and kept. Needs the extra ``trio-mcp[auth]``.

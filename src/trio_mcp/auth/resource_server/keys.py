@@ -18,6 +18,7 @@ import attrs
 import msgspec
 import trio
 
+from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
 from .verification import Signed, VerifierUnavailable
@@ -58,7 +59,7 @@ class UnusableKey(ValueError):
     """The JWK is no public key that checks signatures here. Nothing of the key is in the message."""
 
 
-@attrs.frozen
+@frozen
 class VerificationKey:
     """A public key."""
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import attrs
 import msgspec
 
+from ...classes import frozen
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import origin_of, split_url
 from ..fetching import RESOURCE_METADATA
@@ -61,7 +61,7 @@ def canonical(url: str) -> str:
     return f"{origin}{target}"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PublishedMetadata:
     """The metadata of one protected resource (RFC 9728 section 2)."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import attrs
 
+from ...classes import define, frozen
 from ...runtime.peer import Auth, Headers, Principal
 from .metadata import PublishedMetadata, check_issuer, check_resource, scope_tokens
 from .proof_replays import NonceNeeded, ProofNonces, TooManyProofs
@@ -46,7 +47,7 @@ def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
     return issuers
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Protected:
     """Authorization of a server over HTTP, as an OAuth 2.1 resource server: the argument ``auth`` of `serve_http`.
 
@@ -310,7 +311,7 @@ class Malformed(Exception):
     """The Authorization header has one of our schemes, and no token behind."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class PresentedToken:
     """A token, and the scheme by which it came."""
 

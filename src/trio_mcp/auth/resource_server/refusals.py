@@ -10,10 +10,11 @@ from http import HTTPStatus
 
 import attrs
 
+from ...classes import frozen
 from ..challenges import challenge_text
 
 
-@attrs.frozen
+@frozen
 class Refusal:
     """The answer to a request whose caller is not known, or may not do this."""
 
@@ -24,7 +25,7 @@ class Refusal:
     """``WWW-Authenticate``, and ``DPoP-Nonce`` where a proof needs one."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Refusals:
     """The refusals of one endpoint."""
 

@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.bounded_dict import BoundedDict
 from ...runtime.peer import Principal
 from .refusals import Refusal, broken, unavailable
@@ -35,7 +35,7 @@ Finding: TypeAlias = Principal | Literal["bad"] | Refusal
 """The party that a token speaks for; ``"bad"`` for a token that speaks for nobody; a refusal where nobody knows."""
 
 
-@attrs.frozen
+@frozen
 class _Kept:
     finding: Principal | Literal["bad"]
     until: float

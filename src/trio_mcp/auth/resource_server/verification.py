@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import attrs
 import msgspec
 
+from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetcher
 from .metadata import canonical
@@ -58,7 +59,7 @@ class BuiltInVerifier(ABC):
         fit."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ExpectedClaims:
     """The claims of tokens that are good here."""
 
@@ -176,7 +177,7 @@ class Untrusted(Exception):
     """The token or proof is not to be believed. The message is for the log of the server, and has nothing secret."""
 
 
-@attrs.frozen
+@frozen
 class Signed:
     """A token whose signature nobody has looked at yet."""
 

@@ -13,6 +13,7 @@ import attrs
 import msgspec
 import trio
 
+from ...classes import frozen
 from .private_folder import PrivateFolder, file_lock, state_folder
 from .records import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
 
@@ -29,13 +30,13 @@ def _folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
     return PrivateFolder(state_folder() / "tokens" if path is None else Path(path).absolute())
 
 
-@attrs.frozen
+@frozen
 class _Content:
     server_url: str
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class FileStorage(Storage):
     """Records in a folder, a file for each server, readable by this user alone: safe for many processes at once.
 

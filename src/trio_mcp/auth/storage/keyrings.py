@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from .private_folder import PrivateFolder, file_lock, state_folder
 from .records import Storage, StorageFailed, Stored, Unreadable, name_of_record
@@ -37,7 +38,7 @@ def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
     return PrivateFolder(state_folder() / "keyring" if path is None else Path(path).absolute())
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KeyringStorage(Storage):
     """Records in the keyring of the desktop, by the package ``keyring`` (``trio-mcp[keyring]``): encrypted, and open
     while the user is at work.

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager, contextmanager
 from .records import StorageFailed
 
@@ -48,7 +48,7 @@ def state_folder() -> Path:
         raise StorageFailed("this user has no home folder to keep tokens in; name another folder") from None
 
 
-@attrs.frozen
+@frozen
 class PrivateFolder:
     """A folder of ours alone, made when the first file is written, and the files in it, by their names.
 

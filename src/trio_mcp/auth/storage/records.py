@@ -15,6 +15,7 @@ import attrs
 import msgspec
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ..errors import AuthorizationError
 
@@ -27,7 +28,7 @@ class Unreadable(ValueError):
     """The text is no record of this version. Nothing of the text is in the message."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RegisteredClient:
     """A client as one authorization server knows it (RFC 7591 section 3.2.1)."""
 
@@ -43,7 +44,7 @@ class RegisteredClient:
     """The scopes that the client may ask for, as far as the server has said; `None`: any."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Tokens:
     """What a token endpoint has granted (RFC 6749 section 5.1)."""
 
@@ -57,7 +58,7 @@ class Tokens:
     refresh_token: str | None = attrs.field(default=None, repr=False)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class IssuerRecord:
     """The record of one authorization server, of which nothing is ever shown to another (2026-07-28 authorization,
     Authorization Server Binding)."""
@@ -73,7 +74,7 @@ class IssuerRecord:
     """The private key of DPoP as a JWK, without which the tokens are useless; `None` without DPoP."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Stored:
     """What a client keeps of its authorization at one server, by authorization server."""
 
@@ -109,7 +110,7 @@ def _is_version(_: Any, __: Any, version: int) -> None:
         raise ValueError("another version")
 
 
-@attrs.frozen
+@frozen
 class _File:
     version: int = attrs.field(validator=_is_version)
     stored: Stored

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import attrs
 import click
 
+from ...classes import define
 from ...client.client import Client
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
@@ -59,7 +60,7 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
     return StartTask(calling=calling) if as_task else calling
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class CallTool(CommandRequest[CallToolResult]):
     """The request that calls a tool. `prepare` raises `NotOffered` and `WrongArgument`."""
 
@@ -89,7 +90,7 @@ class CallTool(CommandRequest[CallToolResult]):
         return TOOL_FAILED
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
     """The request that calls a tool and does not wait for the end of the task. `prepare` raises as that of
     ``calling``."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import attrs
 import click
 
+from ...classes import define
 from ...client.client import Client
 from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
@@ -46,7 +47,7 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteAr
     return CompleteArgument(name=name, pairs=arguments, as_json=as_json)
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class CompleteArgument(CommandRequest[Completion]):
     """The request that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
     `prepare` raises `NotOffered` and `WrongArgument`."""

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-import attrs
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...classes import frozen
 from ...client.client import Client
 from ...connecting.targets import Target
 from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
@@ -198,7 +198,7 @@ def _prompt(prompt: Prompt) -> tuple[str, ...]:
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Offers:
     """All offers of a server. A list is `None` where the server declares nothing of the kind."""
 

@@ -7,9 +7,9 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final, cast
 
-import attrs
 import click
 
+from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, KeptFile, NotEditable, parse_object, with_value
@@ -86,7 +86,7 @@ def install(
 _CHECK_TIMEOUT: Final = 30.0
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Installation:
     """The arguments and options as typed. ``name`` is `None` for the server's own."""
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import attrs
 import click
 
+from ...classes import define
 from ...client.client import Client
 from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
@@ -44,7 +45,7 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
     return GetPrompt(prompt=name, pairs=arguments, as_json=as_json)
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class GetPrompt(CommandRequest[GetPromptResult]):
     """The request that fills in a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
 

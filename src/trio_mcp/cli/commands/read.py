@@ -7,9 +7,9 @@ import binascii
 import json
 import sys
 
-import attrs
 import click
 
+from ...classes import frozen
 from ...client.client import Client
 from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
@@ -47,7 +47,7 @@ def read(uri: str, as_json: bool) -> ReadResource:
     return ReadResource(uri=uri, as_json=as_json)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
     """The request that reads a resource."""
 

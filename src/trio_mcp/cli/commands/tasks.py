@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
-import attrs
 import click
 
+from ...classes import define
 from ...client.client import Client
 from ...jsonrpc.errors import PeerError
 from ...protocol.fields import JSONObject
@@ -108,7 +108,7 @@ _INSTEAD: Final = (
 )
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class _TaskRequest(CommandRequest[R], Generic[R]):
     answers_tasks = False
 
@@ -119,7 +119,7 @@ class _TaskRequest(CommandRequest[R], Generic[R]):
             raise NotOffered("the server has no tasks")
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class GetTask(_TaskRequest[TaskState]):
     """The request that asks how a task is."""
 
@@ -140,7 +140,7 @@ class GetTask(_TaskRequest[TaskState]):
         return ENDED_WELL
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class GetTaskResult(_TaskRequest[CallToolResult]):
     """The request that waits for the result of a task, and answers its questions."""
 
@@ -162,7 +162,7 @@ class GetTaskResult(_TaskRequest[CallToolResult]):
         return TOOL_FAILED
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class CancelTask(_TaskRequest[str]):
     """The request that cancels a task."""
 
@@ -179,7 +179,7 @@ class CancelTask(_TaskRequest[str]):
         return ENDED_WELL
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
     """The request that lists the tasks of the caller, which only legacy servers do."""
 

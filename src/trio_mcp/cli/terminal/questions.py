@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.fields import JSONObject
 from ...protocol.meta import related_task_of
@@ -171,7 +171,7 @@ _YES: Final = ("y", "yes", "true")
 _NO: Final = ("n", "no", "false")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FormField:
     """A field. ``choices`` are values and their titles; empty when any value of ``kind`` is allowed."""
 

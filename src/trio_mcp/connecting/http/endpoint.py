@@ -20,6 +20,7 @@ import trio
 from msgspec import UNSET
 
 from ...auth.credentials import Credentials, RefusedRequest
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.wakeups import Sleeper
 from ...jsonrpc.codec import decode
@@ -52,7 +53,7 @@ in."""
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Endpoint:
     """The URL of a server, the ways to and from the server, and all knowledge of the server. With ``credentials`` each
     request is `authorized`."""

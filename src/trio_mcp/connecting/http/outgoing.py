@@ -10,9 +10,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from ...classes import value
 from ...concurrency.bounded_dict import BoundedDict
 from ...jsonrpc.codec import decode_value
-from ...jsonrpc.messages import RequestId, Response, value
+from ...jsonrpc.messages import RequestId, Response
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, encoded_name, headers_for, param_headers

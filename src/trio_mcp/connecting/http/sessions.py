@@ -9,9 +9,9 @@ import copy
 import re
 from typing import Final
 
-import attrs
 import trio
 
+from ...classes import define
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.transport import HTTPError
@@ -111,7 +111,7 @@ class Sessions:
         self._messages.unpark_all()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Question:
     """A request of the server, which came in ``session``, in the answer to our request ``call``; `None` on a
     stream that belongs to no request of ours."""

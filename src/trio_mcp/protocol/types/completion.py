@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 
 MAX_COMPLETION_VALUES = 100

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 from .lifecycle import Icon
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...jsonrpc.messages import value
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
 from ..fields import JSONObject, since
 from .tasks import TaskMetadata

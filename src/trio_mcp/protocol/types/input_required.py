@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject
 
 Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]

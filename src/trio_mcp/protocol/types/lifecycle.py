@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import attrs
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since, wire_name
 
 

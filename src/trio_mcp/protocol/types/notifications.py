@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 from .tasks import TaskStatus
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 from .content import ContentBlock, Role, text_in
 from .lifecycle import CacheScope, Icon

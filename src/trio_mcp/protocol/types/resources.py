@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 from .content import Annotations, ResourceContents, TextResourceContents
 from .lifecycle import CacheScope, Icon

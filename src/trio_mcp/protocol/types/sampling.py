@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject, since
 from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent, text_in
 from .tasks import TaskMetadata

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from ...jsonrpc.messages import value
+from ...classes import value
 from ..fields import JSONObject
 from .input_required import InputRequest
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
+from ...classes import value
 from ...jsonrpc.errors import MCPError
-from ...jsonrpc.messages import value
 from ..fields import JSONObject, since
 from .content import ContentBlock, text_in
 from .lifecycle import CacheScope, Icon

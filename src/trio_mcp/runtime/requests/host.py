@@ -14,12 +14,11 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-import attrs
 import trio
 
+from ...classes import frozen, value
 from ...concurrency.wakeups import Alarms
 from ...concurrency.workers import Workers
-from ...jsonrpc.messages import value
 from ..cancellation import CancelCause
 from ..limits import Limits, Load
 from .scope import RequestScope
@@ -106,7 +105,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Place(Generic[T]):
     parked: T
     request: InboundRequest

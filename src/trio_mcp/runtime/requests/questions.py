@@ -14,12 +14,13 @@ from typing import Any, Final
 import attrs
 import trio
 
+from ...classes import define, frozen
 from ...concurrency.wakeups import Sleeper
 from ...protocol.fields import JSONObject
 from ...protocol.types.input_required import InputRequest
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Question:
     """A question of a request, from the asking until the answer has come or the question is given up."""
 
@@ -64,7 +65,7 @@ def words_of(key: str) -> str:
     return key.rpartition("-")[0]
 
 
-@attrs.frozen
+@frozen
 class AskedBefore:
     """A question of a run before."""
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...jsonrpc.codec import encode_value
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.fields import JSONObject
@@ -297,7 +297,7 @@ def _no_way_back() -> NoWayBack:
     return NoWayBack("the request is over, so nothing can be asked for it any more")
 
 
-@attrs.frozen
+@frozen
 class Retry:
     """Result of `RequestHandler.answer_now` for a request that brings a parked handler its answers."""
 

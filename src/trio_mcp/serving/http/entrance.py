@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from ...classes import frozen
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer
 from ...transports.http.requests import RequestHead
@@ -35,7 +36,7 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
         raise ValueError(f"{attribute.name} must be a number of seconds, 0 or more, not {seconds!r}")
 
 
-@attrs.frozen
+@frozen
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
     callers of a protected one; ``proxies`` may stand in front. ``retry_interval``: seconds after which clients of

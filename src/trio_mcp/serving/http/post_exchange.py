@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ...classes import define
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import Batch, Message, Request
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class HttpRequest:
     """A request, and the way back."""
 

@@ -11,11 +11,12 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
+from ...classes import define
 from ...concurrency.fair_share import HeldBytes
 from .requests import RequestHead
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Answer:
     """A whole response."""
 
@@ -25,7 +26,7 @@ class Answer:
     body: bytes = b""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Admission:
     """Lets the body of a request be read, and the request be served."""
 

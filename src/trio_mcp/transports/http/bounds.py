@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import attrs
+from ...classes import frozen
 
 
 class BadRequest(Exception):
@@ -18,7 +18,7 @@ class BadRequest(Exception):
         self.reason = reason
 
 
-@attrs.frozen
+@frozen
 class HttpBounds:
     """The bounds of a connection. Times are in seconds, as exact as `HttpConnection.tick` is called often."""
 

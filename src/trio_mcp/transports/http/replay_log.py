@@ -10,8 +10,8 @@ from typing import Final
 
 import attrs
 
+from ...classes import define, value
 from ...concurrency.fair_share import HeldBytes
-from ...jsonrpc.messages import value
 
 _OVERHEAD: Final = 256
 """Bytes that an event, and a stream, takes beside its line, about."""
@@ -33,7 +33,7 @@ class Replay:
     finished: bool
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Piece:
     """Events that came together, of one stream, and are kept."""
 
@@ -41,7 +41,7 @@ class _Piece:
     """Lines of the events, newest first."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Stream:
     name: str
     pieces: deque[_Piece] = attrs.Factory(deque[_Piece])

@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 import httptools
 
+from ...classes import define
 from .bounds import BadRequest, HttpBounds
 from .chunks import ChunkedBody
 
@@ -32,7 +33,7 @@ _keys: dict[bytes, str] = {}
 """Names of headers as they came, and in lower case: clients repeat the same ones."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class RequestHead:
     """The request line and the headers of a request."""
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Final, Literal
 from urllib.parse import urljoin
 
-import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...concurrency.wakeups import Alarm, Alarms
@@ -33,7 +33,7 @@ from .dialing import AddressRule, Dialer
 from .origins import Origin, Proxy, proxy_at, proxy_from, split_url
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class HttpClientBounds:
     """The bounds of an `HttpClient`; times are in seconds."""
 

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from ...classes import frozen
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.transport import ConnectionLost
 from ..sockets import keep_alive
@@ -27,7 +28,7 @@ _HTTP: Final = "http/1.1"
 _LONGEST_HEAD: Final = 16 * 1024
 
 
-@attrs.frozen
+@frozen
 class Dialer:
     """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds. ``allows`` chooses
     among the addresses of ``origin``; a proxy chooses by rules of its own."""

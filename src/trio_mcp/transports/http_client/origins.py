@@ -13,6 +13,8 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
 import attrs
 
+from ...classes import frozen
+
 TARGET: Final = re.compile(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
@@ -25,7 +27,7 @@ _LARGEST_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-@attrs.frozen
+@frozen
 class Origin:
     """The server that a URL names, without path (RFC 9110 section 4.3.1)."""
 
@@ -114,7 +116,7 @@ def _host_of(host: str) -> str:
 _SEPARATORS: Final = re.compile(r"[,\s]+")
 
 
-@attrs.frozen
+@frozen
 class Proxy:
     """An HTTP proxy at ``origin``."""
 

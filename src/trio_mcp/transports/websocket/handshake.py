@@ -15,6 +15,7 @@ import h11
 import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream, wrap_server_stream
 
+from ...classes import frozen
 from ...jsonrpc.errors import ProtocolViolation
 from ...runtime.transport import ConnectionLost
 from ..host_checks import HostChecks
@@ -168,7 +169,7 @@ class Refused(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-@attrs.frozen
+@frozen
 class UpgradeRequest:
     """The request of a client. ``received`` is the unparsed head."""
 

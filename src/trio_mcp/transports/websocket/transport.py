@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
-import attrs
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
+from ...classes import frozen
 from ...concurrency.fair_share import HeldBytes
 from ...runtime.transport import ConnectionLost, Transport
 from ..streams import AT_ONCE
@@ -231,7 +231,7 @@ def _first(group: BaseExceptionGroup[Any]) -> Exception:
 _LATE: Final = 0.1
 
 
-@attrs.frozen
+@frozen
 class Pings:
     """Ping a peer that has been silent for ``interval`` seconds, and give it ``timeout`` seconds to send anything."""
 
