@@ -24,31 +24,31 @@ class ConnectedClient:
     Each connection has a single such object, which may be kept and compared.
     """
 
-    __slots__ = ("_duplex", "_lifespan")
+    __slots__ = ("_connection", "_lifespan")
 
-    def __init__(self, duplex: Connection, lifespan: Any) -> None:
-        self._duplex = duplex
+    def __init__(self, connection: Connection, lifespan: Any) -> None:
+        self._connection = connection
         self._lifespan = lifespan
 
     @property
     def session_id(self) -> str | None:
         """The name of the connection, as in `RequestContext.session_id`."""
-        return self._duplex.peer.session_id
+        return self._connection.peer.session_id
 
     @property
     def headers(self) -> Mapping[str, str] | None:
         """The headers that the client came with, as in `RequestContext.headers`."""
-        return self._duplex.peer.headers
+        return self._connection.peer.headers
 
     @property
     def info(self) -> Implementation | None:
         """The client's name and version. Self-reported: for display, never for decisions."""
-        return self._duplex.state.client_info
+        return self._connection.state.client_info
 
     @property
     def revision(self) -> Revision:
         """The protocol revision of the client's handshake."""
-        return self._duplex.state.revision or LATEST_LEGACY
+        return self._connection.state.revision or LATEST_LEGACY
 
     @property
     def lifespan(self) -> Any:
@@ -58,11 +58,11 @@ class ConnectedClient:
     async def list_roots(self) -> list[Root]:
         """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and
         `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for a malformed answer."""
-        if self._duplex.stateless:
+        if self._connection.stateless:
             raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
-        if not self._duplex.state.client_capabilities.supports("roots"):
+        if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
-        result = await self._duplex.request("roots/list", None, self.revision)
+        result = await self._connection.request("roots/list", None, self.revision)
         try:
             return structure(result, ListRootsResult).roots
         except ValueError as error:

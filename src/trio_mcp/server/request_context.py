@@ -412,11 +412,11 @@ class RequestContext(ContextNames):
     ) -> T:
         self._check(*needed_for(params))
         try:
-            data = checked_params(params, self.revision)
+            data = checked_params(params, revision := self.revision)
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
         send = self._deliver if task_ttl is None else self._ask_raw
-        return structured(method, await send(method, data, task_ttl), result_type, self.revision)
+        return structured(method, await send(method, data, task_ttl), result_type, revision)
 
     def _ask_raw(self, method: str, params: JSONObject | None, task_ttl: float | None = None) -> Awaitable[Any]:
         self._check()

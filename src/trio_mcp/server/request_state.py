@@ -64,8 +64,10 @@ class RoundStates:
         nothing was parked, an expired state is ignored: the handler runs from the top, and asks anew.
         """
         params = request.params
-        text = params.get("requestState")
-        responses = _responses(params.get("inputResponses"))
+        text, given = params.get("requestState"), params.get("inputResponses")
+        if text is None and given is None:
+            return LATER
+        responses = _responses(given)
         if text is None:
             if responses:
                 request.continuation = Continuation(responses)

@@ -46,12 +46,12 @@ class Subscriptions:
     """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
     modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
 
-    def __init__(self, server: Server, duplex: Connection, tasks: RunningTasks) -> None:
+    def __init__(self, server: Server, connection: Connection, tasks: RunningTasks) -> None:
         self._server = server
         self._tasks = tasks
-        self._duplex = duplex
-        self._state = duplex.state
-        self._limits = duplex.limits
+        self._connection = connection
+        self._state = connection.state
+        self._limits = connection.limits
         self._streams: dict[ListenStream, None] = {}
         self._declared = server.capabilities
         """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
@@ -69,7 +69,7 @@ class Subscriptions:
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
-        if uri not in subscriptions and self._room(self._duplex.exchange) <= 0:
+        if uri not in subscriptions and self._room(self._connection.exchange) <= 0:
             raise too_many_subscriptions()
         subscriptions.add(uri)
         return _DONE
@@ -82,13 +82,13 @@ class Subscriptions:
 
     def _check_kept(self, request: InboundRequest) -> None:
         """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
-        if self._duplex.stateless:
+        if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def _room(self, exchange: Exchange) -> int:
         """Return how many more resources and tasks ``exchange`` may subscribe to."""
         taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
-        if exchange is self._duplex.exchange:
+        if exchange is self._connection.exchange:
             taken += len(self._state.subscriptions)
         return self._limits.max_subscriptions - taken
 
@@ -157,7 +157,7 @@ class Subscriptions:
         """Tell a legacy client that is initialized, if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
         if self._state.revision is not None and self._state.initialized and getattr(self._declared, kind) is not None:
-            self._duplex.notify(method)
+            self._connection.notify(method)
         for stream in self._streams:
             if method in stream.lists:
                 stream.list_changed(method)
@@ -165,7 +165,7 @@ class Subscriptions:
     def resource_updated(self, uri: str) -> None:
         """Tell a legacy client that subscribed to ``uri``, and the streams that asked."""
         if uri in self._state.subscriptions:
-            self._duplex.notify("notifications/resources/updated", {"uri": uri})
+            self._connection.notify("notifications/resources/updated", {"uri": uri})
         for stream in self._streams:
             if uri in stream.uris:
                 stream.resource_updated(uri)
@@ -173,18 +173,18 @@ class Subscriptions:
     def everything_changed(self) -> None:
         """Tell a legacy client that everything may have changed: see `ServedConnection.everything_changed`."""
         if self._state.initialized:
-            tell_of_everything(self._duplex, self._declared)
+            tell_of_everything(self._connection, self._declared)
 
 
-def tell_of_everything(duplex: Connection, declared: ServerCapabilities) -> None:
-    """Tell the legacy client of ``duplex`` that each list that was ``declared`` to change, and each resource that the
-    client subscribed to, may have changed."""
+def tell_of_everything(connection: Connection, declared: ServerCapabilities) -> None:
+    """Tell a legacy client that each list that was ``declared`` to change, and each resource that the client subscribed
+    to, may have changed."""
     for kind in ("tools", "prompts", "resources"):
         capability = getattr(declared, kind)
         if capability is not None and capability.list_changed:
-            duplex.notify(f"notifications/{kind}/list_changed")
-    for uri in duplex.state.subscriptions:
-        duplex.notify("notifications/resources/updated", {"uri": uri})
+            connection.notify(f"notifications/{kind}/list_changed")
+    for uri in connection.state.subscriptions:
+        connection.notify("notifications/resources/updated", {"uri": uri})
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
