@@ -35,7 +35,7 @@ class FakeScope:
     request: FakeRequest = attrs.field(factory=FakeRequest)
     ticket: Ticket | None = None
 
-    def end(self, cause: Any, reason: Any) -> None:
+    def abort(self, cause: Any, reason: Any) -> None:
         raise AssertionError
 
 

@@ -27,7 +27,7 @@ class FakeScope:
     name: str
     ended: list[tuple[str, CancelCause, str | None]]
 
-    def end(self, cause: CancelCause, reason: str | None) -> None:
+    def abort(self, cause: CancelCause, reason: str | None) -> None:
         self.ended.append((self.name, cause, reason))
 
 
@@ -58,7 +58,7 @@ def test_a_request_may_end_while_all_are_cancelled() -> None:
         def __init__(self, request: FakeRequest) -> None:
             self.request = request
 
-        def end(self, cause: CancelCause, reason: str | None) -> None:
+        def abort(self, cause: CancelCause, reason: str | None) -> None:
             ended.append("one")
             one.release(self.request)
 

@@ -24,11 +24,13 @@ from trio_mcp.runtime.requests.progress import ProgressReporter
 class Reporting:
     """A reporter, and what went out."""
 
-    def __init__(self, token: Any = "t", interval: float = 0.1, *, with_message: bool = True) -> None:
+    def __init__(
+        self, token: Any = "t", interval: float = 0.1, *, with_message: bool = True, alarms: Alarms | None = None
+    ) -> None:
         self.outbox, self.owner = Outbox(16384), Owner()
-        self.kept: list[ProgressReporter] = []
+        self.alarms = Alarms() if alarms is None else alarms
         self.reporter = ProgressReporter(
-            self.outbox, self.owner, token, interval, self.kept.append, with_message=with_message
+            self.outbox, self.owner, token, interval, self.alarms, with_message=with_message
         )
         self.report = self.reporter.report
 
@@ -74,7 +76,7 @@ async def test_values_within_the_interval_are_kept_and_only_the_latest_is_let_ou
     reporting = Reporting()
     assert [reporting.report(value) for value in (1, 2, 3)] == [True, False, False]
     assert reporting.reporter.due == pytest.approx(trio.current_time() + 0.1)
-    assert reporting.kept == [reporting.reporter]
+    assert len(reporting.alarms) == 1
     assert not reporting.reporter.let_out()
     await trio.sleep(0.1)
     assert reporting.reporter.let_out()
@@ -221,9 +223,8 @@ def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_end
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:
-        reporting, sent = Reporting(), list[tuple[float, float]]()
         alarms = Alarms()
-        reporting.reporter._later = lambda reporter: alarms.set(reporter.due or 0, reporter.let_out)
+        reporting, sent = Reporting(alarms=alarms), list[tuple[float, float]]()
 
         async def look() -> None:
             while True:

@@ -13,6 +13,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, Limits, PeerError, Server, open_memory
+from trio_mcp.concurrency.workers import frames_of
 from trio_mcp.runtime.requests.scope import RequestScope, current_request
 
 
@@ -177,6 +178,6 @@ async def test_what_is_reported_of_a_request_that_overran_is_where_its_thread_is
             nursery.start_soon(client.call_tool, "deaf")
             await these.started.wait()
             await wait_all_tasks_blocked()
-            text = "".join(traceback.StackSummary.extract(these.scope.stack()).format())
+            text = "".join(traceback.StackSummary.extract(frames_of(these.scope.handler_task)).format())
             these.release.set()
     assert_is_stack_of_the_author(text)

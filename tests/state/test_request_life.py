@@ -5,9 +5,11 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.requests.test_abort_signal import a_request
 
+from trio_mcp.runtime.requests.scope import RequestScope
 from trio_mcp.state import requests
-from trio_mcp.state.requests import IllegalStep, Phase, RequestLife, Step
+from trio_mcp.state.requests import IllegalStep, Phase, Step
 
 LEGAL = {
     (Phase.WAITING, Step.START): Phase.RUNNING,
@@ -28,10 +30,10 @@ WAY_TO = {
 }
 
 
-def life_in(phase: Phase) -> RequestLife:
-    life = RequestLife()
+def life_in(phase: Phase) -> RequestScope:
+    life = a_request()
     for step in WAY_TO[phase]:
-        life.take(step)
+        life.advance(step)
     assert life.phase is phase
     assert life.sends is (phase is Phase.RUNNING)
     return life
@@ -42,10 +44,10 @@ def test_each_step_leads_where_the_table_says_or_changes_nothing(phase: Phase, s
     life, after = life_in(phase), LEGAL.get((phase, step))
     if after is None:
         with pytest.raises(IllegalStep, match=f"{step.name} is no step of a request that is {phase.name}"):
-            life.take(step)
+            life.advance(step)
         assert life.phase is phase
     else:
-        life.take(step)
+        life.advance(step)
         assert life.phase is after
 
 
@@ -68,10 +70,10 @@ def test_the_table_in_the_docstring_is_the_one_that_holds() -> None:
 
 @given(st.lists(st.sampled_from(Step)))
 def test_whatever_comes_a_request_that_is_over_stays_so_and_a_muted_one_never_runs_again(steps: list[Step]) -> None:
-    life, phases = RequestLife(), [Phase.WAITING]
+    life, phases = a_request(), [Phase.WAITING]
     for step in steps:
         try:
-            life.take(step)
+            life.advance(step)
         except IllegalStep:
             continue
         phases.append(life.phase)

@@ -27,6 +27,7 @@ from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.notifications import NotificationQueue
 from ..runtime.peer import PrincipalId
+from ..runtime.requests.rounds import require_input
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 
@@ -103,7 +104,7 @@ class ForwardedCall:
         with trio.CancelScope() as question:
             self._questions.add(question)
             try:
-                return await self.scope.require_input(method, params or None, key)
+                return await require_input(self.scope, method, params or None, key)
             finally:
                 self._questions.discard(question)
         raise CodedError(INTERNAL_ERROR, _OVER)
@@ -111,7 +112,7 @@ class ForwardedCall:
     def log(self, event: NotificationReceived) -> None:
         """Send a log message of the call, if wanted by the client, on the way of the call alone. Messages without room
         wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
-        scope, nursery = self.scope, self.scope.abort.nursery
+        scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not (scope.sends and self._wants(event)):
             return
         try:

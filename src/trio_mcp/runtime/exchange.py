@@ -107,7 +107,7 @@ class Exchange:
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel all held requests, oldest first."""
         for held in tuple(self._held.values()):
-            held.end(cause, reason)
+            held.abort(cause, reason)
 
     async def idle(self) -> None:
         """Wait until no request is held."""

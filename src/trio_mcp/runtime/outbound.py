@@ -323,7 +323,7 @@ def present_trace() -> TraceContext | None:
     answered = _answering.get()
     if answered is not None and answered[1] is scope:  # else a request was received since then
         return answered[0]
-    return None if scope is None else scope.trace
+    return None if scope is None else scope.request.trace
 
 
 @contextmanager

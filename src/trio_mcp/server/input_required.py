@@ -42,6 +42,7 @@ from ..protocol.types.input_required import (
 from ..protocol.types.sampling import CreateMessageParams
 from ..runtime.calls import send_unheeded
 from ..runtime.requests.questions import Question
+from ..runtime.requests.rounds import Rounds, ask_client, sends_questions
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import Continuation
 from ..tasks.remote_task import CoreRemoteTask, wish_for_task
@@ -156,14 +157,14 @@ def replay(scope: RequestScope) -> None:
         state = seal(request, scope.exchange.peer.principal, asked=list(asked), answers=known)
         scope.run_again(InputRequiredResult(asked, state), "the client is asked; the handler runs again then")
 
-    scope.replay(send, known)
+    scope.rounds = Rounds(scope, send, known)
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
     """Return the result of a handler that returned ``value``: in modern revisions a result that asks; else, after the
     client was asked, what running the handler ``again`` gives. Raises `RuntimeError` when the handler asks more than
     `Limits.max_rounds` times."""
-    if not (scope.sends_questions or (scope.task is not None and scope.task.has_started)):
+    if not (sends_questions(scope) or (scope.task is not None and scope.task.has_started)):
         return _asking(value, scope)
     result: Any = value
     rounds, most = 0, scope.runner.limits.max_rounds
@@ -244,7 +245,7 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
 
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
-    calls = [partial(scope.ask_client, request.method, request.params) for request in requests.values()]
+    calls = [partial(ask_client, scope, request.method, request.params) for request in requests.values()]
     return dict(zip(requests, await run_together(calls), strict=True))
 
 
@@ -255,7 +256,7 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` for a task that was
     cancelled over there, and `ValueError` for a ``ttl`` that is no time.
     """
-    if not scope.sends_questions:
+    if not sends_questions(scope):
         raise NoWayBack("the questions of a task go to its requestor, and are no tasks themselves")
     revision = scope.request.revision
 

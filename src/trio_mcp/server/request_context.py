@@ -26,6 +26,7 @@ from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, 
 from ..runtime.cancellation import Cancellation
 from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
+from ..runtime.requests.rounds import ask_client
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .client_data import COMPLETE, ElicitAnswer, Form, tells_completion, typed, typed_text
@@ -82,7 +83,7 @@ class RequestContext(ContextNames):
     def trace(self) -> TraceContext | None:
         """The distributed trace that the request belongs to; `None` for a request without a trace. Questions of the
         handler to its client, and its calls to other servers with a client of this package, carry the trace on."""
-        return None if self._live is None else self._live.trace
+        return None if self._live is None else self._live.request.trace
 
     @property
     def headers(self) -> Mapping[str, str] | None:
@@ -125,8 +126,8 @@ class RequestContext(ContextNames):
         tasks, and the answer goes out when the handler has returned and all tasks have ended."""
         if self._live is None:
             raise RuntimeError("this context has no nursery: it is a passive one, for tests")
-        assert self._live.abort.nursery is not None, "a handler runs inside the nursery"
-        return self._live.abort.nursery
+        assert self._live.nursery is not None, "a handler runs inside the nursery"
+        return self._live.nursery
 
     @property
     def cancel_scope(self) -> trio.CancelScope:
@@ -156,7 +157,7 @@ class RequestContext(ContextNames):
         handler by `cancel_scope`. Ask for the event while the handler runs; a cancel after the handler's return, while
         the nursery still runs, need not set the event. A trio task has no need of it: a cancel reaches the task.
         """
-        return threading.Event() if self._live is None else self._live.abort.event
+        return threading.Event() if self._live is None else self._live.event
 
     async def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
@@ -433,8 +434,8 @@ class RequestContext(ContextNames):
         Raises as `send_request`. The time limit of the handler stands still while the user is asked."""
         scope = self._live
         assert scope is not None, "a passive context asks nothing"
-        ask = scope.ask_client(method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
-        return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
+        ask = ask_client(scope, method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
+        return scope.standing_still(ask) if method == "elicitation/create" and scope.has_time_limit else ask
 
 
 class LiveContext(RequestContext):

@@ -300,7 +300,7 @@ class ListenStream:
             self._put(line)
             return
         if not self._waiting:
-            nursery = self._scope.abort.nursery
+            nursery = self._scope.nursery
             assert nursery is not None, "a stream is open inside its nursery"
             nursery.start_soon(self._let_out)
         self._waiting[line] = None

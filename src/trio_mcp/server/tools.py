@@ -197,7 +197,7 @@ class Tools:
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
-            with scope.abort.move_on_after(entry.timeout):
+            with scope.move_on_after(entry.timeout):
                 return await call()
         raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
 

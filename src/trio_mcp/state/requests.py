@@ -1,6 +1,6 @@
 """The requests of a connection: what is kept of each, its life, and the tables of those in flight.
 
-`InboundRequest` and `OutboundRequest` are the two records. `RequestLife` is the life of an inbound request, as a table
+`InboundRequest` and `OutboundRequest` are the two records. `PHASE_AFTER` is the life of an inbound request, as a table
 of phases and steps. `RequestTables` holds the requests that are in flight, in either direction: inbound and outbound
 ids are two separate tables (DESIGN ruling 6), and an id is in flight from its entry until `finish` or its cancel,
 whichever comes first. `PerRequestFields` reads the fields in ``_meta`` by which each modern request describes itself
@@ -34,7 +34,7 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..jsonrpc.messages import RequestId
 from ..protocol.converters import structure_params
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, MethodUnavailable
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, ProgressToken
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, ProgressToken, TraceContext
 from ..protocol.methods import Method
 from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision, declares, requests_of
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation
@@ -100,6 +100,12 @@ class InboundRequest:
             self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}
 
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request belongs to, as its ``_meta`` says now."""
+        self.unpack()
+        return TraceContext.of(self.meta)
+
     def missing(self, capabilities: Iterable[str]) -> list[str]:
         """Return the members of ``capabilities`` that the client does not support, or that the revision of the request
         does not have."""
@@ -149,7 +155,7 @@ class IllegalStep(RuntimeError):
     """A step that the table does not have: a defect of this package."""
 
 
-_PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
+PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
     (Phase.RUNNING, None, None, Phase.MUTED, None),
     (None, Phase.PARKED, None, Phase.MUTED, None),
     (None, None, Phase.WAITING, Phase.MUTED, None),
@@ -157,29 +163,6 @@ _PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
     (None, None, None, None, None),
 )
 """Phase after each step, by the phase before."""
-
-_RUNNING: Final = Phase.RUNNING
-
-
-class RequestLife:
-    """The phase of one request, which only `take` changes."""
-
-    __slots__ = ("phase", "sends")
-
-    def __init__(self) -> None:
-        self.phase = Phase.WAITING
-        self.sends = False
-        """True while lines of the request are sent, its reply apart."""
-
-    def take(self, step: Step) -> None:
-        """Go on to the phase that follows by ``step``. Raises `IllegalStep`, with nothing changed, when the table has
-        no such step."""
-        after = _PHASE_AFTER[self.phase][step]
-        if after is None:
-            raise IllegalStep(f"{step.name} is no step of a request that is {self.phase.name}")
-        self.phase = after
-        self.sends = after is _RUNNING
-
 
 Role: TypeAlias = Literal["client", "server"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.calls import OnProgress, Posted, Poster
     from ..runtime.exchange import LastingWay
     from ..runtime.outbox import Outbox
-    from ..runtime.requests.scope import Runner
+    from ..runtime.requests.runner import RequestRunner
     from ..state.requests import InboundRequest
     from ..stores.task_store import TaskRecord
     from .records import TaskRecords
@@ -40,7 +40,7 @@ class ClientWay:
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
-    def __init__(self, request: InboundRequest, runner: Runner, line: LastingWay) -> None:
+    def __init__(self, request: InboundRequest, runner: RequestRunner, line: LastingWay) -> None:
         self._request = request
         self._runner = runner
         self._line = line

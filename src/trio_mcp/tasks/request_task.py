@@ -138,7 +138,7 @@ class RequestTask:
         self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
 
     def _start_now(self, request: InboundRequest) -> None:
-        nursery = self.scope.abort.nursery
+        nursery = self.scope.nursery
         if nursery is None or self.has_started:
             return
         if self.scope.sends and self.scope.request is request:
@@ -236,7 +236,7 @@ class RequestTask:
 
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
-        while self.scope.rounds is not None and not self.scope.sends and self.scope.abort.from_outside is None:
+        while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
 
@@ -377,4 +377,4 @@ class RequestTask:
         if not self.has_ended:
             if cause in (CancelCause.LEASE, CancelCause.TASK) and self.phase in (RunPhase.RUNNING, RunPhase.DELEGATED):
                 self._take(RunStep.LOSE)
-            self.scope.end(cause, reason)
+            self.scope.abort(cause, reason)

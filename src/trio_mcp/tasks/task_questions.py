@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ..jsonrpc.codec import encode_value
 from ..protocol.types.input_required import InputRequest
 from ..runtime.requests.questions import AnswerLog, AskedBefore
+from ..runtime.requests.rounds import Rounds, keeps_answers
 from .core_questions import answer_of
 from .transitions import NO_LOG, Log, asked, withdrawn
 
@@ -39,7 +40,7 @@ def log_before_start(task: RequestTask, most: int) -> Log:
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
     """Return the log of a task that may run again."""
     rounds = task.scope.rounds
-    return rounds.log if rounds is not None and task.scope.keeps_answers else None
+    return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
 
 class TaskQuestions:
@@ -57,11 +58,11 @@ class TaskQuestions:
 
     def replay(self, record: TaskRecord) -> None:
         """Have questions kept in the ``record`` of a run before, which has answers to the same questions."""
-        self._task.scope.replay(self._send, None, _log_in(record))
+        self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 
     def _send(self, questions: Sequence[Question]) -> None:
-        nursery = self._task.scope.abort.nursery
+        nursery = self._task.scope.nursery
         assert nursery is not None, "who asks has a nursery"
         nursery.start_soon(self._publish, questions)
 
@@ -85,7 +86,7 @@ class TaskQuestions:
         await self._withdraw(given_up_meanwhile)
 
     def _given_up(self, key: str) -> None:
-        nursery = self._task.scope.abort.nursery
+        nursery = self._task.scope.nursery
         if nursery is not None:
             nursery.start_soon(self._withdraw, [key])
 

@@ -289,6 +289,10 @@ class FakeScope:
     cancellation: Cancellation | None
     trace: TraceContext | None = None
 
+    @property
+    def request(self) -> FakeScope:
+        return self
+
 
 @pytest.mark.parametrize(
     ("cancellation", "reason"),

@@ -23,6 +23,10 @@ class FakeScope:
 
     trace: TraceContext | None
 
+    @property
+    def request(self) -> FakeScope:
+        return self
+
 
 @contextmanager
 def handling(trace: TraceContext | None) -> Generator[None]:

@@ -7,34 +7,51 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from tests.state.peers import accepted, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.wakeups import Alarms
-from trio_mcp.runtime.cancellation import DEADLINE_PASSED, AbortSignal, CancelCause, Cancellation
+from trio_mcp.jsonrpc.messages import Request
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.requests.admission import Ticket
+from trio_mcp.runtime.requests.scope import RequestScope
 
 THEIRS = Cancellation(CancelCause.PEER, "enough", 3)
 LATER = Cancellation(CancelCause.SHUTDOWN, None, 4)
 OWN = Cancellation(CancelCause.REPLAY, "again", 5)
 
 
-async def run(abort: AbortSignal, handler: Callable[[], Awaitable[None]]) -> bool:
+def a_request() -> RequestScope:
+    """Return a request of which only the signal counts."""
+    state, runner = server_of(LATEST_LEGACY), None
+    request = accepted(state.receive(Request(1, "tools/call", {"name": "x"})))
+    exchange, ticket = Exchange(state, Outbox(1000), NOBODY_KNOWN), Ticket(Caller(), 1, streams=False)
+    return RequestScope(runner, exchange, request, ticket)  # pyright: ignore[reportArgumentType]
+
+
+async def run(abort: RequestScope, handler: Callable[[], Awaitable[None]]) -> bool:
     """Run ``handler`` as a request is run, and return whether the signal ended it."""
     async with trio.open_nursery() as nursery:
-        abort.enter(nursery)
+        abort.start(nursery)
         await handler()
         abort.handler_returned()
     return abort.leave()
 
 
 async def test_a_new_request_is_not_cancelled_and_has_no_deadline() -> None:
-    abort = AbortSignal()
+    abort = a_request()
     assert (abort.is_cancelled, abort.cancellation, abort.from_outside, abort.nursery) == (False, None, None, None)
     assert (abort.due, abort.is_overdue, abort.has_time_limit) == (math.inf, False, False)
     assert not abort.event.is_set()
 
 
 async def test_a_handler_that_is_not_cancelled_leaves_no_trace() -> None:
-    abort, nurseries = AbortSignal(), list[trio.Nursery | None]()
+    abort, nurseries = a_request(), list[trio.Nursery | None]()
 
     async def handler() -> None:
         nurseries.append(abort.nursery)
@@ -46,7 +63,7 @@ async def test_a_handler_that_is_not_cancelled_leaves_no_trace() -> None:
 
 
 async def test_a_cancel_from_outside_stops_the_handler_and_all_that_it_started_and_the_first_one_counts() -> None:
-    abort, ended = AbortSignal(), list[str | None]()
+    abort, ended = a_request(), list[str | None]()
 
     async def wait() -> None:
         try:
@@ -76,7 +93,7 @@ async def test_a_cancel_from_outside_stops_the_handler_and_all_that_it_started_a
 
 
 async def test_the_reason_that_trio_is_given_is_never_empty() -> None:
-    abort, reasons = AbortSignal(), list[str | None]()
+    abort, reasons = a_request(), list[str | None]()
 
     async def handler() -> None:
         abort.cancel(LATER)
@@ -91,13 +108,13 @@ async def test_the_reason_that_trio_is_given_is_never_empty() -> None:
 
 
 async def test_a_cancel_before_the_handler_runs_is_known() -> None:
-    abort = AbortSignal()
+    abort = a_request()
     assert abort.cancel(THEIRS)
     assert abort.cancellation is THEIRS
 
 
 async def test_a_cancel_of_the_handler_alone_is_none_of_the_request() -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def handler() -> None:
         abort.cancel_inside(OWN)
@@ -113,7 +130,7 @@ async def test_a_cancel_of_the_handler_alone_is_none_of_the_request() -> None:
 
 
 async def test_a_deadline_stops_what_the_handler_calls_when_it_has_come(autojump_clock: MockClock) -> None:
-    abort, alarms = AbortSignal(), Alarms()
+    abort, alarms = a_request(), Alarms()
 
     async def handler() -> None:
         assert not abort.is_overdue
@@ -133,7 +150,7 @@ async def test_a_deadline_stops_what_the_handler_calls_when_it_has_come(autojump
 
 
 async def test_a_deadline_that_is_set_later_takes_the_place_of_the_one_before(autojump_clock: MockClock) -> None:
-    abort, alarms, rung = AbortSignal(), Alarms(), list[float]()
+    abort, alarms, rung = a_request(), Alarms(), list[float]()
 
     def ring() -> None:
         rung.append(trio.current_time())
@@ -157,7 +174,7 @@ async def test_a_deadline_that_is_set_later_takes_the_place_of_the_one_before(au
 
 
 async def test_a_deadline_that_is_taken_away_stops_nothing(autojump_clock: MockClock) -> None:
-    abort, alarms = AbortSignal(), Alarms()
+    abort, alarms = a_request(), Alarms()
 
     async def handler() -> None:
         abort.set_deadline(None)
@@ -177,10 +194,10 @@ async def test_a_handler_that_cancels_its_own_scope_was_cancelled_by_the_applica
     autojump_clock: MockClock,
 ) -> None:
     for reason in ("enough", None):
-        abort = AbortSignal()
+        abort = a_request()
         await trio.sleep(7)
 
-        async def handler(abort: AbortSignal = abort, reason: str | None = reason) -> None:
+        async def handler(abort: RequestScope = abort, reason: str | None = reason) -> None:
             assert abort.nursery is not None
             abort.nursery.cancel_scope.cancel(reason=reason)
             assert abort.cancellation == Cancellation(CancelCause.PARENT, reason, trio.current_time())
@@ -193,7 +210,7 @@ async def test_a_handler_that_cancels_its_own_scope_was_cancelled_by_the_applica
 
 
 async def test_the_reasons_of_trio_itself_are_no_words_of_the_application(autojump_clock: MockClock) -> None:
-    abort, told = AbortSignal(), list[Cancellation | None]()
+    abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
         assert abort.nursery is not None
@@ -212,7 +229,7 @@ async def test_the_reasons_of_trio_itself_are_no_words_of_the_application(autoju
 
 async def test_the_event_is_set_by_any_cancel_and_at_once_when_there_was_one() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
-        early, late = AbortSignal(), AbortSignal()
+        early, late = a_request(), a_request()
         event = early.event
         assert not event.is_set()
         cancel(early)
@@ -224,9 +241,9 @@ async def test_the_event_is_set_by_any_cancel_and_at_once_when_there_was_one() -
 
 async def test_the_event_is_set_by_the_handlers_own_scope_and_by_one_around_it() -> None:
     for inside in (True, False):
-        abort, seen = AbortSignal(), list[bool]()
+        abort, seen = a_request(), list[bool]()
 
-        async def handler(abort: AbortSignal = abort, seen: list[bool] = seen) -> None:
+        async def handler(abort: RequestScope = abort, seen: list[bool] = seen) -> None:
             event = abort.event
             try:
                 await trio.sleep_forever()
@@ -244,7 +261,7 @@ async def test_the_event_is_set_by_the_handlers_own_scope_and_by_one_around_it()
 
 
 async def test_asking_for_the_event_keeps_no_handler_open_and_sets_it_not() -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def handler() -> None:
         assert abort.event is abort.event
@@ -258,7 +275,7 @@ async def test_asking_for_the_event_keeps_no_handler_open_and_sets_it_not() -> N
 
 
 async def test_what_the_handler_left_behind_may_ask_for_the_event_and_is_not_watched() -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def child() -> None:
         await wait_all_tasks_blocked()
@@ -274,7 +291,7 @@ async def test_what_the_handler_left_behind_may_ask_for_the_event_and_is_not_wat
 
 
 async def test_a_thread_may_ask_and_is_told_what_is_known() -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def handler() -> None:
         assert await trio.to_thread.run_sync(lambda: (abort.is_cancelled, abort.event.is_set())) == (False, False)
@@ -291,7 +308,7 @@ async def test_a_thread_may_ask_and_is_told_what_is_known() -> None:
 
 
 async def test_the_time_limit_ends_the_block_and_is_told_as_a_deadline(autojump_clock: MockClock) -> None:
-    abort, told = AbortSignal(), list[Cancellation | None]()
+    abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
         event = abort.event
@@ -311,7 +328,7 @@ async def test_the_time_limit_ends_the_block_and_is_told_as_a_deadline(autojump_
 
 
 async def test_a_time_limit_that_is_not_passed_leaves_no_trace(autojump_clock: MockClock) -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def handler() -> None:
         with abort.move_on_after(5):
@@ -323,7 +340,7 @@ async def test_a_time_limit_that_is_not_passed_leaves_no_trace(autojump_clock: M
 
 
 async def test_a_thread_learns_that_the_time_limit_is_over(autojump_clock: MockClock) -> None:
-    abort, seen = AbortSignal(), list[bool]()
+    abort, seen = a_request(), list[bool]()
 
     async def handler() -> None:
         with abort.move_on_after(5), trio.CancelScope(shield=True):
@@ -336,7 +353,7 @@ async def test_a_thread_learns_that_the_time_limit_is_over(autojump_clock: MockC
 
 
 async def test_the_time_limit_stands_still_while_the_user_is_asked(autojump_clock: MockClock) -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def asked() -> str:
         await trio.sleep(100)
@@ -355,7 +372,7 @@ async def test_the_time_limit_stands_still_while_the_user_is_asked(autojump_cloc
 
 
 async def test_a_cancel_from_outside_goes_before_a_time_limit_that_is_over(autojump_clock: MockClock) -> None:
-    abort = AbortSignal()
+    abort = a_request()
 
     async def handler() -> None:
         with abort.move_on_after(5):
@@ -367,5 +384,5 @@ async def test_a_cancel_from_outside_goes_before_a_time_limit_that_is_over(autoj
 
 
 async def test_a_time_limit_is_for_a_handler_that_runs() -> None:
-    with pytest.raises(AssertionError, match="inside the nursery"), AbortSignal().move_on_after(5):
+    with pytest.raises(AssertionError, match="inside the nursery"), a_request().move_on_after(5):
         pytest.fail("entered")

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.runtime.cancellation import HandlerLimit
+from trio_mcp.concurrency.time_limits import HandlerLimit
 
 
 async def test_the_limit_ends_what_runs_in_its_scope(autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -12,11 +13,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.errors import NotSerializable
-from trio_mcp.protocol.types.notifications import LogLevel, log_level_rank
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.protocol.types.notifications import LogLevel
 from trio_mcp.runtime.outbox import LINE_END, Outbox, Owner
 from trio_mcp.runtime.requests import logs
 from trio_mcp.runtime.requests.logs import RequestLog
-from trio_mcp.state.requests import RequestLife, Step
 
 LEVELS = [level.value for level in LogLevel]
 
@@ -27,17 +28,11 @@ class FakeScope:
 
     outbox: Outbox = attrs.field(factory=lambda: Outbox(1000))
     lines: Owner = attrs.field(factory=Owner)
-    life: RequestLife = attrs.field(factory=RequestLife)
+    sends: bool = True
     line_end: bytes = LINE_END
-    minimum_log_rank: int = 0
-    admitted: list[str] = attrs.field(factory=list[str])
-
-    def __attrs_post_init__(self) -> None:
-        self.life.take(Step.START)
-
-    def admits(self, level: str) -> bool:
-        self.admitted.append(level)
-        return self.life.sends and not 0 <= log_level_rank(level) < self.minimum_log_rank
+    runner: Any = attrs.field(factory=lambda: SimpleNamespace(may_log=True))
+    request: Any = attrs.field(factory=lambda: SimpleNamespace(revision=LATEST_LEGACY))
+    exchange: Any = attrs.field(factory=lambda: SimpleNamespace(state=SimpleNamespace(log_rank=0)))
 
     def sent(self) -> list[Any]:
         """The parameters of what was sent since this was asked last."""
@@ -53,7 +48,7 @@ def scope() -> FakeScope:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_there_is_a_method_for_each_level_and_one_for_its_name(scope: FakeScope, level: str) -> None:
+async def test_there_is_a_method_for_each_level_and_one_for_its_name(scope: Any, level: str) -> None:
     log = RequestLog(scope)
     send: Callable[..., Any] = getattr(log, level)
     await send({"a": [1, None]})
@@ -69,8 +64,8 @@ async def test_there_is_a_method_for_each_level_and_one_for_its_name(scope: Fake
 
 
 @pytest.mark.parametrize("minimum", range(9))
-async def test_only_messages_from_the_minimum_on_are_sent(scope: FakeScope, minimum: int) -> None:
-    scope.minimum_log_rank = minimum
+async def test_only_messages_from_the_minimum_on_are_sent(scope: Any, minimum: int) -> None:
+    scope.exchange.state.log_rank = minimum
     log = RequestLog(scope)
     for level in LEVELS:
         await getattr(log, level)("x")
@@ -80,27 +75,27 @@ async def test_only_messages_from_the_minimum_on_are_sent(scope: FakeScope, mini
     assert [each["level"] for each in scope.sent()] == LEVELS[minimum:]
 
 
-async def test_a_level_that_nobody_knows_passes_every_minimum_but_that_of_no_logs_at_all(scope: FakeScope) -> None:
+async def test_a_level_that_nobody_knows_passes_every_minimum_but_that_of_no_logs_at_all(scope: Any) -> None:
     log = RequestLog(scope)
-    scope.minimum_log_rank = 7
+    scope.exchange.state.log_rank = 7
     await log.log("odd", "x")
     assert log.log_nowait("odd", "x")
     assert [each["level"] for each in scope.sent()] == ["odd", "odd"]
-    scope.minimum_log_rank = 8
+    scope.exchange.state.log_rank = 8
     await log.log("odd", "x")
     assert scope.sent() == []
 
 
-async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: FakeScope) -> None:
+async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: Any) -> None:
     log = RequestLog(scope)
-    scope.life.take(Step.MUTE)
+    scope.sends = False
     await log.error("x")
     assert not log.log_nowait("error", "x")
     assert scope.sent() == []
 
 
 @pytest.mark.parametrize("data", [float("nan"), "\ud800", object()])
-async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: FakeScope, data: Any) -> None:
+async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: Any, data: Any) -> None:
     log = RequestLog(scope)
     with pytest.raises(NotSerializable):
         await log.info(data)
@@ -111,7 +106,7 @@ async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: FakeScope, dat
     assert scope.sent() == []
 
 
-async def test_its_lines_are_withdrawn_with_the_request(scope: FakeScope) -> None:
+async def test_its_lines_are_withdrawn_with_the_request(scope: Any) -> None:
     log = RequestLog(scope)
     await log.info("x")
     log.log_nowait("info", "y")
@@ -119,7 +114,7 @@ async def test_its_lines_are_withdrawn_with_the_request(scope: FakeScope) -> Non
     assert scope.sent() == []
 
 
-async def test_a_cancelled_handler_sends_nothing(scope: FakeScope) -> None:
+async def test_a_cancelled_handler_sends_nothing(scope: Any) -> None:
     log = RequestLog(scope)
     with trio.CancelScope() as cancelled:
         cancelled.cancel()
@@ -131,11 +126,11 @@ async def test_a_cancelled_handler_sends_nothing(scope: FakeScope) -> None:
 # Room
 
 
-def full(scope: FakeScope) -> None:
+def full(scope: Any) -> None:
     scope.outbox.put(b'{"method":"notifications/message","params":0}' + b" " * 1000 + b"\n")
 
 
-async def test_a_message_waits_for_room_and_one_that_cannot_wait_is_dropped(scope: FakeScope) -> None:
+async def test_a_message_waits_for_room_and_one_that_cannot_wait_is_dropped(scope: Any) -> None:
     log = RequestLog(scope)
     full(scope)
     assert not log.log_nowait("info", "dropped")
@@ -148,7 +143,7 @@ async def test_a_message_waits_for_room_and_one_that_cannot_wait_is_dropped(scop
 
 @pytest.mark.parametrize("meanwhile", ["ended", "level"])
 async def test_a_message_that_waited_is_not_sent_when_the_client_wants_none_any_more(
-    scope: FakeScope, meanwhile: str
+    scope: Any, meanwhile: str
 ) -> None:
     log = RequestLog(scope)
     full(scope)
@@ -156,14 +151,14 @@ async def test_a_message_that_waited_is_not_sent_when_the_client_wants_none_any_
         nursery.start_soon(log.info, "waits")
         await wait_all_tasks_blocked()
         if meanwhile == "ended":
-            scope.life.take(Step.MUTE)
+            scope.sends = False
         else:
-            scope.minimum_log_rank = 2
+            scope.exchange.state.log_rank = 2
         scope.sent()
     assert scope.sent() == []
 
 
-async def test_a_request_that_goes_on_elsewhere_logs_there(scope: FakeScope) -> None:
+async def test_a_request_that_goes_on_elsewhere_logs_there(scope: Any) -> None:
     log, before = RequestLog(scope), scope.outbox
     scope.outbox = Outbox(1000)
     await log.info("x")
@@ -218,9 +213,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
 
 
 async def test_others_run_after_32_messages_that_go_nowhere_when_a_millisecond_has_passed(
-    scope: FakeScope, real_time: Clock, turns: Turns
+    scope: Any, real_time: Clock, turns: Turns
 ) -> None:
-    scope.minimum_log_rank = 5
+    scope.exchange.state.log_rank = 5
     log = RequestLog(scope)
     assert await turns.in_(100, lambda: log.debug("x")) == [32], "no time has passed since"
     real_time.now += 0.001
@@ -229,9 +224,7 @@ async def test_others_run_after_32_messages_that_go_nowhere_when_a_millisecond_h
     assert await turns.in_(40, lambda: log.debug("x")) == []
 
 
-async def test_others_run_while_messages_wait_behind_many_others(
-    scope: FakeScope, real_time: Clock, turns: Turns
-) -> None:
+async def test_others_run_while_messages_wait_behind_many_others(scope: Any, real_time: Clock, turns: Turns) -> None:
     scope.outbox = Outbox(100_000)
     log = RequestLog(scope)
     assert await turns.in_(50, lambda: log.info("x")) == [], "until 16 KiB wait, the writer gets its turn"

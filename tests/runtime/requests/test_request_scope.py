@@ -7,7 +7,6 @@ import json
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -30,10 +29,15 @@ from trio_mcp.runtime.peer import NOBODY_KNOWN
 from trio_mcp.runtime.requests.admission import Ticket
 from trio_mcp.runtime.requests.logs import NEVER_LOGGED
 from trio_mcp.runtime.requests.questions import Question
+from trio_mcp.runtime.requests.rounds import Rounds, require_input
 from trio_mcp.runtime.requests.scope import RequestScope, current_request
-from trio_mcp.state.requests import IllegalStep, Phase
+from trio_mcp.state.requests import IllegalStep, Phase, Step
 
 PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
+
+
+def at_once(cause: CancelCause, reason: str | None) -> Cancellation:
+    return Cancellation(cause, reason, trio.current_time())
 
 
 class FakeRunner:
@@ -47,7 +51,7 @@ class FakeRunner:
         self.parked: list[list[str]] = []
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        if scope.cancel(cause, reason):
+        if scope.cancel(Cancellation(cause, reason, trio.current_time())):
             self.ends.append((cause, reason))
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
@@ -72,8 +76,7 @@ class Floor:
 
     def running(self, revision: Revision = LATEST_LEGACY, **meta: Any) -> RequestScope:
         scope = self.scope(revision, **meta)
-        assert scope.begin()
-        scope.abort.enter(self.nursery)
+        scope.start(self.nursery)
         return scope
 
     def sent(self) -> list[Any]:
@@ -100,50 +103,49 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 async def test_a_request_waits_runs_and_is_over() -> None:
     async with floor() as this:
         scope = this.scope()
-        assert (scope.life.phase, scope.sends, scope.has_begun, scope.is_cancelled) == (
+        assert (scope.phase, scope.sends, (scope.handler_task is not None), scope.is_cancelled) == (
             Phase.WAITING,
             False,
             False,
             False,
         )
-        assert scope.begin()
-        assert (scope.life.phase, scope.sends, scope.has_begun) == (Phase.RUNNING, True, True)
+        scope.start(this.nursery)
+        assert (scope.phase, scope.sends, (scope.handler_task is not None)) == (Phase.RUNNING, True, True)
         assert current_request.get() is scope
-        scope.close()
-        assert (scope.life.phase, scope.sends) == (Phase.MUTED, False)
-        scope.let_go()
-        assert scope.life.phase is Phase.OVER
+        scope.mute()
+        assert (scope.phase, scope.sends) == (Phase.MUTED, False)
+        scope.detach()
+        assert scope.phase is Phase.OVER
         with pytest.raises(IllegalStep):
-            scope.let_go()
+            scope.detach()
 
 
 async def test_a_request_that_was_cancelled_before_never_begins() -> None:
     async with floor() as this:
         scope = this.scope()
-        assert scope.cancel(CancelCause.PEER, None)
-        assert not scope.begin()
-        assert (scope.life.phase, scope.has_begun) == (Phase.MUTED, False)
+        assert scope.cancel(at_once(CancelCause.PEER, None))
+        with pytest.raises(IllegalStep):
+            scope.start(this.nursery)
+        assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
 async def test_a_request_whose_handler_was_interrupted_is_closed_with_its_end() -> None:
     async with floor() as this:
         scope = this.running()
-        scope.let_go()
-        assert scope.life.phase is Phase.OVER
+        scope.detach()
+        assert scope.phase is Phase.OVER
 
 
 async def test_whether_its_own_scope_ended_the_handler_is_known_once_it_has_left() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()
-            scope.begin()
             async with trio.open_nursery() as nursery:
-                scope.abort.enter(nursery)
+                scope.start(nursery)
                 if cancels:
                     nursery.cancel_scope.cancel()
                 await trio.lowlevel.checkpoint()
-            scope.leave_nursery()
-            assert scope.cancelled_inside is cancels
+            assert scope.leave() is cancels
 
 
 async def test_nothing_is_said_before_the_turn_and_nothing_after_the_end() -> None:
@@ -151,10 +153,10 @@ async def test_nothing_is_said_before_the_turn_and_nothing_after_the_end() -> No
         scope = this.scope(progressToken=0)
         assert not scope.put(b"{}\n")
         assert not scope.progress(1)
-        scope.begin()
+        scope.start(this.nursery)
         assert scope.put(b"{}\n")
         assert scope.progress(2)
-        scope.close()
+        scope.mute()
         assert not scope.put(b"{}\n")
         assert not scope.progress(3)
         assert len(this.sent()) == 2
@@ -170,10 +172,10 @@ async def test_a_cancel_withdraws_what_waits_and_the_first_one_counts(autojump_c
         scope.put(b'{"method":"x"}\n')
         scope.progress(1)
         scope.progress(2)
-        assert scope.cancel(CancelCause.PEER, "enough")
-        assert not scope.cancel(CancelCause.SHUTDOWN, "over")
+        assert scope.cancel(at_once(CancelCause.PEER, "enough"))
+        assert not scope.cancel(at_once(CancelCause.SHUTDOWN, "over"))
         assert scope.cancellation == Cancellation(CancelCause.PEER, "enough", 7)
-        assert (scope.is_cancelled, scope.life.phase) == (True, Phase.MUTED)
+        assert (scope.is_cancelled, scope.phase) == (True, Phase.MUTED)
         await trio.sleep(10)
         assert this.sent() == [], "neither lines nor the progress that was kept"
 
@@ -182,19 +184,19 @@ async def test_of_a_request_that_expires_the_questions_stay() -> None:
     async with floor() as this:
         scope = this.running()
         scope.put(b'{"method":"x"}\n')
-        scope.cancel(CancelCause.EXPIRED, None)
+        scope.cancel(at_once(CancelCause.EXPIRED, None))
         assert len(this.sent()) == 1
 
 
 async def test_a_request_that_is_over_is_not_cancelled() -> None:
     async with floor() as this:
         scope = this.running()
-        scope.close()
-        assert scope.cancel(CancelCause.PEER, None), "its reply may still wait for room"
+        scope.mute()
+        assert scope.cancel(at_once(CancelCause.PEER, None)), "its reply may still wait for room"
         other = this.running()
-        other.let_go()
-        assert not other.cancel(CancelCause.PEER, None)
-        assert other.abort.from_outside is None
+        other.detach()
+        assert not other.cancel(at_once(CancelCause.PEER, None))
+        assert other.from_outside is None
 
 
 async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(autojump_clock: MockClock) -> None:
@@ -209,20 +211,21 @@ async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(a
                 await wait_all_tasks_blocked()
 
             async def waiting(scope: RequestScope = scope, wait: str = wait, done: list[str] = done) -> None:
-                await (scope.room_for_reply(4) if wait == "room" else scope.next_round())
+                assert scope.rounds is not None or wait == "room"
+                await scope.until_cancelled(scope.outbox.room(4) if scope.rounds is None else scope.rounds.resumed())
                 done.append("waited")
 
             this.nursery.start_soon(waiting)
             await wait_all_tasks_blocked()
             assert done == []
-            scope.cancel(CancelCause.PEER, "enough")
+            scope.cancel(at_once(CancelCause.PEER, "enough"))
             await wait_all_tasks_blocked()
             assert "waited" in done
 
 
 async def ask(scope: RequestScope, answers: list[Any]) -> None:
     try:
-        answers.append(await scope.require_input("roots/list", None))
+        answers.append(await require_input(scope, "roots/list", None))
     except NoWayBack:
         answers.append("no way back")
 
@@ -230,8 +233,8 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
 async def test_it_ends_by_what_runs_it() -> None:
     async with floor() as this:
         scope = this.running()
-        scope.end(CancelCause.DISCONNECT, "gone")
-        scope.end(CancelCause.SHUTDOWN, "over")
+        scope.abort(CancelCause.DISCONNECT, "gone")
+        scope.abort(CancelCause.SHUTDOWN, "over")
         assert this.runner.ends == [(CancelCause.DISCONNECT, "gone")]
 
 
@@ -242,7 +245,7 @@ async def test_a_request_expires_when_its_caller_and_a_grace_are_over(autojump_c
     async with floor() as this:
         await trio.sleep(10)
         scope = this.running(**{REMAINING_MS: 3000})
-        assert scope.abort.due == 14
+        assert scope.due == 14
         await trio.sleep(3.9)
         assert this.runner.ends == []
         await trio.sleep(0.2)
@@ -252,14 +255,14 @@ async def test_a_request_expires_when_its_caller_and_a_grace_are_over(autojump_c
 async def test_a_request_without_a_deadline_has_none(autojump_clock: MockClock) -> None:
     async with floor() as this:
         for scope in (this.scope(), this.scope(progressToken=1)):
-            assert scope.abort.due == float("inf")
+            assert scope.due == float("inf")
         assert len(this.runner.alarms) == 0
 
 
 async def test_a_request_that_is_over_does_not_expire(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running(**{REMAINING_MS: 3000})
-        scope.let_go()
+        scope.detach()
         await trio.sleep(100)
         assert this.runner.ends == []
 
@@ -269,10 +272,10 @@ async def test_the_alarm_of_its_cleanup_is_stopped_with_its_end(autojump_clock: 
         rung = list[str]()
         for name in ("ends", "stays"):
             scope = this.running()
-            scope.cancel(CancelCause.PEER, None)
-            scope.watch_cleanup(this.runner.alarms.set(5, lambda name=name: rung.append(name)))
+            scope.cancel(at_once(CancelCause.PEER, None))
+            scope.cleanup_alarm = this.runner.alarms.set(5, lambda name=name: rung.append(name))
             if name == "ends":
-                scope.let_go()
+                scope.detach()
         await trio.sleep(10)
         assert rung == ["stays"]
 
@@ -293,7 +296,7 @@ async def test_progress_that_is_kept_goes_out_when_its_time_has_come_and_before_
         await trio.sleep(0.2)
         assert this.progress() == [2]
         assert not scope.progress(3)
-        scope.close()
+        scope.mute()
         assert this.progress() == [3]
         await trio.sleep(10)
         assert this.sent() == []
@@ -315,29 +318,29 @@ async def test_without_a_token_no_progress_goes_out() -> None:
 async def test_a_legacy_request_logs_from_the_level_of_its_connection_on() -> None:
     async with floor() as this:
         scope = this.running()
-        assert scope.minimum_log_rank == log_level_rank("info")
+        assert scope.log.minimum_rank == log_level_rank("info")
         this.exchange.state.set_log_level("error")
-        assert scope.minimum_log_rank == log_level_rank("error")
-        assert [scope.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+        assert scope.log.minimum_rank == log_level_rank("error")
+        assert [scope.log.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
 
 
 async def test_a_modern_request_logs_from_its_own_level_on_and_not_at_all_without_one() -> None:
     async with floor() as this:
         scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
-        assert (scope.minimum_log_rank, silent.minimum_log_rank) == (log_level_rank("error"), NEVER_LOGGED)
-        assert [scope.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
-        assert [silent.admits(level) for level in ("emergency", "odd")] == [False, False]
+        assert (scope.log.minimum_rank, silent.log.minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)
+        assert [scope.log.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+        assert [silent.log.admits(level) for level in ("emergency", "odd")] == [False, False]
 
 
 async def test_nothing_is_logged_where_there_is_no_logging_nor_before_nor_after() -> None:
     async with floor(may_log=False) as this:
-        assert this.running().minimum_log_rank == NEVER_LOGGED
-        assert not this.running().admits("odd")
+        assert this.running().log.minimum_rank == NEVER_LOGGED
+        assert not this.running().log.admits("odd")
     async with floor() as this:
         waiting, closed = this.scope(), this.running()
-        closed.close()
-        assert not waiting.admits("error")
-        assert not closed.admits("error")
+        closed.mute()
+        assert not waiting.log.admits("error")
+        assert not closed.log.admits("error")
 
 
 async def test_its_log_is_made_once() -> None:
@@ -351,31 +354,8 @@ async def test_its_log_is_made_once() -> None:
 
 async def test_the_trace_is_the_one_in_its_meta() -> None:
     async with floor() as this:
-        assert this.scope(**{TRACEPARENT: PARENT}).trace == TraceContext(PARENT)
-        assert this.scope().trace is None
-
-
-async def test_others_speak_in_the_context_of_its_task_and_see_where_it_is() -> None:
-    variable, seen = ContextVar[str]("variable", default="none"), list[str]()
-
-    def speak(word: str) -> None:
-        seen.append(f"{word} {variable.get()}")
-
-    async with floor() as this:
-        scope, before = this.scope(), this.scope()
-        before.in_context(speak, "before")
-        assert list(before.stack()) == []
-
-        async def handler() -> None:
-            variable.set("handler")
-            scope.begin()
-            await trio.sleep_forever()
-
-        this.nursery.start_soon(handler)
-        await wait_all_tasks_blocked()
-        scope.in_context(speak, "running")
-        assert next(frame.f_code.co_name for frame, _ in scope.stack()) == "handler"
-    assert seen == ["before none", "running handler"]
+        assert this.scope(**{TRACEPARENT: PARENT}).request.trace == TraceContext(PARENT)
+        assert this.scope().request.trace is None
 
 
 # Rounds
@@ -389,7 +369,7 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         this.nursery.start_soon(ask, scope, answers)
         await wait_all_tasks_blocked()
         [[key]] = this.runner.parked
-        assert (scope.life.phase, scope.sends) == (Phase.PARKED, False)
+        assert (scope.phase, scope.sends) == (Phase.PARKED, False)
         assert this.progress() == [2], "the latest goes out before the questions"
         assert not scope.put(b"{}\n")
         assert not scope.progress(5)
@@ -400,16 +380,17 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         ticket, first = Ticket(Caller(), 1, streams=False), scope.request
         await trio.sleep(2)
         scope.bind(elsewhere.runner, elsewhere.exchange, retry.request, ticket)
-        retry.cancel(CancelCause.PEER, None)
-        assert (scope.life.phase, scope.request, scope.ticket) == (Phase.WAITING, retry.request, ticket)
+        retry.cancel(at_once(CancelCause.PEER, None))
+        assert (scope.phase, scope.request, scope.ticket) == (Phase.WAITING, retry.request, ticket)
         assert (scope.runner, scope.exchange) == (elsewhere.runner, elsewhere.exchange)
         assert scope.request.continuation is first.continuation
-        assert scope.abort.due == 12, "it has a deadline of its own"
+        assert scope.due == 12, "it has a deadline of its own"
         assert scope.rounds is not None
         scope.rounds.bring({key: {"roots": []}})
         await wait_all_tasks_blocked()
         assert answers == []
-        scope.resume()
+        scope.advance(Step.START)
+        scope.rounds.resume()
         await wait_all_tasks_blocked()
         assert answers == [{"roots": []}]
         assert scope.progress(3)
@@ -425,33 +406,34 @@ async def test_a_retry_without_a_token_gets_no_progress() -> None:
         await wait_all_tasks_blocked()
         retry = this.scope(LATEST_MODERN)
         scope.bind(this.runner, this.exchange, retry.request, Ticket(Caller(), 1, streams=False))
-        scope.resume()
+        scope.advance(Step.START)
+        scope.rounds.resume()
         assert not scope.progress(1)
 
 
 async def test_who_asks_after_a_cancel_or_without_a_nursery_has_no_way_back() -> None:
     async with floor() as this:
         cancelled, left = this.running(LATEST_MODERN), this.running(LATEST_MODERN)
-        cancelled.cancel(CancelCause.PEER, None)
-        left.abort.leave()
+        cancelled.cancel(at_once(CancelCause.PEER, None))
+        left.leave()
         for scope in (cancelled, left):
             with pytest.raises(NoWayBack), trio.CancelScope(shield=True):
-                await scope.require_input("roots/list", None)
+                await require_input(scope, "roots/list", None)
 
 
 async def test_what_waits_for_an_answer_when_the_request_ends_has_no_way_back() -> None:
-    for end in ("cancel", "leave", "let_go", "run_again"):
+    for end in ("cancel", "leave", "detach", "run_again"):
         async with floor() as this, trio.open_nursery() as elsewhere:
             scope, answers = this.running(LATEST_MODERN), list[Any]()
             elsewhere.start_soon(ask, scope, answers)
             await wait_all_tasks_blocked()
             match end:
                 case "cancel":
-                    scope.cancel(CancelCause.PEER, None)
+                    scope.cancel(at_once(CancelCause.PEER, None))
                 case "leave":
-                    scope.leave_nursery()
-                case "let_go":
-                    scope.let_go()
+                    scope.leave()
+                case "detach":
+                    scope.detach()
                 case _:
                     scope.run_again({}, "again")
             await wait_all_tasks_blocked()
@@ -465,7 +447,7 @@ async def test_a_handler_that_runs_again_is_stopped_and_something_else_is_answer
         scope.run_again({"a": 1}, "it will run again")
         assert scope.answered_instead == {"a": 1}
         assert scope.cancellation == Cancellation(CancelCause.REPLAY, "it will run again", 0)
-        assert scope.abort.from_outside is None
+        assert scope.from_outside is None
         assert this.nursery.cancel_scope.cancel_called
 
 
@@ -473,13 +455,13 @@ async def test_a_handler_that_replays_asks_elsewhere_and_knows_what_was_answered
     async with floor() as this:
         sent, answers = list[list[str]](), list[Any]()
         scope = this.running(LATEST_MODERN)
-        scope.replay(lambda questions: sent.append([each.key for each in questions]), {})
+        scope.rounds = Rounds(scope, lambda questions: sent.append([each.key for each in questions]), {})
         this.nursery.start_soon(ask, scope, answers)
         await wait_all_tasks_blocked()
         [[key]] = sent
         assert (this.runner.parked, answers) == ([], [])
         again = this.running(LATEST_MODERN)
-        again.replay(lambda _: pytest.fail("asked"), {key: {"roots": [1]}})
+        again.rounds = Rounds(again, lambda _: pytest.fail("asked"), {key: {"roots": [1]}})
         await ask(again, answers)
         assert answers == [{"roots": [1]}]
 
@@ -500,8 +482,8 @@ async def test_a_request_that_is_over_keeps_nothing_alive(autojump_clock: MockCl
         gc.collect()
         gc.disable()
         try:
-            scope.let_go()
+            scope.detach()
             assert watched() is None
-            assert (scope.rounds, scope.answered_instead, list(scope.stack())) == (None, None, [])
+            assert (scope.rounds, scope.answered_instead, scope.handler_task) == (None, None, None)
         finally:
             gc.enable()

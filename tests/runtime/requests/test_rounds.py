@@ -16,7 +16,6 @@ from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import CapabilityMissing, NoWayBack
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 from trio_mcp.protocol.revisions import LATEST_MODERN
-from trio_mcp.runtime.cancellation import AbortSignal
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.requests.questions import Question
 from trio_mcp.runtime.requests.rounds import Rounds
@@ -34,19 +33,18 @@ def request(**capabilities: Any) -> InboundRequest:
 class FakeScope:
     """Of a request, only what its questions look at."""
 
-    abort: AbortSignal = attrs.field(factory=AbortSignal)
+    nursery: trio.Nursery
     request: InboundRequest = attrs.field(factory=lambda: request(roots={}, sampling={}))
     outbox: Outbox = attrs.field(factory=lambda: Outbox(1000))
     sends: bool = True
-    keeps_answers: bool = False
+    task: Any = None
 
 
 class Asker:
     """A request that asks, and the rounds that were sent."""
 
     def __init__(self, nursery: trio.Nursery, known: dict[str, Any] | None = None) -> None:
-        self.scope = FakeScope()
-        self.scope.abort.enter(nursery)
+        self.scope: Any = FakeScope(nursery)
         self.nursery = nursery
         self.sent: list[list[Question]] = []
         self.answers: list[Any] = []

@@ -26,7 +26,7 @@ from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer, PrincipalId
 from trio_mcp.runtime.replies import Replies
 from trio_mcp.runtime.requests.host import LATER, Now, RequestHost
-from trio_mcp.runtime.requests.rounds import Retry
+from trio_mcp.runtime.requests.rounds import Retry, require_input
 from trio_mcp.runtime.requests.runner import RequestRunner
 from trio_mcp.runtime.requests.scope import RequestScope, current_request
 from trio_mcp.runtime.transport import ConnectionLost
@@ -195,8 +195,8 @@ async def test_a_handler_knows_its_request_and_so_do_the_tasks_it_starts() -> No
         async def child() -> None:
             seen.append(current_request.get() is scope)
 
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.start_soon(child)
+        assert scope.nursery is not None
+        scope.nursery.start_soon(child)
         seen.append(current_request.get() is scope)
 
     async with serving() as this:
@@ -210,8 +210,8 @@ async def test_the_reply_waits_for_all_that_the_handler_started() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.start_soon(release.wait)
+        assert scope.nursery is not None
+        scope.nursery.start_soon(release.wait)
         return {"content": []}
 
     async with serving() as this:
@@ -243,8 +243,8 @@ async def test_what_a_handler_raises_is_answered_and_ends_what_it_started(failur
             raise
 
     async def handle(scope: RequestScope) -> Any:
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.start_soon(child)
+        assert scope.nursery is not None
+        scope.nursery.start_soon(child)
         await begun.wait()
         raise failure
 
@@ -261,8 +261,8 @@ async def test_what_a_task_of_a_handler_raises_is_the_failure_of_the_handler() -
         raise CodedError(3, "no")
 
     async def handle(scope: RequestScope) -> Any:
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.start_soon(fail)
+        assert scope.nursery is not None
+        scope.nursery.start_soon(fail)
         await trio.sleep_forever()
 
     async with serving() as this:
@@ -273,8 +273,8 @@ async def test_what_a_task_of_a_handler_raises_is_the_failure_of_the_handler() -
 
 async def test_a_handler_that_cancels_its_own_scope_is_answered_with_that() -> None:
     async def handle(scope: RequestScope) -> Any:
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.cancel_scope.cancel()
+        assert scope.nursery is not None
+        scope.nursery.cancel_scope.cancel()
         await trio.sleep_forever()
 
     async with serving() as this:
@@ -286,8 +286,8 @@ async def test_a_handler_that_cancels_its_own_scope_is_answered_with_that() -> N
 
 async def test_a_result_is_sent_though_the_handlers_scope_was_cancelled_when_it_ended() -> None:
     async def handle(scope: RequestScope) -> Any:
-        assert scope.abort.nursery is not None
-        scope.abort.nursery.cancel_scope.cancel()
+        assert scope.nursery is not None
+        scope.nursery.cancel_scope.cancel()
         return {"content": []}
 
     async with serving() as this:
@@ -615,7 +615,7 @@ ROOTS: dict[str, Any] = {"roots": []}
 
 
 async def ask_once(scope: RequestScope) -> Any:
-    answer = await scope.require_input("roots/list", None)
+    answer = await require_input(scope, "roots/list", None)
     return {"content": [], "answer": answer}
 
 
@@ -719,7 +719,7 @@ async def test_a_parked_handler_expires_and_its_questions_stay_on_their_way(auto
 
         async def handle(scope: RequestScope) -> Any:
             try:
-                await scope.require_input("roots/list", None)
+                await require_input(scope, "roots/list", None)
             finally:
                 seen.append(scope.cancellation)
 
@@ -759,7 +759,7 @@ async def test_the_handler_that_cleans_up_after_it_was_parked_takes_a_slot_until
 
     async def handle(scope: RequestScope) -> Any:
         try:
-            await scope.require_input("roots/list", None)
+            await require_input(scope, "roots/list", None)
         finally:
             with trio.CancelScope(shield=True):
                 await release.wait()
@@ -796,7 +796,7 @@ async def test_a_retry_that_is_cancelled_while_it_waits_cancels_the_handler() ->
 async def test_a_result_that_is_returned_while_parked_waits_for_the_retry(autojump_clock: MockClock) -> None:
     async def handle(scope: RequestScope) -> Any:
         with trio.move_on_after(5):
-            await scope.require_input("roots/list", None)
+            await require_input(scope, "roots/list", None)
         return {"content": []}
 
     async with serving() as this:
@@ -853,7 +853,7 @@ async def test_the_end_of_the_host_tells_the_parked_handlers_why() -> None:
 
     async def handle(scope: RequestScope) -> Any:
         try:
-            await scope.require_input("roots/list", None)
+            await require_input(scope, "roots/list", None)
         finally:
             seen.append(scope.cancellation)
 

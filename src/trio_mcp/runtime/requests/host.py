@@ -83,7 +83,7 @@ class RequestHost:
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
         def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
             for scope in self.parking:
-                scope.end(CancelCause.SHUTDOWN, "the server has ended")
+                scope.abort(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
 
         task_status.started()
@@ -98,7 +98,7 @@ class RequestHost:
 
 def _expire(scope: RequestScope, reason: str) -> None:
     scope.runner.load.expired += 1
-    scope.end(CancelCause.EXPIRED, reason)
+    scope.abort(CancelCause.EXPIRED, reason)
 
 
 T = TypeVar("T")

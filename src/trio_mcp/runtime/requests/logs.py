@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ...jsonrpc.codec import encode_value
 from ...protocol.types.notifications import LogLevel, log_level_rank
-from ...state.requests import RequestLife
-from ..outbox import Outbox, Owner
+
+if TYPE_CHECKING:
+    from .scope import RequestScope
 
 NEVER_LOGGED: Final = 8
 """A minimum above every rank."""
@@ -34,39 +35,6 @@ _HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
 """The constant part of each line, encoded once."""
 
 
-class Logged(Protocol):
-    """A request, as seen by its log: a `RequestScope`."""
-
-    @property
-    def lines(self) -> Owner:
-        """The owner of the request's lines, which are withdrawn with the request."""
-        ...
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox that the request's lines go to now."""
-        ...
-
-    @property
-    def line_end(self) -> bytes:
-        """The end of each line, behind the members of its parameters."""
-        ...
-
-    @property
-    def life(self) -> RequestLife:
-        """The life of the request, whose phase says whether lines are sent."""
-        ...
-
-    @property
-    def minimum_log_rank(self) -> int:
-        """The least rank that is sent."""
-        ...
-
-    def admits(self, level: str) -> bool:
-        """Return whether a message of ``level`` is sent now."""
-        ...
-
-
 class RequestLog:
     """The log of one request, with one method per level, least severe first.
 
@@ -79,7 +47,7 @@ class RequestLog:
 
     __slots__ = ("_count", "_much", "_scope", "_turn_ends")
 
-    def __init__(self, scope: Logged) -> None:
+    def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
@@ -88,12 +56,29 @@ class RequestLog:
         """Bytes in the outbox from which the log checks whether other tasks can run. With fewer bytes, the writer still
         gets its turn."""
 
+    @property
+    def minimum_rank(self) -> int:
+        """The least rank that is sent: the rank that this request names, if any, else the connection's."""
+        scope = self._scope
+        if not scope.runner.may_log:
+            return NEVER_LOGGED
+        request = scope.request
+        if request.revision.log_level == "request":
+            # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
+            return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
+        return scope.exchange.state.log_rank
+
+    def admits(self, level: str) -> bool:
+        """Return whether the client wants messages of ``level`` now."""
+        minimum = self.minimum_rank
+        return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
+
     # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
     # cost time for each message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
-        if rank < scope.minimum_log_rank or not scope.life.sends:
+        if rank < self.minimum_rank or not scope.sends:
             await self._let_others_run()
             return
         line = _line(_HEADS.get(level) or _head(level), data, logger, scope.line_end)
@@ -101,7 +86,7 @@ class RequestLog:
         if outbox.size >= self._much or not outbox.has_writer:
             await self._let_others_run()
             await outbox.room()
-            if not scope.life.sends or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
+            if not scope.sends or rank < self.minimum_rank:  # the level may have been set meanwhile
                 return
         outbox.put(line, scope.lines)
 
@@ -121,7 +106,7 @@ class RequestLog:
         ``level`` may be unknown to RFC 5424: an unknown level passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not scope.admits(level) or outbox.size >= outbox.high_water:
+        if not self.admits(level) or outbox.size >= outbox.high_water:
             return False
         outbox.put(_line(_HEADS.get(level) or _head(level), data, logger, scope.line_end), scope.lines)
         return True

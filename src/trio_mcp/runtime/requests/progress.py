@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -14,7 +13,7 @@ from ...protocol.meta import ProgressToken
 from ..outbox import LINE_END
 
 if TYPE_CHECKING:
-    from ...concurrency.wakeups import Alarm
+    from ...concurrency.wakeups import Alarm, Alarms
     from ..outbox import Outbox, Owner, Segment
 
 Report: TypeAlias = tuple[float, float | None, str | None]
@@ -65,19 +64,18 @@ def _plain_text(value: object) -> str | None:
 class ProgressReporter:
     """Reports the progress of one request, under one token.
 
-    ``interval`` in seconds is the least time between two notifications. ``later`` is called when a value starts
-    to be kept, and returns the alarm that calls `let_out` once the interval is over. ``with_message``: the revision has
-    the ``message`` member. `report` never blocks and never raises.
+    ``interval`` in seconds is the least time between two notifications; ``alarms`` let a kept value out once the
+    interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks and never raises.
     """
 
     __slots__ = (
         "_alarm",
+        "_alarms",
         "_due",
         "_end",
         "_head",
         "_interval",
         "_last",
-        "_later",
         "_outbox",
         "_owner",
         "_pending",
@@ -92,14 +90,14 @@ class ProgressReporter:
         owner: Owner,
         token: ProgressToken,
         interval: float,
-        later: Callable[[ProgressReporter], Alarm | None],
+        alarms: Alarms,
         *,
         with_message: bool,
     ) -> None:
         self._outbox = outbox
         self._owner = owner
         self._interval = interval
-        self._later = later
+        self._alarms = alarms
         self._with_message = with_message
         self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
             token
@@ -141,7 +139,7 @@ class ProgressReporter:
         if current_time() < self._due:
             before, self._pending = self._pending, (progress, total, message)
             if before is None:
-                self._alarm = self._later(self)
+                self._alarm = self._alarms.set(self._due, self.let_out)
             return False
         return self._send(progress, total, message)
 

@@ -7,7 +7,7 @@ answers, as often as needed. `Retry` and `Seal` say how a parked handler is foun
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -17,49 +17,19 @@ from ...classes import frozen
 from ...jsonrpc.codec import encode_value
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.fields import JSONObject
-from ...protocol.types.input_required import InputRequest, capability_for
-from ..outbox import REQUEST_MARKS, Outbox
+from ...protocol.types.input_required import ASKABLE, InputRequest, capability_for
+from ..outbox import REQUEST_MARKS
 from .questions import AnswerLog, Question
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
-    from ..cancellation import AbortSignal
     from ..peer import PrincipalId
+    from .scope import RequestScope
 
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2
 """Number of scheduler rounds before questions go out, so that tasks started together ask together."""
-
-
-class Asking(Protocol):
-    """A request, as seen by its questions: a `RequestScope`."""
-
-    @property
-    def request(self) -> InboundRequest:
-        """The request that will be answered next."""
-        ...
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox that the questions go to."""
-        ...
-
-    @property
-    def sends(self) -> bool:
-        """False while the request cannot be answered with questions: after a cancel, after the end, and while questions
-        are out already."""
-        ...
-
-    @property
-    def abort(self) -> AbortSignal:
-        """The abort signal, which knows the nursery."""
-        ...
-
-    @property
-    def keeps_answers(self) -> bool:
-        """True where a run after a restart may ask the same questions: see `AnswerLog`."""
-        ...
 
 
 Send: TypeAlias = "Callable[[Sequence[Question]], None]"
@@ -89,7 +59,7 @@ class Rounds:
 
     def __init__(
         self,
-        scope: Asking,
+        scope: RequestScope,
         send: Send,
         known: Mapping[str, JSONObject] | None = None,
         log: AnswerLog | None = None,
@@ -123,7 +93,7 @@ class Rounds:
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
         del request  # a task that waits needs no words
-        if key is None and self._scope.keeps_answers:
+        if key is None and keeps_answers(self._scope):
             self.log.note(question, [each for each in self._open.values() if each.is_open])
         elif (answer := self.known.get(question.key)) is not None:
             return answer
@@ -162,7 +132,7 @@ class Rounds:
         question.sent = True  # it will not be sent any more
 
     def _announce(self) -> None:
-        nursery = self._scope.abort.nursery
+        nursery = self._scope.nursery
         assert nursery is not None, "who asks has a nursery until `end`"
         if not self._announced:
             self._announced = True
@@ -188,7 +158,7 @@ class Rounds:
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
-        nursery = self._scope.abort.nursery
+        nursery = self._scope.nursery
         assert nursery is not None, "who asks has a nursery"
         waiting = [each for each in self._open.values() if each.is_open]
         found = log.recall(asked, waiting, nursery.parent_task)
@@ -291,6 +261,41 @@ class Rounds:
         for question in self._open.values():
             if question.is_open:
                 question.fail(_no_way_back())
+
+
+def sends_questions(scope: RequestScope) -> bool:
+    """Return whether questions go to the client of ``scope`` as requests of their own: otherwise the answer, or the
+    task, has the questions."""
+    return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
+
+
+def keeps_answers(scope: RequestScope) -> bool:
+    """Return whether a run after a restart may ask the same questions."""
+    return scope.task is not None and scope.task.keeps_answers
+
+
+def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
+    """Ask the client of ``scope``, in the way that is open now, and return the answer, plain data."""
+    if sends_questions(scope) or method not in ASKABLE:
+        return scope.ask(method, params, scope.request.revision)
+    return require_input(scope, method, params)
+
+
+def require_input(
+    scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
+) -> Awaitable[JSONObject]:
+    """Ask a client that can be sent no requests: see `Rounds.ask`."""
+    rounds = scope.rounds
+    if rounds is None:
+        # The runner of this round: a later round may have another.
+        rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
+        if scope.nursery is None or scope.from_outside is not None:
+            rounds.end()
+        else:
+            scope.rounds = rounds
+            if scope.task is not None and scope.task.has_started:
+                scope.task.collect_questions()
+    return rounds.ask(method, params, key)
 
 
 def _no_way_back() -> NoWayBack:

@@ -14,10 +14,12 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...concurrency.nurseries import only_member
+from ...concurrency.workers import frames_of
 from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
-from ..cancellation import CancelCause
+from ...state.requests import Phase, Step
+from ..cancellation import CancelCause, Cancellation
 from ..outbox import REQUEST_MARKS
 from ..transport import ConnectionLost
 from .admission import Admission
@@ -140,8 +142,10 @@ class RequestRunner:
 
     def start(self, scope: RequestScope) -> None:
         """Give a request whose turn has come a task, or let its handler go on."""
-        if scope.has_begun:
-            scope.resume()
+        if scope.handler_task is not None:
+            assert scope.rounds is not None, "only what is parked goes on"
+            scope.advance(Step.START)
+            scope.rounds.resume()
             return
         request = scope.request
         if request.packed is not None:
@@ -164,18 +168,18 @@ class RequestRunner:
         failure: BaseException | None = None
         span: HandlerSpan | None = None
         try:
-            if not scope.begin():
+            if scope.phase is Phase.MUTED:  # it was cancelled before, and so never runs (DESIGN ruling 4)
                 return
-            if self._tracer is not None:
-                span = self._tracer.handling(scope)
             try:
                 async with trio.open_nursery() as nursery:
-                    scope.abort.enter(nursery)
+                    scope.start(nursery)
+                    if self._tracer is not None:
+                        span = self._tracer.handling(scope)
                     try:
                         answer = self._handler.answer(scope)
                         del self  # the request may become a task, and then outlives this runner and its connection
                         result = await answer
-                        scope.abort.handler_returned()
+                        scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
                     except BaseException as error:  # even SystemExit ends only this request
@@ -183,22 +187,24 @@ class RequestRunner:
                         nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
-            scope.leave_nursery()
-            if scope.request.meta and scope.abort.is_overdue:  # this task may wake before the alarm rings
+            cancelled_inside = scope.leave()
+            if scope.request.meta and scope.is_overdue:  # this task may wake before the alarm rings
                 scope.expire()
-            if scope.rounds is not None:
-                await scope.next_round()  # a result returned while it is parked is kept for the retry
-            line = _reply_line(scope, result, failure)
-            scope.close()
+            if scope.rounds is not None and scope.from_outside is None:
+                # A result returned while the request is parked is kept for the retry.
+                await scope.until_cancelled(scope.rounds.resumed())
+            line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes:
+                scope.mute()
                 await scope.exchange.keep(scope.request, line)
             elif line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
-                await scope.room_for_reply(REQUEST_MARKS)
+                scope.mute()
+                await scope.until_cancelled(scope.outbox.room(REQUEST_MARKS))
         except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
-            scope.let_go()
+            scope.detach()
             if span is not None:
                 span.end(result)
             exchange, request = scope.exchange, scope.request
@@ -239,7 +245,7 @@ class RequestRunner:
         "too busy" when the request is one too many.
         """
         scope = self._host.parking.find(retry.handle, exchange.party)
-        if scope is None or scope.abort.is_overdue:
+        if scope is None or scope.is_overdue:
             raise CodedError(INVALID_PARAMS, _UNKNOWN)
         caller = self._party(exchange.peer)
         if not self.admission.has_room(request.size, caller, scope.ticket if scope.runner is self else None):
@@ -292,7 +298,7 @@ class RequestRunner:
         held = exchange.find(event.request) or self._host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
-            held.end(CancelCause.PEER, event.reason)
+            held.abort(CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
         """Cancel all requests that wait for the client to come back with answers, and for nobody else than
@@ -303,35 +309,42 @@ class RequestRunner:
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
         """Cancel a request, unless it was cancelled before or is over. This is the one door for every cause."""
-        if not scope.cancel(cause, reason):
+        cancellation = Cancellation(cause, reason, trio.current_time())
+        if not scope.cancel(cancellation):
             return
         self.load.cancelled += 1
         exchange, request, ticket = scope.exchange, scope.request, scope.ticket
         exchange.state.finish(request)
         exchange.cancelled(request, cause)
-        if scope.has_begun:
+        if scope.handler_task is not None:
             if not ticket.runs:
                 self._forget(scope)
                 exchange.hold(request, scope)
                 self.admission.clean_up(ticket)
         elif self.admission.drop_waiting(ticket):
-            scope.let_go()
+            scope.detach()
             exchange.release(request)
             exchange.reply(None)
             return
-        due = trio.current_time() + self.limits.cleanup_grace
-        scope.watch_cleanup(self.alarms.set(due, partial(scope.in_context, self._overran, scope)))
+        due = cancellation.at + self.limits.cleanup_grace
+        scope.cleanup_alarm = self.alarms.set(due, partial(self._overran, scope))
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        stack = "".join(traceback.StackSummary.extract(scope.stack()).format())
-        logger.warning(
+        request, task = scope.request, scope.handler_task
+        frames: Any = () if task is None else frames_of(task)
+        warn = partial(
+            logger.warning,
             "%s (request %.100r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
-            scope.request.method.name,
-            scope.request.id,
+            request.method.name,
+            request.id,
             self.limits.cleanup_grace,
-            stack,
+            "".join(traceback.StackSummary.extract(frames).format()),
         )
+        if task is None:
+            warn()
+        else:  # so that the log knows the source of the record
+            task.context.run(warn)
         for ready in self.admission.release_slot(scope.ticket):
             self.start(ready)
 
@@ -340,10 +353,12 @@ class RequestRunner:
         del self._handler
 
 
-def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
+def _reply_line(
+    scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
+) -> bytes | None:
     """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
     request, replies = scope.request, scope.runner.replies
-    if scope.abort.from_outside is not None:
+    if scope.from_outside is not None:
         if failure is not None:
             logger.debug("request %.100r failed after its cancel: %r", request.id, failure)
         return None
@@ -355,7 +370,7 @@ def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None)
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
-    if scope.cancelled_inside:
+    if cancelled_inside:
         own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
         return replies.error(request, own)
     return replies.result(request, result, scope)

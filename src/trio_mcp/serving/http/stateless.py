@@ -83,7 +83,7 @@ class StatelessExchange(PostExchange):
         for request in self._requests:
             held = self.find(request)
             if held is not None:
-                held.end(CancelCause.DISCONNECT, reason)
+                held.abort(CancelCause.DISCONNECT, reason)
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
         self._connection.hold(request, held)
@@ -91,7 +91,7 @@ class StatelessExchange(PostExchange):
         if request.method.streams:
             self._until = end_of_token(self.peer.auth)
         if self.response.is_gone:  # before the request was accepted
-            held.end(CancelCause.DISCONNECT, _GONE)
+            held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         fault = param_mismatch(table, request, self._head)
