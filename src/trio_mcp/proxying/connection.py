@@ -24,6 +24,7 @@ from ..protocol.types.notifications import ListenResult, SetLevelParams
 from ..protocol.types.resources import SubscribeParams
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
+from ..runtime.outbox import Outbox
 from ..runtime.peer import Peer
 from ..runtime.replies import Replies
 from ..runtime.requests.host import LATER, Decision, Now, RequestHost
@@ -56,7 +57,7 @@ class ProxyConnection:
     def __init__(
         self,
         make_link: MakeLink,
-        transport: Transport,
+        transport: Transport | Outbox,
         peer: Peer,
         *,
         host: RequestHost,

@@ -11,6 +11,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
+from ..runtime.outbox import Outbox
 from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
@@ -121,7 +122,7 @@ class Proxy:
 def _running(make_link: MakeLink, host: RequestHost) -> RunningStandIn:
     cipher = StateCipher("proxy")
 
-    def connect(transport: Transport, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
+    def connect(transport: Transport | Outbox, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
         return ProxyConnection(make_link, transport, peer, host=host, cipher=cipher, state=state)
 
     return RunningStandIn(host.load.callers, host.limits, connect)

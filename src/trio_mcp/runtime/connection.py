@@ -1,6 +1,6 @@
 """Connection is the trio shell of one connection.
 
-Two tasks, and two tasks on demand::
+Two tasks where there is a transport, and two tasks on demand::
 
     reader   transport.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
     writer   Outbox.take -> transport.send                                        wakes for lines not written at once
@@ -57,6 +57,8 @@ class CallSettings:
 class Connection:
     """Serves one connection, from the start of `run` until its return. Meanwhile ``host`` has to run.
 
+    Where messages come in another way, by `take`, an outbox stands in the place of the ``transport``: the maker of the
+    connection takes the lines from there.
     ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
     ``replies`` writes the replies of this side. ``tracing`` is told of requests. ``on_unreadable`` is told of lines
     that are no message.
@@ -64,7 +66,7 @@ class Connection:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Transport | Outbox,
         state: ConnectionState,
         handler: RequestHandler,
         host: RequestHost,
@@ -80,7 +82,8 @@ class Connection:
         self.state = state
         self.limits = limits
         self.host = host
-        self.outbox = Outbox(limits.high_water, transport.send_nowait)
+        self._transport, network = (None, "tcp") if isinstance(transport, Outbox) else (transport, transport.network)
+        self.outbox = transport if isinstance(transport, Outbox) else Outbox(limits.high_water, transport.send_nowait)
         self.exchange = Exchange(state, self.outbox, peer)
         """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
@@ -89,10 +92,9 @@ class Connection:
         """Id of the request of ours in whose answer the message came that is acted on now: see `Frame.came_with`."""
         self.is_only = False
         """True when no other connection is served, so that the server ends with this connection."""
-        self._transport = transport
         self._told = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
-        tracer = None if tracing is None else tracing.tracer(transport.network)
+        tracer = None if tracing is None else tracing.tracer(network)
         self.outbound = Outbound(
             state,
             self.outbox,
@@ -150,12 +152,14 @@ class Connection:
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
             async with trio.open_nursery() as service:
-                service.start_soon(self._write)
+                if self._transport is not None:
+                    service.start_soon(self._write, self._transport)
                 context = copy_context()
                 self._told.task.start_in(service, context)
                 self._changes.task.start_in(service, context)
                 self._service = service
-                service.start_soon(self._read)
+                if self._transport is not None:
+                    service.start_soon(self._read, self._transport)
                 if self.is_ending:
                     service.start_soon(self._drain)
                 task_status.started()
@@ -169,13 +173,14 @@ class Connection:
                     self._runner.refuse_new("the connection has ended")
                     with trio.CancelScope(shield=True):  # until the last handler has cleaned up, and no longer
                         await self.exchange.idle()
-                if self.lost is None:  # let the last replies out, to a peer that reads
+                if self.lost is None and self._transport is not None:  # let the last replies out, to a peer that reads
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
             self.outbound.fail_all(ConnectionLost("the connection was closed"))
             try:
-                await self._transport.aclose()
+                if self._transport is not None:
+                    await self._transport.aclose()
             finally:
                 self._let_go()
                 self._ended.set()
@@ -186,7 +191,8 @@ class Connection:
         self._runner.let_go()
         self._told.let_go()
         self._changes.let_go()
-        self.outbox.let_go()
+        if self._transport is not None:
+            self.outbox.let_go()
         del self._dispatch
 
     async def _asleep(self) -> None:
@@ -288,10 +294,10 @@ class Connection:
 
     # Writing
 
-    async def _write(self) -> None:
+    async def _write(self, transport: Transport) -> None:
         try:
             while True:
-                await self._transport.send(await self.outbox.take())
+                await transport.send(await self.outbox.take())
         except ConnectionLost as error:
             self.lose(error)
 
@@ -325,8 +331,8 @@ class Connection:
 
     # Reading
 
-    async def _read(self) -> None:
-        receive, state, act, max_batch = self._transport.receive, self.state, self._dispatch.act, self.limits.max_batch
+    async def _read(self, transport: Transport) -> None:
+        receive, state, act, max_batch = transport.receive, self.state, self._dispatch.act, self.limits.max_batch
         outbox = self.outbox
         most_unread = _READING_MARKS * outbox.high_water
         try:

@@ -57,6 +57,13 @@ def _taken(segment: Segment) -> bytearray:
     return segment.data
 
 
+def dropping_outbox(high_water: int) -> Outbox:
+    """Return an outbox that drops all lines, for messages that have no way to their peer."""
+    outbox = Outbox(high_water)
+    outbox.call_writer(_dropping(ref(outbox)))
+    return outbox
+
+
 def _dropping(outbox: ref[Outbox]) -> Callable[[], None]:
     """Return a function that drops the lines in ``outbox``, which the function does not keep."""
 

@@ -27,6 +27,7 @@ from ..protocol.types.resources import ListResourcesResult, ListResourceTemplate
 from ..protocol.types.tools import ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
+from ..runtime.outbox import Outbox
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
@@ -50,7 +51,7 @@ class ServerConnection:
     def __init__(
         self,
         running: RunningServer,
-        transport: Transport,
+        transport: Transport | Outbox,
         peer: Peer = NOBODY_KNOWN,
         state: ConnectionState | None = None,
         check_scopes: CheckScopes | None = None,

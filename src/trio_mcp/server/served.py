@@ -15,6 +15,7 @@ from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.connection import Connection
 from ..runtime.limits import Limits
+from ..runtime.outbox import Outbox
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
@@ -50,7 +51,7 @@ class RunningStandIn:
     """The parties that call the stand-in, by which its bounds are shared."""
     limits: Limits
     """The limits of each connection."""
-    connect: Callable[[Transport, Peer, ConnectionState | None], ServedConnection]
+    connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
     """Returns the connection of one more client, whose messages the state rules on."""
     stateless: bool = attrs.field(default=False, init=False)
     """A stand-in keeps the state of its connections between requests."""
@@ -107,13 +108,14 @@ def needs_scopes(running: Running) -> bool:
 
 def connection_to(
     running: Running,
-    transport: Transport,
+    transport: Transport | Outbox,
     peer: Peer = NOBODY_KNOWN,
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,
 ) -> ServedConnection:
-    """Return the connection of one client of ``running``. ``state`` rules on the messages; by default, the state of a
-    connection. ``check_scopes`` checks each request, for a transport that does not."""
+    """Return the connection of one client of ``running``, over ``transport``: see `Connection`. ``state`` rules on
+    the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
+    not."""
     if isinstance(running, RunningServer):
         return ServerConnection(running, transport, peer, state, check_scopes)
     return running.connect(transport, peer, state)

@@ -74,15 +74,15 @@ class Session:
         """Streams that are not finished, by name."""
         self.posts: dict[SessionExchange, None] = {}
         """The POSTs that are not answered."""
-        outbox = Outbox(limits.high_water)
-        outbox.call_writer(self._listen)
-        self._connection = FedConnection(running, peer, outbox)
+        self._outbox = Outbox(limits.high_water)
+        """The lines that belong to no request, for the stream that the client asks for with GET."""
+        self._outbox.call_writer(self._listen)
+        self._connection = FedConnection(running, peer, self._outbox)
         # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
         self._connection.duplex.outbound.answer_timeout = limits.answer_timeout
-        self._outbox = outbox
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
-        self.lasting = _Listening(self, self._connection.exchange.outbox)
+        self.lasting = _Listening(self, self._outbox)
         """The way for lines that belong to no request."""
         self._is_draining = False
         self.is_confirmed = False
@@ -98,7 +98,7 @@ class Session:
             for stream in tuple(self._streams.values()):
                 stream.finish(0)
             if self._listening is None:
-                self.send_late_lines(self._outbox)
+                self._outbox.let_go()
             self._listening = None
             self._log.close()
 
@@ -205,14 +205,17 @@ class Session:
 
     def _kept(self, stream: SessionStream) -> None:
         del self._streams[stream.name]
-        self.send_late_lines(stream.outbox)
+        if stream.outbox is self._outbox:  # the session is over
+            stream.outbox.let_go()
+        else:
+            self.send_late_lines(stream.outbox)
 
     def send_late_lines(self, outbox: Outbox) -> None:
         """Have lines that are put into ``outbox`` from now on sent with the lines that belong to no request: a handler
         that was cancelled takes back a question when the stream of its request is over."""
 
         # The outbox keeps what it calls: neither itself nor the session, or the collector would have to find them.
-        late, free = ref(outbox), self._connection.exchange.outbox
+        late, free = ref(outbox), self._outbox
 
         def pass_on() -> None:
             outbox = late()
