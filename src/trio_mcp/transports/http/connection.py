@@ -13,7 +13,7 @@ import trio
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import let_go_of_cause, receiver, until_broken
-from .application import Admission, Answer, Ask, HttpApplication, UnservedBody
+from .application import Admission, Answer, Ask, HttpApplication, UnservedBody, nothing
 from .bounds import BadRequest, HttpBounds
 from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestHead, RequestReader
@@ -352,7 +352,7 @@ class HttpConnection(ResponseWriter):
         """The present response is written."""
         response, self._response = self._response, None
         assert response is not None, "one response is written once"
-        response.over()
+        response.is_gone, response.on_gone = True, nothing
         if self.phase is _REFUSED:
             self._missing = self._reader.missing
             self.enter(_DROP if self._missing > 0 else _LINGER)

@@ -26,6 +26,9 @@ _CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE |
 """Elements of a header that is a list (RFC 9110 section 5.6.1)."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
+_BARE_LF: Final = "a line of the head does not end with CRLF"
+"""RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes disagree
+about that, one sees a request that the other does not."""
 _NONE_REPEATED: Final = frozenset[str]()
 _MOST_KEYS: Final = 200
 _LONGEST_KEY: Final = 64
@@ -109,19 +112,15 @@ def check_beginning(beginning: bytes, *, is_first: bool) -> None:
     speaks another protocol should not have to wait for its answer."""
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
-    _check_line_ends(beginning)
-
-
-def _check_line_ends(beginning: bytes) -> None:
-    # RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes
-    # disagree about that, one sees a request that the other does not.
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "a line of the head does not end with CRLF")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
 
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     """Return the head of a request from its bytes, the empty line included. Raises `BadRequest`."""
-    _check_line_ends(raw)
+    lines = raw.count(b"\n")
+    if lines != raw.count(b"\r\n"):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
     line = _REQUEST_LINE.match(raw)
     if line is None:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no request line of HTTP/1.1")
@@ -130,24 +129,15 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
         raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the versions of HTTP here are 1.1 and 1.0")
     if len(target) > bounds.max_target_bytes:
         raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
-    if raw.count(b"\n") - 2 > bounds.max_headers:
+    if lines - 2 > bounds.max_headers:
         raise BadRequest(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {bounds.max_headers} headers"
         )
-    if method in _PARSED_AS_THEY_ARE:
-        fields = _parsed(raw)
-    elif len(method) <= _LONGEST_METHOD and method != "CONNECT":
+    if method not in _PARSED_AS_THEY_ARE:
+        if len(method) > _LONGEST_METHOD or method == "CONNECT":
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
         # llhttp refuses methods that it does not know, and reads the heads of some in other ways than of others.
-        fields = _parsed(b"GET" + raw[line.end(1) :])
-    else:
-        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
-    headers = fields.headers
-    check_headers(headers, fields.repeated, http_1_0=version == b"1.0")
-    path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
-    return RequestHead(method, target, path, headers, fields.repeated, version == b"1.0")
-
-
-def _parsed(raw: bytes) -> _Fields:
+        raw = b"GET" + raw[line.end(1) :]
     # A parser and a head live and die together: a parser that were used again would expect the body first.
     fields = _Fields()
     try:
@@ -158,7 +148,10 @@ def _parsed(raw: bytes) -> _Fields:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
     if not fields.complete:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good HTTP request")
-    return fields
+    headers = fields.headers
+    check_headers(headers, fields.repeated, http_1_0=version == b"1.0")
+    path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
+    return RequestHead(method, target, path, headers, fields.repeated, version == b"1.0")
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:

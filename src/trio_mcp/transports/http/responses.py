@@ -212,7 +212,7 @@ class HttpResponse(Response):
             self.begun = True
             self.connection.respond(self, answer, close=close)
 
-    def over(self) -> Callable[[], None]:
+    def end(self) -> Callable[[], None]:
         """Note that the response is over, and return what was to be called if the client had gone."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, nothing
@@ -272,8 +272,13 @@ class ResponseWriter(ConnectionLife, ABC):
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
         """Write ``answer``. To be called by `HttpResponse`, once and for the present one."""
         head = response.head
-        self._is_last = is_last = close or self._is_last or head is None or head.is_last
-        self._put(answer_bytes(answer, close=is_last, has_body=head is None or head.method != "HEAD"))
+        if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
+            self._is_last = True
+        data = answer_bytes(answer, close=self._is_last, has_body=head is None or head.method != "HEAD")
+        if self._outgoing.put(data):
+            self._finish()
+        else:
+            self._start_writing()
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
         """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
@@ -283,20 +288,16 @@ class ResponseWriter(ConnectionLife, ABC):
         # RFC 9112 section 6.1: no chunks for HTTP/1.0
         chunked = not head.http_1_0
         data = stream_head(status, headers, chunked=chunked, close=is_last)
-        if head.method == "HEAD":
-            on_gone = response.over()
-            self._put(data)
-            on_gone()
-        else:
+        if head.method != "HEAD":
             self._outgoing.put_stream(data, source, chunked=chunked)
             self._start_writing()
-
-    def _put(self, data: bytes) -> None:
-        """Write the present response."""
+            return
+        on_gone = response.end()
         if self._outgoing.put(data):
             self._finish()
         else:
             self._start_writing()
+        on_gone()
 
     def _start_writing(self) -> None:
         if not self._writing:
@@ -336,7 +337,7 @@ class ResponseWriter(ConnectionLife, ABC):
         """Tell the application that the client of the present response, if any, is gone."""
         response, self._response = self._response, None
         if response is not None:
-            response.over()()
+            response.end()()
 
     def _failed(self, failure: Exception) -> None:
         self._failure = failure
