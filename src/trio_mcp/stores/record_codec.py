@@ -12,7 +12,7 @@ import msgspec
 
 from ..classes import frozen
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
-from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord
+from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnreadableRecord
 
 _FORMAT: Final = b"\x01"
 """Version of `_Content`. A field at its end, with a default, needs no other version; each other change does, and the
@@ -20,11 +20,6 @@ versions before stay readable."""
 _PURPOSE: Final = b"trio-mcp task record 1 "
 _FINGERPRINT: Final = 8
 """Bytes that tell one key from another, and nothing of the key."""
-
-
-class UnreadableRecord(OSError):
-    """The record is there and cannot be read: another version wrote the record, or sealed by a secret that is not among
-    the secrets, or somebody has changed the bytes since."""
 
 
 @frozen

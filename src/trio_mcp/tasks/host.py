@@ -228,7 +228,8 @@ class TaskHost:
         self._hold(task, record)
         runner: RequestRunner = scope.runner  # pyright: ignore[reportAssignmentType]
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
-        task.collect_questions()
+        if scope.rounds is not None:
+            task.collect_questions()
         scope.request.pack_as(record.params)  # ten thousand tasks may wait, and few look at these again
         scope.exchange.peer.pack()
 
@@ -244,7 +245,7 @@ class TaskHost:
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
         """Run ``task``, which has a place, here from now on, until `remove`."""
         self._has_tasks.set()
-        self._live.add(task)
+        self._live.by_id[task.id] = task
         if record.expires_at is not None:
             left = max(0, record.expires_at - self.records.now) / 1000
             task.set_expiry(trio.current_time() + left)
@@ -296,7 +297,7 @@ class TaskHost:
             task.deliver(record.answers)
 
     def _noticed(self, task_id: str, record: TaskRecord | None) -> None:
-        task = self._live.get(task_id)
+        task = self._live.by_id.get(task_id)
         if task is None or task.has_ended:
             return
         if record is not None:
@@ -306,7 +307,7 @@ class TaskHost:
             self._looker.wake()
 
     def _hint(self, task_id: str) -> None:
-        if self._live.get(task_id) is not None:
+        if self._live.by_id.get(task_id) is not None:
             self._hinted.setdefault(task_id, False)
             self._looker.wake()
 
@@ -320,7 +321,7 @@ class TaskHost:
             with suppress(Exception):  # the log was told, and the next look comes before long
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
-                    task = self._live.get(task_id)
+                    task = self._live.by_id.get(task_id)
                     if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
@@ -328,7 +329,7 @@ class TaskHost:
 
     async def _look_at(self, task: RequestTask) -> None:
         kept = await self.records.store.read(None, task.id)
-        if self._live.get(task.id) is task:
+        if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
@@ -337,7 +338,7 @@ class TaskHost:
 
     def _cancel_here(self, task_id: str, reason: str | None) -> None:
         """Cancel a task that runs here, though its record cannot be changed before the store works."""
-        task = self._live.get(task_id)
+        task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
 
@@ -347,7 +348,7 @@ class TaskHost:
         """Note that the handler of ``task`` has ended, with all child tasks. ``was_cut_off``: its outcome was not
         persisted. Synchronous."""
         self._live.remove(task)
-        self._messages.remove(task)
+        self._messages.unwritten.pop(task.id, None)
         if was_cut_off:
             self.in_background(self.ends.persist, task, None)
 
@@ -358,21 +359,17 @@ class LiveTasks:
 
     def __init__(self, settings: TaskSettings) -> None:
         self._settings = settings
-        self._tasks: dict[str, RequestTask] = {}
+        self.by_id: dict[str, RequestTask] = {}
         self._places = 0
         self._callers = Counter[object]()
         self._emptied = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.by_id)
 
     def __iter__(self) -> Iterator[RequestTask]:
         """Return the present tasks, oldest first."""
-        return iter(tuple(self._tasks.values()))
-
-    def get(self, task_id: str) -> RequestTask | None:
-        """Return the task that runs here under an id; `None` where there is none."""
-        return self._tasks.get(task_id)
+        return iter(tuple(self.by_id.values()))
 
     @property
     def room(self) -> int:
@@ -383,7 +380,7 @@ class LiveTasks:
         """Raise `CodedError` (-31000) where there is no place for a task of ``caller``, who is ``alone`` here or leaves
         places for others."""
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
-        if not self.room or self._callers[caller] >= most:
+        if self._places >= self._settings.max_running or self._callers[caller] >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
 
     def take_place(self, caller: object) -> None:
@@ -398,18 +395,14 @@ class LiveTasks:
         if not self._callers[caller]:
             del self._callers[caller]
 
-    def add(self, task: RequestTask) -> None:
-        """Add a task, which has a place."""
-        self._tasks[task.id] = task
-
     def remove(self, task: RequestTask) -> None:
         """Remove a task that has ended here, and give back its place."""
-        del self._tasks[task.id]
+        del self.by_id[task.id]
         self.give_back(task.caller)
-        if not self._tasks:
+        if not self.by_id:
             self._emptied.unpark_all()
 
     async def emptied(self) -> None:
         """Wait until no task runs here."""
-        while self._tasks:
+        while self.by_id:
             await self._emptied.park()

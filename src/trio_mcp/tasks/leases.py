@@ -179,7 +179,7 @@ class Leases:
 
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         change, holder = self._records.change, record.holder
-        ours = self._live.get(record.id)
+        ours = self._live.by_id.get(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
             ours.acquire(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
             return False

@@ -138,24 +138,20 @@ class MessageWriter:
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records
         self._interval = interval
-        self._unwritten: dict[str, RequestTask] = {}
+        self.unwritten: dict[str, RequestTask] = {}
         self._sleeper = Sleeper()
 
     def write_soon(self, task: RequestTask) -> None:
         """Have the message of ``task`` written before long. Synchronous."""
-        self._unwritten[task.id] = task
+        self.unwritten[task.id] = task
         self._sleeper.wake()
-
-    def remove(self, task: RequestTask) -> None:
-        """Write nothing more for ``task``."""
-        self._unwritten.pop(task.id, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            while not self._unwritten:
+            while not self.unwritten:
                 await self._sleeper.sleep()
-            tasks, self._unwritten = list(self._unwritten.values()), {}
+            tasks, self.unwritten = list(self.unwritten.values()), {}
             for task in tasks:
                 await self._write(task)
             await trio.sleep(self._interval)

@@ -15,9 +15,8 @@ from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..concurrency.wakeups import Watch
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..stores.logged_store import LoggedStore
 from ..stores.memory import MemoryTaskStore
-from ..stores.task_store import Gap, Position, StoreFull, TaskRecord, Uncertain, new_mark
+from ..stores.task_store import Gap, LoggedStore, Position, StoreFull, TaskRecord, Uncertain, new_mark
 from .settings import TaskSettings
 from .task_state import EXPIRED, TASK_LOST, failure
 from .transitions import answered, cancelled, ended
@@ -77,21 +76,19 @@ class TaskRecords:
         """The present of the store, in milliseconds since the epoch, as far as its last answer tells."""
         return int(trio.current_time() * 1000 + (self._ahead or 0.0))
 
-    def _is_now(self, now: int) -> None:
-        self._ahead = now - trio.current_time() * 1000
-
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
-        self._is_now(kept.now)
+        self._ahead = kept.now - trio.current_time() * 1000
         record = kept.record
         if record.kept_until is not None and record.kept_until < kept.now:
             return None
         if task_id in self._observers and record.expires_at is not None:
             self._ends[task_id] = record.expires_at
-        if _is_overdue(record, kept.now):
+        is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
+        if is_overdue and not record.phase.is_final:
             return await self.change(task_id, None, _expired)  # nobody runs the task, so nobody else says so
         return record
 
@@ -128,7 +125,7 @@ class TaskRecords:
             if not await self.store.expire(most=_MOST_DELETED):
                 raise
             record = await create()
-        self._is_now(record.created_at)
+        self._ahead = record.created_at - trio.current_time() * 1000
         return record
 
     async def void(self, task_id: str) -> None:
@@ -161,7 +158,7 @@ class TaskRecords:
             kept = await self.store.read(None, task_id)
             if kept is None:
                 return None
-            self._is_now(kept.now)
+            self._ahead = kept.now - trio.current_time() * 1000
             record = kept.record
             if following is not None and record.mark == following.mark:  # kept after all
                 break
@@ -264,13 +261,10 @@ class TaskRecords:
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
         """Wake the readers that wait for a change of a task, which may have come; to ``record``, where it is known.
         Synchronous."""
-        self._tell(task_id)
-        if self.on_change is not None:
-            self.on_change(task_id, record)
-
-    def _tell(self, task_id: str) -> None:
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
+        if self.on_change is not None:
+            self.on_change(task_id, record)
 
     def observe(self, task_id: str, tell: Callable[[str], None]) -> None:
         """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""
@@ -329,7 +323,8 @@ class TaskRecords:
                         if isinstance(hint, Gap):
                             self._gap.set()
                         else:
-                            self._tell(hint)
+                            for tell in tuple(self._observers.get(hint, ())):
+                                tell(hint)
                             if self.on_hint is not None:
                                 self.on_hint(hint)
             except Exception:
@@ -338,13 +333,6 @@ class TaskRecords:
                 has_failed = True
             await trio.sleep(_RETRY)
             self._gap.set()
-
-
-def _is_overdue(record: TaskRecord, now: int) -> bool:
-    """Return whether the time to live of a task is over that nobody runs."""
-    if record.phase.is_final or record.expires_at is None:
-        return False
-    return record.expires_at <= now and record.leased_until < now
 
 
 def _position(cursor: str) -> Position:

@@ -117,9 +117,6 @@ class RequestTask:
         self.client: CoreClient | None = None
         """The requestor, where the form of the task is that of 2025-11-25, and the requestor is known."""
 
-    def _take(self, step: RunStep) -> None:
-        self.phase = phase_after(self.phase, step)
-
     # Start
 
     @property
@@ -174,43 +171,40 @@ class RequestTask:
             await self._start(delegated=delegated)
 
     async def _start(self, *, delegated: bool) -> None:
-        self._take(RunStep.RECORD)
-        self._starting = trio.Event()
-        try:
-            await self._record(delegated=delegated)
-        finally:
-            if self.phase is RunPhase.RECORDING:
-                self._take(RunStep.FAIL)
-            self._starting.set()
-            self._starting = None
-
-    async def _record(self, *, delegated: bool) -> None:
         scope, host = self.scope, self._host
-        await self._between_rounds()
-        if not scope.sends:  # the caller gave up
-            await trio.lowlevel.checkpoint()
-            return
-        record = await host.create(self, delegated=delegated)
+        self.phase = phase_after(self.phase, RunStep.RECORD)
+        self._starting = trio.Event()
+        record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends and self.phase is RunPhase.RECORDING and not host.ending.is_set():
+            if scope.sends:  # else the caller gave up
+                record = await host.create(self, delegated=delegated)
+                await self._between_rounds()
+            may_start = scope.sends and self.phase is not RunPhase.DECLINED
+            if record is not None and may_start and not host.ending.is_set():
                 self.stop_alarm()
-                self._take(RunStep.DELEGATE if delegated else RunStep.START)
+                self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
                 if self.message != record.message:  # told while the record was written
                     host.write_message(self)
                 return
         finally:
-            if not self.has_started:  # the requestor never learns of the task
-                await host.abandon(self, record)
+            try:
+                if record is not None and not self.has_started:  # the requestor never learns of the task
+                    await host.abandon(self, record)
+            finally:
+                if self.phase is RunPhase.RECORDING:
+                    self.phase = phase_after(self.phase, RunStep.FAIL)
+                self._starting.set()
+                self._starting = None
         await trio.lowlevel.checkpoint()
-        if scope.sends and self.phase is RunPhase.RECORDING:
+        if record is not None and scope.sends and not (self.has_started or self.phase is RunPhase.DECLINED):
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
 
     def decline(self) -> None:
         """Do not start: the request is answered with the questions that its handler has returned."""
         if not self.has_started:
-            self._take(RunStep.DECLINE)
+            self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
         """Start, if need be, and have the work done elsewhere, within ``ttl_ms`` milliseconds from the creation. The
@@ -225,14 +219,14 @@ class RequestTask:
             await self.start(delegated=True)
             return True
         if self.phase is RunPhase.RUNNING:
-            self._take(RunStep.DELEGATE)
+            self.phase = phase_after(self.phase, RunStep.DELEGATE)
         words, keep_ms = self.message, int(self._host.settings.keep * 1000)
         await self.change(lambda record, now: given_away(record, now, words, ttl_ms, keep_ms))
         return True
 
     def detach(self) -> None:
         """Let the task go on without its handler, since the work is done elsewhere: the reply is not kept."""
-        self._take(RunStep.DETACH)
+        self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
@@ -243,10 +237,8 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """Have the questions of the handler from now on kept with the task, which tells its client of them. Most
-        handlers never ask, so nothing is done before the first question."""
-        if self.scope.rounds is not None:
-            TaskQuestions(self).collect()
+        """Have the questions of the handler from now on kept with the task, which tells its client of them."""
+        TaskQuestions(self).collect()
 
     def replay_questions(self, record: TaskRecord) -> None:
         """Have the questions kept in the ``record`` of a run before, which has answers to the same questions."""
@@ -356,7 +348,7 @@ class RequestTask:
     async def persist(self, outcome: Outcome | None) -> None:
         """Persist the outcome of the request; `None`: the request was cancelled."""
         is_detached = self.phase is RunPhase.DETACHED
-        self._take(RunStep.END)
+        self.phase = phase_after(self.phase, RunStep.END)
         if not is_detached:
             await self._host.ends.persist(self, outcome)
 
@@ -364,7 +356,7 @@ class RequestTask:
         """Forget the task, whose handler has ended here, with all child tasks."""
         self.stop_alarm()
         was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or a defect came between
-        self._take(RunStep.CLOSE)
+        self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 
     def set_expiry(self, due: float) -> None:
@@ -376,5 +368,5 @@ class RequestTask:
         """Cancel the handler, and all its child tasks, unless all have ended."""
         if not self.has_ended:
             if cause in (CancelCause.LEASE, CancelCause.TASK) and self.phase in (RunPhase.RUNNING, RunPhase.DELEGATED):
-                self._take(RunStep.LOSE)
+                self.phase = phase_after(self.phase, RunStep.LOSE)
             self.scope.abort(cause, reason)

@@ -22,6 +22,7 @@ from .core_questions import ClientWay, CoreClient
 from .request_task import RequestTask
 from .task_methods import scope_of
 from .task_questions import log_before_start
+from .transitions import NO_LOG
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Outbox, Owner
@@ -103,7 +104,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
     capabilities = encode_value(unstructure(request.capabilities, request.revision))
     if before is not None and before.capabilities == capabilities:
         capabilities = before.capabilities
-    log = log_before_start(task, settings.max_record_bytes)
+    log = NO_LOG if task.scope.rounds is None else log_before_start(task, settings.max_record_bytes)
     return TaskRecord(
         id=task.id,
         scope=scope_of(task.scope),

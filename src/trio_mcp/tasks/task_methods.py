@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..concurrency.bounded_dict import BoundedDict
@@ -20,18 +20,20 @@ from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import PageParams
-from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask, ListTasksResult, Task, TaskParams, UpdateTaskParams
+from ..protocol.types.tasks import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
-from ..stores.task_store import TaskRecord
+from ..stores.task_store import TaskRecord, UnreadableRecord
 from .core_questions import ClientWay, CoreQuestions
 from .records import TaskRecords
-from .task_state import core_result, core_task, extension_task, telling_of_the_store
+from .task_state import core_result, core_task, extension_task, store_unreachable
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner
     from .settings import TaskSettings
 
 _DONE = EmptyResult()
+
+T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
@@ -43,6 +45,18 @@ def scope_of(scope: RequestScope) -> str:
 def unknown_task() -> CodedError:
     """Return the error for a task that does not exist, or not for this caller."""
     return CodedError(INVALID_PARAMS, "Invalid params: unknown task: there was none, or it is kept no longer")
+
+
+def _known(found: T | None) -> T:
+    """Return what was found of a task. Raises `CodedError` where there is none."""
+    if found is None:
+        raise unknown_task()
+    return found
+
+
+def _in_words(error: OSError) -> Exception:
+    """Return the error for a requestor where the store fails, which the log was told of."""
+    return error if isinstance(error, UnreadableRecord) else store_unreachable()
 
 
 class ExtensionMethods:
@@ -57,26 +71,22 @@ class ExtensionMethods:
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
-        with telling_of_the_store():
-            return await self._answer(scope)
-
-    async def _answer(self, scope: RequestScope) -> Any:
-        request = scope.request
-        match request.method.name:
-            case "tasks/get":
-                return await self._get(scope)
-            case "tasks/update":
-                return await self._update(scope)
-            case "tasks/cancel":
-                return await self._cancel(scope)
-            case name:
-                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
-
-    async def _get(self, scope: RequestScope) -> DetailedTask:
-        record = await self._records.read(scope_of(scope), _task_id(scope))
-        if record is None:
-            raise unknown_task()
-        return extension_task(record, scope.request.revision)
+        try:
+            match request.method.name:
+                case "tasks/get":
+                    record = await self._records.read(scope_of(scope), _task_id(scope))
+                    return extension_task(_known(record), request.revision)
+                case "tasks/update":
+                    return await self._update(scope)
+                case "tasks/cancel":
+                    _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
+                    return (
+                        _DONE  # also where the task has ended: an acknowledgement (extension tasks, Task Cancellation)
+                    )
+                case name:
+                    raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+        except OSError as error:
+            raise _in_words(error) from None
 
     async def _update(self, scope: RequestScope) -> EmptyResult:
         params = structure_params(scope.request.params, UpdateTaskParams, scope.request.revision)
@@ -84,14 +94,8 @@ class ExtensionMethods:
             if not isinstance(response, dict):
                 raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
         answers = {key: encode_value(response) for key, response in params.input_responses.items()}
-        if await self._records.answer(scope_of(scope), params.task_id, answers) is None:
-            raise unknown_task()
+        _known(await self._records.answer(scope_of(scope), params.task_id, answers))
         return _DONE
-
-    async def _cancel(self, scope: RequestScope) -> EmptyResult:
-        if await self._records.cancel(scope_of(scope), _task_id(scope), None) is None:
-            raise unknown_task()
-        return _DONE  # also where the task has ended: an acknowledgement (extension tasks, Task Cancellation)
 
 
 def _task_id(scope: RequestScope) -> str:
@@ -123,33 +127,26 @@ class CoreMethods:
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request. Raises `CodedError`."""
-        with telling_of_the_store():
-            return await self._answer(scope)
-
-    async def _answer(self, scope: RequestScope) -> Any:
-        match scope.request.method.name:
-            case "tasks/get":
-                record = self._known(await self._records.read(scope_of(scope), _task_id(scope)))
-                self._questions.remind(record)
-                return core_task(record)
-            case "tasks/result":
-                return await self._result(scope)
-            case "tasks/list" if scope.exchange.peer.is_told_apart:
-                return await self._list(scope)
-            case "tasks/cancel":
-                return await self._cancel(scope)
-            case name:
-                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
-
-    @staticmethod
-    def _known(record: TaskRecord | None) -> TaskRecord:
-        if record is None:
-            raise unknown_task()
-        return record
+        try:
+            match scope.request.method.name:
+                case "tasks/get":
+                    record = _known(await self._records.read(scope_of(scope), _task_id(scope)))
+                    self._questions.remind(record)
+                    return core_task(record)
+                case "tasks/result":
+                    return await self._result(scope)
+                case "tasks/list" if scope.exchange.peer.is_told_apart:
+                    return await self._list(scope)
+                case "tasks/cancel":
+                    return await self._cancel(scope)
+                case name:
+                    raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+        except OSError as error:
+            raise _in_words(error) from None
 
     async def _result(self, scope: RequestScope) -> Any:
         way = ClientWay(scope.request, scope.runner, scope.exchange)
-        record = self._known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
+        record = _known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
         return core_result(record, record.outcome, scope.request.revision)
@@ -176,10 +173,7 @@ class CoreMethods:
         return ListTasksResult(tasks)
 
     async def _cancel(self, scope: RequestScope) -> Task:
-        found = await self._records.cancel(scope_of(scope), _task_id(scope), None)
-        if found is None:
-            raise unknown_task()
-        record, is_first = found
+        record, is_first = _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
         task = core_task(record)
         if not is_first:
             # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.

@@ -7,14 +7,12 @@ is made up where a request has none.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from ..classes import value
-from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_members, decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError, MCPError, clean
 from ..protocol.converters import structure, unstructure
@@ -24,7 +22,6 @@ from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tasks import CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
 from ..protocol.types.tools import CallToolResult
-from ..stores.record_codec import UnreadableRecord
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))
@@ -209,17 +206,6 @@ def failure(code: int, message: str) -> Outcome:
 def store_unreachable() -> CodedError:
     """Return the error for a request that needs the store of tasks, while the store fails."""
     return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
-
-
-@contextmanager
-def telling_of_the_store() -> Generator[None]:
-    """Let a failure of the store, which the log was told of, be an error for the requestor in its own words."""
-    try:
-        yield
-    except UnreadableRecord:
-        raise  # the store works
-    except OSError:
-        raise store_unreachable() from None
 
 
 def bounded(outcome: Outcome, most: int) -> Outcome:
