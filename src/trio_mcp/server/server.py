@@ -314,10 +314,10 @@ class Server:
         ):
             await services.start(host.run)
             tasks = RunningTasks(self.tools, host, Outcomes(expose_errors=self.expose_errors), self._tasks, value)
-            await services.start(tasks.run)
+            await services.start(tasks.host.run)
             with self.tasks.running(tasks.records):
                 yield RunningServer(self, value, host, replies, tasks)
-                await tasks.drain()
+                await tasks.host.drain()
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to

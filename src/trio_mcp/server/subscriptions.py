@@ -139,7 +139,7 @@ class Subscriptions:
         for task_id in asked:
             record = await records.read(scope_of(scope), task_id)
             if record is not None:
-                self._tasks.check_scopes(scope, record)
+                self._server.tools.check_scopes(scope, record)
                 known.append(task_id)
         return known
 

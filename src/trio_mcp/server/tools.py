@@ -29,10 +29,10 @@ from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.tasks import TASKS_CAPABILITY
 from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
 from ..runtime.requests.scope import RequestScope
-from ..stores.task_store import OnRestart
+from ..stores.task_store import OnRestart, TaskRecord
 from ..tasks.host import TaskHost
 from ..tasks.request_task import RequestTask
-from ..tasks.task_methods import asked_ttl, milliseconds
+from ..tasks.task_methods import asked_ttl, milliseconds, unknown_task
 from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
@@ -166,6 +166,24 @@ class Tools:
         if task is not None:
             return run_task(task, scope, partial(self._run, entry, run, scope))
         return self._run(entry, run, scope)
+
+    def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
+        """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made a task: a result is
+        as well protected as its tool. The scopes of a tool that is gone are unknown: in a server with scopes its tasks
+        do not exist for callers who have to have some."""
+        entry = self.registry.get(record.name)
+        if entry is not None:
+            scope.exchange.check_scopes(entry.scopes)
+        elif scope.exchange.peer.check_scopes is not None and any(each.scopes for each in self.registry):
+            raise unknown_task()
+
+    def allows(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether the caller of a request has the scopes of `check_scopes`, so that a listing shows the task."""
+        try:
+            self.check_scopes(scope, record)
+        except CodedError:
+            return False
+        return True
 
     async def _run(
         self, entry: RegisteredTool, run: Callable[[], Any], scope: RequestScope
