@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import CachePartition, ResponseCache
-from trio_mcp.client.cache import Fetch, RequestKey
+from trio_mcp.client.cache import PendingAnswer, RequestKey
 from trio_mcp.client.changes import Change
 
 TOOLS = RequestKey("tools/list", b"{}")
@@ -272,6 +272,6 @@ def test_a_fetch_that_was_given_up_leaves_nothing_behind() -> None:
     partition = cache.partition()
     with pytest.raises(KeyError), cache.fetching(partition, TOOLS) as fetch:
         raise KeyError
-    assert isinstance(fetch, Fetch)
+    assert isinstance(fetch, PendingAnswer)
     partition.changed(Change("tools"))
     assert not fetch.outdated

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.examples import examples
 
-from trio_mcp.client.cache import CachePartition, Fetch, RequestKey, ResponseCache
+from trio_mcp.client.cache import CachePartition, PendingAnswer, RequestKey, ResponseCache
 from trio_mcp.client.changes import Change
 
 MAX_TTL = 3
@@ -33,7 +33,7 @@ WHO = (("one", "ann"), ("one", "ann"), ("one", "bob"), ("one", None), ("two", "a
 
 @attrs.frozen
 class Asked:
-    fetch: Fetch
+    fetch: PendingAnswer
     context: Any
     client: int
     began: int

@@ -54,7 +54,7 @@ class _Entry:
 
 
 @define(eq=False)
-class Fetch:
+class PendingAnswer:
     """A request under way, with an answer that may be kept."""
 
     partition: CachePartition
@@ -99,7 +99,7 @@ class ResponseCache:
         self._max_ttl = max_ttl
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._by_method: dict[tuple[object, str], dict[_Key, None]] = {}
-        self._fetches: dict[Fetch, None] = {}
+        self._fetches: dict[PendingAnswer, None] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -142,17 +142,17 @@ class ResponseCache:
         return None
 
     @contextmanager
-    def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[Fetch]:
+    def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
         """Send ``request`` inside. Changes seen inside outdate the answer."""
-        fetch = Fetch(partition, request)
+        fetch = PendingAnswer(partition, request)
         self._fetches[fetch] = None
         try:
             yield fetch
         finally:
             del self._fetches[fetch]
 
-    def answered(self, fetch: Fetch, result: Any, received: float) -> None:
-        """Keep the answer to a fetch. See `Fetch.keep`."""
+    def answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
+        """Keep the answer to a fetch. See `PendingAnswer.keep`."""
         if fetch.outdated:
             return
         self._outdate_earlier(fetch)
@@ -170,7 +170,7 @@ class ResponseCache:
         private, public = fetch.partition.keys(fetch.request)
         self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
-    def _outdate_earlier(self, fetch: Fetch) -> None:
+    def _outdate_earlier(self, fetch: PendingAnswer) -> None:
         """Outdate the fetches of the same request that began earlier: their answers may tell of an earlier state."""
         for earlier in self._fetches:
             if earlier is fetch:

@@ -1,6 +1,4 @@
-"""Client: a server, as seen by its callers; SessionWishes: what a client told a legacy server for a whole
-session.
-"""
+"""Client: a server, as seen by its callers; LegacySession: what a legacy server keeps for a client."""
 
 from __future__ import annotations
 
@@ -106,7 +104,7 @@ class Client:
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.duplex, self.callbacks, self.timeouts, self.requests.open_stream)
-        self.session_wishes = SessionWishes()
+        self.legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -291,7 +289,7 @@ class Client:
             await self.change_streams.subscribe(uri)
         else:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
-            self.session_wishes.uris[uri] = None
+            self.legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
@@ -299,7 +297,7 @@ class Client:
         if self.revision.changes == "listen":
             await self.change_streams.unsubscribe(uri)
         else:
-            self.session_wishes.uris.pop(uri, None)
+            self.legacy_session.uris.pop(uri, None)
             await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
@@ -314,7 +312,7 @@ class Client:
             self.requests.ask_for_logs(level)
         else:
             await self.requests.request("logging/setLevel", SetLevelParams(level), EmptyResult)
-            self.session_wishes.log_level = level
+            self.legacy_session.log_level = level
 
     async def ping(self) -> None:
         """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
@@ -408,9 +406,9 @@ class Client:
 
 
 @define(eq=False)
-class SessionWishes:
-    """The wishes of a client that a legacy server has agreed to. A server that has forgotten the session is told them
-    anew."""
+class LegacySession:
+    """The state that a legacy server keeps for a client, which the client sets up anew where the server has forgotten
+    the session."""
 
     log_level: LogLevel | None = None
     """Least severe level of the logs that the client wants; `None` where the client never said."""

@@ -294,11 +294,11 @@ async def renew_session(client: Client) -> None:
     Raises the error of the request when there is no new session. A server that refuses a wish is logged.
     """
     await initialize(client)
-    wishes = client.session_wishes
+    session = client.legacy_session
     try:
-        if wishes.log_level is not None:
-            await client.set_log_level(wishes.log_level)
-        for uri in tuple(wishes.uris):
+        if session.log_level is not None:
+            await client.set_log_level(session.log_level)
+        for uri in tuple(session.uris):
             await client.subscribe(uri)
     except PeerError as error:
         logger.warning("the server has forgotten its session, and refuses in the new one: %s", error)
@@ -310,7 +310,7 @@ def tell_of_changes(client: Client) -> None:
     methods = client.revision.methods
     for kind in _watched_lists(client.server_capabilities):
         _tell_of(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
-    for uri in tuple(client.session_wishes.uris):
+    for uri in tuple(client.legacy_session.uris):
         _tell_of(
             client, NotificationReceived(methods["notifications/resources/updated"], {"uri": uri}, client.revision)
         )

@@ -95,7 +95,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
     return *kind, record.exc_info[0], raised_at
 
 
-class _Count:
+class _KindCount:
     """The number of records of one kind in a window, which begins with the first record."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
@@ -117,7 +117,7 @@ class Share:
     def __init__(self, shares: Shares, most: int = BURST) -> None:
         self.shares = shares
         self.most = most
-        self.counts: dict[_Kind, _Count] = {}
+        self.counts: dict[_Kind, _KindCount] = {}
 
 
 class Shares:
@@ -130,7 +130,7 @@ class Shares:
         self._clock = clock
         self._holds = holds
         self._all = Share(self, OVERALL)
-        self._holding: list[tuple[float, int, _Count]] = []
+        self._holding: list[tuple[float, int, _KindCount]] = []
         """A heap of the counts that hold records back, by the end of their windows."""
         self._number = 0
         self.of_nobody = Share(self)
@@ -165,7 +165,7 @@ class Shares:
             self._holds()
         return False
 
-    def _count(self, record: logging.LogRecord, kind: _Kind, share: Share, now: float) -> _Count:
+    def _count(self, record: logging.LogRecord, kind: _Kind, share: Share, now: float) -> _KindCount:
         count = share.counts.get(kind)
         if count is None:
             if len(share.counts) >= _MOST_KINDS:
@@ -174,7 +174,7 @@ class Shares:
                 kind = ()  # all others are one kind
                 count = share.counts.get(kind)
             if count is None:
-                count = share.counts[kind] = _Count(kind, _example_of(record), overall=share is self._all)
+                count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
         if now >= count.until and not count.held_back:
             count.until, count.passed = now + WINDOW, 0
             self._keep(share, now)
@@ -186,7 +186,7 @@ class Shares:
         while self._recent[first := next(iter(self._recent))] <= now:
             del self._recent[first]
 
-    def _hold_back(self, count: _Count, number: int) -> None:
+    def _hold_back(self, count: _KindCount, number: int) -> None:
         if not count.held_back:
             self._number += 1
             heapq.heappush(self._holding, (count.until, self._number, count))
@@ -224,7 +224,7 @@ class Shares:
                 self._tell(heapq.heappop(self._holding)[2], self._clock(), told)
         return [_record_of(*one) for one in told]
 
-    def _tell(self, count: _Count, now: float, told: list[_Told]) -> None:
+    def _tell(self, count: _KindCount, now: float, told: list[_Told]) -> None:
         number, count.held_back = count.held_back, 0
         if not number:  # reported already, since its peer is gone
             return

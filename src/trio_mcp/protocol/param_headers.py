@@ -103,12 +103,12 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     return tuple(found.values())
 
 
-class _Place:
+class _SchemaPlace:
     """A schema inside of another one, with the keyword, and the name behind the keyword, that lead there."""
 
     __slots__ = ("_keys", "_outer", "is_property", "schema")
 
-    def __init__(self, schema: dict[str, Any], outer: _Place | None, *keys: str) -> None:
+    def __init__(self, schema: dict[str, Any], outer: _SchemaPlace | None, *keys: str) -> None:
         self.schema = schema
         self._outer = outer  # no tuple of all keys: together these would be much larger than the schema
         self._keys = keys
@@ -122,7 +122,7 @@ class _Place:
     def keys(self) -> list[str]:
         """Return the keys that lead there from the root."""
         found: list[str] = []
-        place: _Place | None = self
+        place: _SchemaPlace | None = self
         while place is not None:
             found += reversed(place._keys)
             place = place._outer
@@ -140,15 +140,15 @@ class _Place:
                 yield content, (keyword,)
 
 
-def _places_in(root: Mapping[str, Any]) -> Iterator[_Place]:
+def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
     """Yield ``root`` and each schema inside, outer ones first."""
-    ahead = deque([_Place(dict(root), None)])
+    ahead = deque([_SchemaPlace(dict(root), None)])
     while ahead:  # no recursion: a foreign schema may be deep
         place = ahead.popleft()
         yield place
         for inner, keys in place.inside():
             if isinstance(inner, dict):
-                ahead.append(_Place(cast("dict[str, Any]", inner), place, *keys))
+                ahead.append(_SchemaPlace(cast("dict[str, Any]", inner), place, *keys))
 
 
 # How values are written and read

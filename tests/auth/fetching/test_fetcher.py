@@ -199,7 +199,7 @@ async def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_the_exchang
         return b"x"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trio_mcp.transports.http_client.connection.Connection.receive", answer)
+        patch.setattr("trio_mcp.transports.http_client.connection.HttpClientConnection.receive", answer)
         async with scripted(Visitor.gone) as server:
             await failure(get(server.url), HttpFetcher(HERE, deadline=5))
     assert trio.current_time() == pytest.approx(5)

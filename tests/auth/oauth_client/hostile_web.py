@@ -22,7 +22,7 @@ from tests.auth.oauth_client.scripted_web import answer
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grants import Grant, Machine, Situation, Visit
+from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class HostileWeb:
                 )
         return Stored(issuers=issuers, current=self.choose((None, *issuers)))
 
-    def situation(self, proofs: Any = None) -> Situation:
+    def context(self, proofs: Any = None) -> GrantContext:
         challenge = self.choose(
             (
                 None,
@@ -155,7 +155,9 @@ class HostileWeb:
                 Challenge("bearer", {"resource_metadata": "javascript:alert(1)", "scope": 'x" y\\'}),
             )
         )
-        return Situation(server_url=SERVER, stored=self.stored(), challenge=challenge, now=lambda: NOW, proofs=proofs)
+        return GrantContext(
+            server_url=SERVER, stored=self.stored(), challenge=challenge, now=lambda: NOW, proofs=proofs
+        )
 
     # The law
 

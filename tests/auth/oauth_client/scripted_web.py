@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 import attrs
 
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.grants import Machine, OAuthSettings, Situation, Visit
+from trio_mcp.auth.oauth_client.grants import GrantContext, Machine, OAuthSettings, Visit
 from trio_mcp.auth.storage.records import Stored
 
 T = TypeVar("T")
@@ -128,8 +128,8 @@ def settings(**changes: Any) -> OAuthSettings:
     return OAuthSettings(**{"redirect_uri": REDIRECT, **changes})
 
 
-def situation(stored: Stored | None = None, **changes: Any) -> Situation:
-    return Situation(**{"server_url": SERVER, "stored": stored or Stored(), "now": lambda: NOW, **changes})
+def context(stored: Stored | None = None, **changes: Any) -> GrantContext:
+    return GrantContext(**{"server_url": SERVER, "stored": stored or Stored(), "now": lambda: NOW, **changes})
 
 
 def failed(*_: object) -> FetchFailed:

@@ -13,10 +13,10 @@ from tests.auth.oauth_client.scripted_web import (
     SERVER,
     ScriptedWeb,
     answer,
+    context,
     form_of,
     resource_metadata,
     settings,
-    situation,
     usual_web,
 )
 
@@ -68,11 +68,11 @@ TABLE = [
 def test_code_is_used_where_the_answer_is_from_the_issuer(supported: bool | None, iss: str | None, used: bool) -> None:
     web = web_with(answering(iss=iss), **{ISS: supported})
     if used:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
         assert form_of(web.sent_to(TOKEN))["code"] == "c0de"
         return
     with pytest.raises(AuthorizationError, match="authorization server"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert TOKEN not in web.asked
 
 
@@ -80,7 +80,7 @@ def test_code_is_used_where_the_answer_is_from_the_issuer(supported: bool | None
 def test_answer_with_another_state_is_not_used(state: str | None) -> None:
     web = web_with(answering(state=state))
     with pytest.raises(AuthorizationError, match="the answer to another request"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert TOKEN not in web.asked
 
 
@@ -95,7 +95,7 @@ def test_answer_with_another_state_is_not_used(state: str | None) -> None:
 def test_error_of_somebody_else_is_neither_shown_nor_acted_on(parameters: dict[str, str], words: str) -> None:
     web = web_with(answering(**parameters), **{ISS: True})
     with pytest.raises(AuthorizationError, match=words) as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert caught.value.code is None
 
 
@@ -103,7 +103,7 @@ def test_error_of_somebody_else_is_neither_shown_nor_acted_on(parameters: dict[s
 def test_error_of_the_issuer_is_the_code_of_the_error(code: str) -> None:
     web = web_with(answering(error=code, error_description="words", iss=ISSUER))
     with pytest.raises(AuthorizationError, match=code) as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert caught.value.code == code
     assert "words" not in str(caught.value)
 
@@ -111,7 +111,7 @@ def test_error_of_the_issuer_is_the_code_of_the_error(code: str) -> None:
 def test_error_that_no_rfc_knows_is_not_repeated() -> None:
     web = web_with(answering(error="visit https://evil.example"))
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert "evil" not in repr(caught.value)
 
 
@@ -119,7 +119,7 @@ def test_error_that_no_rfc_knows_is_not_repeated() -> None:
 def test_answer_without_a_code_that_can_be_sent_is_an_error(code: str | None) -> None:
     web = web_with(answering(code=code))
     with pytest.raises(AuthorizationError, match="has no code"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
 
 
 def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
@@ -143,7 +143,7 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
     ],
 )
 def test_answer_that_is_none_is_an_error(callback: str, words: str) -> None:
-    machine = sign_in(settings(), situation())
+    machine = sign_in(settings(), context())
     visit_of(machine, usual_web())
     with pytest.raises(AuthorizationError, match=words):
         machine.send(callback)
@@ -151,7 +151,7 @@ def test_answer_that_is_none_is_an_error(callback: str, words: str) -> None:
 
 @pytest.mark.parametrize("name", ["code", "state", "iss", "other"])
 def test_answer_with_a_parameter_twice_is_an_error(name: str) -> None:
-    machine = sign_in(settings(), situation())
+    machine = sign_in(settings(), context())
     visit = visit_of(machine, usual_web())
     state = visit.url.partition("state=")[2].partition("&")[0]
     with pytest.raises(AuthorizationError, match="a parameter twice"):
@@ -178,7 +178,7 @@ def test_answer_with_a_parameter_twice_is_an_error(name: str) -> None:
 def test_endpoint_that_no_browser_should_open_is_an_error(endpoint: str | None) -> None:
     web = usual_web(authorization_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="for the browser"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 
 
@@ -194,7 +194,7 @@ def test_endpoint_that_no_browser_should_open_is_an_error(endpoint: str | None) 
 )
 def test_authorization_request_is_added_to_the_endpoint(endpoint: str, begins: str) -> None:
     web = usual_web(authorization_endpoint=endpoint)
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
     assert visit.url.startswith(begins)
     assert visit.redirect_uri == REDIRECT
@@ -236,7 +236,7 @@ NETWORK = [
 def test_a_remote_authorization_server_sends_the_browser_to_no_near_address(endpoint: str) -> None:
     web = usual_web(authorization_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="for the browser is not"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 
 
@@ -261,7 +261,7 @@ def test_a_near_server_that_people_have_configured_may_have_a_near_authorization
     server_url: str, endpoint: str
 ) -> None:
     web = near_web(server_url, ISSUER, endpoint)
-    web.run(sign_in(settings(), situation(server_url=server_url)))
+    web.run(sign_in(settings(), context(server_url=server_url)))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
     assert visit.url.startswith(f"{endpoint}?response_type=code")
 
@@ -269,13 +269,13 @@ def test_a_near_server_that_people_have_configured_may_have_a_near_authorization
 def test_a_server_of_a_private_network_sends_the_browser_not_to_this_machine() -> None:
     web = near_web("https://10.1.1.1/mcp", ISSUER, MACHINE[0])
     with pytest.raises(AuthorizationError, match="not to be opened"):
-        web.run(sign_in(settings(), situation(server_url="https://10.1.1.1/mcp")))
+        web.run(sign_in(settings(), context(server_url="https://10.1.1.1/mcp")))
 
 
 def test_an_authorization_server_that_people_have_named_may_be_near() -> None:
     issuer = "https://10.0.0.1"
     web = usual_web(issuer)
-    web.run(sign_in(settings(client=PreregisteredClient(client_id="me", issuer=issuer)), situation()))
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="me", issuer=issuer)), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
     assert visit.url.startswith(f"{issuer}/authorize?")
 
@@ -293,7 +293,7 @@ def test_an_authorization_server_that_people_have_named_may_be_near() -> None:
 )
 def test_a_parameter_in_the_query_of_the_endpoint_comes_not_twice(query: str) -> None:
     web = usual_web(authorization_endpoint=f"https://as.example/authorize?{query}")
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
     pairs = parse_qsl(urlsplit(visit.url).query, keep_blank_values=True, strict_parsing=True)
     sent = dict(pairs)
@@ -309,13 +309,13 @@ def test_a_parameter_in_the_query_of_the_endpoint_comes_not_twice(query: str) ->
 def test_server_without_s256_is_refused_before_anything_else_is_asked(methods: list[str] | None) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert len(web.steps) == 2
 
 
 def test_each_sign_in_has_a_state_and_a_verifier_of_its_own() -> None:
     webs = [usual_web() for _ in range(2)]
     for web in webs:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert len({web.visited["state"] for web in webs}) == 2
     assert len({form_of(web.sent_to(TOKEN))["code_verifier"] for web in webs}) == 2

@@ -8,9 +8,9 @@ from tests.auth.oauth_client.scripted_web import (
     SERVER,
     ScriptedWeb,
     answer,
+    context,
     resource_metadata,
     server_metadata,
-    situation,
     usual_web,
 )
 from tests.long_names import LONGEST, ODD, given_to_codecs
@@ -69,14 +69,14 @@ def test_resource_metadata_are_asked_for_in_order_and_no_longer_than_needed(
     challenge: Challenge | None, where: str, asked: list[str]
 ) -> None:
     web = with_resource(where)
-    web.run(discover(situation(challenge=challenge)))
+    web.run(discover(context(challenge=challenge)))
     assert web.asked == [*asked, AS_METADATA]
 
 
 @pytest.mark.parametrize("server_url", ["https://mcp.example", "https://mcp.example/", "https://mcp.example/?tenant=1"])
 def test_server_at_the_root_has_its_metadata_at_the_root_alone(server_url: str) -> None:
     web = with_resource(AT_ROOT, resource="https://mcp.example")
-    web.run(discover(situation(server_url=server_url)))
+    web.run(discover(context(server_url=server_url)))
     assert web.asked == [AT_ROOT, AS_METADATA]
 
 
@@ -90,7 +90,7 @@ def test_server_metadata_are_asked_for_in_order_and_no_longer_than_needed(
     web = with_resource(AT_PATH, authorization_servers=[issuer])
     web.answers.pop(AS_METADATA)
     web.answers[locations[found]] = answer(server_metadata(issuer))
-    assert web.run(discover(situation())).issuer == issuer
+    assert web.run(discover(context())).issuer == issuer
     assert web.asked == [AT_PATH, *locations[: found + 1]]
 
 
@@ -98,14 +98,14 @@ def test_server_metadata_are_asked_for_in_order_and_no_longer_than_needed(
 def test_refusal_of_a_location_leads_to_the_next(status: int) -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer({"resource": SERVER}, status)
-    web.run(discover(situation()))
+    web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
 
 
 def test_page_for_people_is_no_metadata() -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer(b"<!doctype html><title>Welcome</title>")
-    web.run(discover(situation()))
+    web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
 
 
@@ -125,20 +125,20 @@ def test_page_for_people_is_no_metadata() -> None:
 def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="no authorization server was found at"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT]
 
 
 def test_error_names_the_first_location_that_has_failed() -> None:
     web = ScriptedWeb({AT_PATH: answer(b"", 503), AT_ROOT: FetchFailed("nobody listens there")})
     with pytest.raises(AuthorizationError, match=r"oauth-protected-resource/mcp': status 503\Z"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
 
 
 def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:
     web = ScriptedWeb({})
     with pytest.raises(AuthorizationError, match="not where the server says"):
-        web.run(discover(situation(challenge=named())))
+        web.run(discover(context(challenge=named())))
     assert web.asked == [NAMED, AT_PATH, AT_ROOT]
 
 
@@ -157,7 +157,7 @@ def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:
 )
 def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resource: str) -> None:
     web = with_resource(AT_PATH, AT_ROOT, resource=resource)
-    web.run(discover(situation(server_url=server_url, challenge=named(AT_ROOT))))
+    web.run(discover(context(server_url=server_url, challenge=named(AT_ROOT))))
     assert web.asked == [AT_ROOT, AS_METADATA]
 
 
@@ -183,7 +183,7 @@ def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resourc
 def test_metadata_of_another_resource_stop_the_way_before_its_authorization_server_is_asked(resource: str) -> None:
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="those of another server"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
     assert web.asked == [AT_PATH]
 
 
@@ -194,7 +194,7 @@ def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
     lengths = given_to_codecs(monkeypatch)
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="those of another server"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
     assert max(lengths, default=0) <= LONGEST
 
 
@@ -202,7 +202,7 @@ def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
 def test_resource_that_names_no_authorization_server_is_an_error(servers: object) -> None:
     web = with_resource(AT_PATH, authorization_servers=servers)
     with pytest.raises(AuthorizationError, match="name no authorization server"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_metadata_of_another_issuer_are_not_used(issuer: str) -> None:
     web = with_resource(AT_PATH)
     web.answers[AS_METADATA] = answer(server_metadata(issuer))
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
     assert web.asked == [AT_PATH, *LOCATIONS[ISSUER]]
 
 
@@ -233,7 +233,7 @@ def test_metadata_of_another_issuer_are_not_used(issuer: str) -> None:
 def test_authorization_server_without_a_plain_url_is_not_asked(issuer: str) -> None:
     web = with_resource(AT_PATH, authorization_servers=[issuer])
     with pytest.raises(AuthorizationError, match="URL of an authorization server"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
     assert web.asked == [AT_PATH]
 
 
@@ -241,7 +241,7 @@ def test_authorization_server_without_metadata_is_an_error() -> None:
     web = with_resource(AT_PATH)
     web.answers.pop(AS_METADATA)
     with pytest.raises(AuthorizationError, match="has no metadata"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
 
 
 # Which of several authorization servers
@@ -256,27 +256,27 @@ def both() -> ScriptedWeb:
 
 
 def test_first_authorization_server_is_used_by_default() -> None:
-    assert both().run(discover(situation())).issuer == ISSUER
+    assert both().run(discover(context())).issuer == ISSUER
 
 
 def test_authorization_server_where_the_client_is_registered_is_preferred() -> None:
     stored = Stored(issuers={OTHER: IssuerRecord(client=RegisteredClient(client_id="c"))})
-    assert both().run(discover(situation(stored))).issuer == OTHER
+    assert both().run(discover(context(stored))).issuer == OTHER
 
 
 def test_authorization_server_that_was_used_last_is_preferred_to_all() -> None:
     registered = IssuerRecord(client=RegisteredClient(client_id="c"))
     stored = Stored(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
-    assert both().run(discover(situation(stored))).issuer == OTHER
+    assert both().run(discover(context(stored))).issuer == OTHER
 
 
 def test_credentials_choose_their_authorization_server() -> None:
-    assert both().run(discover(situation(), OTHER)).issuer == OTHER
+    assert both().run(discover(context(), OTHER)).issuer == OTHER
 
 
 def test_authorization_server_that_is_not_named_any_more_is_not_used() -> None:
     stored = Stored(issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x")
-    assert both().run(discover(situation(stored))).issuer == ISSUER
+    assert both().run(discover(context(stored))).issuer == ISSUER
 
 
 # Servers of 2025-03-26, which are authorization servers themselves
@@ -293,14 +293,14 @@ OLD_ASKED = [
 @pytest.mark.parametrize("issuer", [OLD, f"{OLD}/"])
 def test_old_server_has_its_authorization_server_at_its_origin(issuer: str) -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata(issuer, token_endpoint=f"{OLD}/oauth/token"))})
-    found = web.run(discover(situation()))
+    found = web.run(discover(context()))
     assert (found.issuer, found.metadata.token_endpoint) == (issuer, f"{OLD}/oauth/token")
     assert web.asked == OLD_ASKED[:3]
 
 
 def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
     web = ScriptedWeb({})
-    found = web.run(discover(situation()))
+    found = web.run(discover(context()))
     assert web.asked == OLD_ASKED
     assert found.issuer == OLD
     assert found.metadata.authorization_endpoint == f"{OLD}/authorize"
@@ -311,15 +311,15 @@ def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
 def test_old_server_with_metadata_of_another_issuer_does_not_fall_back_to_fixed_paths() -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata("https://evil.example"))})
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
-        web.run(discover(situation()))
+        web.run(discover(context()))
 
 
 def test_old_server_gets_no_credentials_of_another_issuer() -> None:
     with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
-        ScriptedWeb({}).run(discover(situation(), ISSUER))
+        ScriptedWeb({}).run(discover(context(), ISSUER))
 
 
 def test_no_request_of_discovery_carries_a_secret() -> None:
     web = usual_web()
-    web.run(discover(situation()))
+    web.run(discover(context()))
     assert [step.secrets_of for step in web.steps if hasattr(step, "secrets_of")] == [None, None]

@@ -16,9 +16,9 @@ from tests.auth.oauth_client.scripted_web import (
     ScriptedWeb,
     answer,
     basic_of,
+    context,
     form_of,
     server_metadata,
-    situation,
     usual_web,
 )
 
@@ -45,7 +45,7 @@ def credentials(**client: Any) -> ClientCredentialsSettings:
 def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     challenge = Challenge("bearer", {"scope": "read"})
-    grant = web.run(client_credentials(credentials(client_secret="s:3/c"), situation(challenge=challenge)))
+    grant = web.run(client_credentials(credentials(client_secret="s:3/c"), context(challenge=challenge)))
     assert basic_of(web.sent_to(TOKEN)) == ("robot", "s:3/c")
     assert form_of(web.sent_to(TOKEN)) == {"grant_type": "client_credentials", "resource": SERVER, "scope": "read"}
     assert grant.record.tokens is not None
@@ -54,7 +54,7 @@ def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> No
 
 def test_secret_of_a_preregistered_client_is_not_in_what_is_kept() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
-    grant = web.run(client_credentials(credentials(client_secret="s3cret"), situation()))
+    grant = web.run(client_credentials(credentials(client_secret="s3cret"), context()))
     assert grant.record.client == RegisteredClient(client_id="robot", auth_method="client_secret_basic")
 
 
@@ -71,7 +71,7 @@ KEYS = {
 def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorithm: str, key: Key, form: str) -> None:
     private = key.as_pem(private=True).decode() if form == "PEM" else key.as_dict(private=True)  # type: ignore[union-attr]
     web = usual_web(token_endpoint_auth_methods_supported=["private_key_jwt"])
-    web.run(client_credentials(credentials(private_key=private), situation()))
+    web.run(client_credentials(credentials(private_key=private), context()))
     sent = form_of(web.sent_to(TOKEN))
     assertion = jwt.decode(sent.pop("client_assertion"), key, [algorithm])
     claims = dict(assertion.claims)
@@ -100,7 +100,7 @@ def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorith
 def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[str, Any]) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the private key of the client") as caught:
-        web.run(client_credentials(credentials(**client), situation()))
+        web.run(client_credentials(credentials(**client), context()))
     assert "s3cret" not in repr(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert TOKEN not in web.asked
@@ -109,17 +109,17 @@ def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[s
 def test_credentials_of_another_issuer_go_nowhere() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=r"belong to 'https://honest\.example'"):
-        web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), situation()))
+        web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), context()))
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
 def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_them() -> None:
     first = usual_web("https://first.example")
-    grant = first.run(client_credentials(credentials(client_secret="s"), situation()))
+    grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = Stored().with_record(grant.issuer, grant.record)
     second = usual_web("https://second.example")
     with pytest.raises(AuthorizationError, match=r"belong to 'https://first\.example'"):
-        second.run(client_credentials(credentials(client_secret="s"), situation(stored)))
+        second.run(client_credentials(credentials(client_secret="s"), context(stored)))
     assert second.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
@@ -131,7 +131,7 @@ def assertion_for(*audience: str) -> str:
 def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
     web = usual_web()
     assertion = assertion_for(ISSUER)
-    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion, client_id="wl"), situation()))
+    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion, client_id="wl"), context()))
     assert form_of(web.sent_to(TOKEN)) == {
         "grant_type": JWT_BEARER,
         "assertion": assertion,
@@ -143,7 +143,7 @@ def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
 
 def test_workload_without_a_client_id_sends_none() -> None:
     web = usual_web()
-    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), situation()))
+    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), context()))
     assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
     assert grant.record.client is None
 
@@ -151,7 +151,7 @@ def test_workload_without_a_client_id_sends_none() -> None:
 @pytest.mark.parametrize("audience", [(ISSUER,), (f"{ISSUER}/",), (TOKEN,), ("https://other.example", ISSUER)])
 def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, ...]) -> None:
     web = usual_web()
-    web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(*audience)), situation()))
+    web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(*audience)), context()))
     assert TOKEN in web.asked
 
 
@@ -162,13 +162,13 @@ def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, 
 def test_assertion_that_is_for_somebody_else_is_shown_to_nobody(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the assertion is not for the authorization server"):
-        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion), situation()))
+        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
 
 def test_issuer_in_the_settings_says_who_may_see_an_assertion_of_any_form() -> None:
     web = usual_web()
-    web.run(workload_identity(WorkloadIdentitySettings(assertion="opaque", issuer=ISSUER), situation()))
+    web.run(workload_identity(WorkloadIdentitySettings(assertion="opaque", issuer=ISSUER), context()))
     assert form_of(web.sent_to(TOKEN))["assertion"] == "opaque"
 
 
@@ -177,7 +177,7 @@ def test_refused_assertion_is_not_sent_again(code: str) -> None:
     web = usual_web()
     web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
     with pytest.raises(AuthorizationError) as caught:
-        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), situation()))
+        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), context()))
     assert caught.value.code == code
     assert assertion_for(ISSUER) not in str(caught.value)
     assert web.asked.count(TOKEN) == 1
@@ -208,7 +208,7 @@ def enterprise_web() -> ScriptedWeb:
 def test_enterprise_exchanges_the_token_of_the_user_for_a_grant_and_the_grant_for_tokens() -> None:
     web = enterprise_web()
     challenge = Challenge("bearer", {"scope": "read"})
-    grant = web.run(enterprise_managed(enterprise(), situation(challenge=challenge)))
+    grant = web.run(enterprise_managed(enterprise(), context(challenge=challenge)))
     assert form_of(web.sent_to(f"{IDP}/token")) == {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "requested_token_type": ID_JAG,
@@ -233,7 +233,7 @@ def test_enterprise_exchanges_the_token_of_the_user_for_a_grant_and_the_grant_fo
 
 def test_token_endpoint_of_the_identity_provider_can_be_given() -> None:
     web = enterprise_web()
-    web.run(enterprise_managed(enterprise(idp_token_endpoint=f"{IDP}/token"), situation()))
+    web.run(enterprise_managed(enterprise(idp_token_endpoint=f"{IDP}/token"), context()))
     assert [url for url in web.asked if url.startswith(IDP)] == [f"{IDP}/token"]
 
 
@@ -244,7 +244,7 @@ def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_ser
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
     )
     with pytest.raises(AuthorizationError, match="another token than a grant"):
-        web.run(enterprise_managed(enterprise(), situation()))
+        web.run(enterprise_managed(enterprise(), context()))
     assert TOKEN not in web.asked
 
 
@@ -252,6 +252,6 @@ def test_refusal_of_the_identity_provider_ends_the_way() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
     with pytest.raises(AuthorizationError, match=r"'https://idp\.example' has refused: access_denied") as caught:
-        web.run(enterprise_managed(enterprise(), situation()))
+        web.run(enterprise_managed(enterprise(), context()))
     assert caught.value.code == "access_denied"
     assert TOKEN not in web.asked

@@ -14,10 +14,10 @@ from tests.auth.oauth_client.scripted_web import (
     ScriptedWeb,
     answer,
     basic_of,
+    context,
     form_of,
     server_metadata,
     settings,
-    situation,
 )
 
 from trio_mcp.auth.errors import AuthorizationError
@@ -45,7 +45,7 @@ def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
 
 def test_refresh_asks_the_current_issuer_for_its_metadata_and_new_tokens() -> None:
     asked = web({**NEW, "refresh_token": "refresh-1"})
-    grant = asked.run(refresh(settings(), situation(stored())))
+    grant = asked.run(refresh(settings(), context(stored())))
     assert asked.asked == [METADATA, TOKEN]
     assert form_of(asked.sent_to(TOKEN)) == {
         "grant_type": "refresh_token",
@@ -59,21 +59,21 @@ def test_refresh_asks_the_current_issuer_for_its_metadata_and_new_tokens() -> No
 
 
 def test_refresh_token_that_is_not_rotated_is_kept() -> None:
-    grant = web().run(refresh(settings(), situation(stored())))
+    grant = web().run(refresh(settings(), context(stored())))
     assert grant.record.tokens is not None
     assert grant.record.tokens.refresh_token == "refresh-0"
 
 
 def test_refresh_asks_for_the_resource_of_the_grant() -> None:
     asked = web()
-    asked.run(refresh(settings(), situation(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
+    asked.run(refresh(settings(), context(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
     assert form_of(asked.sent_to(TOKEN))["resource"] == "https://mcp.example/"
 
 
 def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
     asked = web(issuer="https://evil.example")
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
-        asked.run(refresh(settings(), situation(stored())))
+        asked.run(refresh(settings(), context(stored())))
     assert TOKEN not in asked.asked
 
 
@@ -90,7 +90,7 @@ def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
 def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: Stored) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="no refresh token") as caught:
-        asked.run(refresh(settings(), situation(kept)))
+        asked.run(refresh(settings(), context(kept)))
     assert caught.value.code == "invalid_grant"
     assert asked.asked == []
 
@@ -109,7 +109,7 @@ def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: Sto
 def test_refresh_token_of_another_client_is_of_no_use(client: RegisteredClient | None, changes: dict[str, Any]) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="belongs to another client") as caught:
-        asked.run(refresh(settings(**changes), situation(stored(attrs.evolve(RECORD, client=client)))))
+        asked.run(refresh(settings(**changes), context(stored(attrs.evolve(RECORD, client=client)))))
     assert caught.value.code == "invalid_grant"
     assert TOKEN not in asked.asked
 
@@ -118,7 +118,7 @@ def test_preregistered_client_refreshes_with_the_secret_of_the_settings() -> Non
     asked = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     record = attrs.evolve(RECORD, client=RegisteredClient(client_id="known", auth_method="client_secret_basic"))
     client = PreregisteredClient(client_id="known", client_secret="s3cret")
-    asked.run(refresh(settings(client=client), situation(stored(record))))
+    asked.run(refresh(settings(client=client), context(stored(record))))
     assert basic_of(asked.sent_to(TOKEN)) == ("known", "s3cret")
 
 
@@ -126,13 +126,13 @@ def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
     url = "https://app.example/client.json"
     asked = web()
     record = attrs.evolve(RECORD, client=RegisteredClient(client_id=url))
-    asked.run(refresh(settings(client_metadata_url=url), situation(stored(record))))
+    asked.run(refresh(settings(client_metadata_url=url), context(stored(record))))
     assert form_of(asked.sent_to(TOKEN))["client_id"] == url
 
 
 def test_refusal_of_a_refresh_has_its_code() -> None:
     with pytest.raises(AuthorizationError) as caught:
-        web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), situation(stored())))
+        web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), context(stored())))
     assert caught.value.code == "invalid_grant"
     assert "refresh-0" not in str(caught.value)
 
@@ -140,18 +140,18 @@ def test_refusal_of_a_refresh_has_its_code() -> None:
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
 def test_refresh_that_fails_for_the_moment_does_not_say_that_the_token_is_bad(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
-        web(answered).run(refresh(settings(), situation(stored())))
+        web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"
 
 
 def test_old_server_refreshes_at_its_fixed_path() -> None:
     asked = ScriptedWeb({"https://mcp.example/token": answer(NEW)})
-    asked.run(refresh(settings(), situation(stored(issuer="https://mcp.example"))))
+    asked.run(refresh(settings(), context(stored(issuer="https://mcp.example"))))
     assert asked.asked[-1] == "https://mcp.example/token"
 
 
 def test_issuer_elsewhere_without_metadata_has_no_fixed_path() -> None:
     asked = ScriptedWeb({TOKEN: answer(NEW)})
     with pytest.raises(AuthorizationError, match="has no metadata"):
-        asked.run(refresh(settings(redirect_uri=REDIRECT), situation(stored())))
+        asked.run(refresh(settings(redirect_uri=REDIRECT), context(stored())))
     assert TOKEN not in asked.asked

@@ -13,12 +13,12 @@ from tests.auth.oauth_client.scripted_web import (
     TOKENS,
     answer,
     basic_of,
+    context,
     failed,
     form_of,
     query_of,
     resource_metadata,
     settings,
-    situation,
     usual_web,
 )
 
@@ -41,7 +41,7 @@ def kept(**client: Any) -> Stored:
 
 def test_registration_says_all_that_an_authorization_server_needs_to_know() -> None:
     web = usual_web()
-    web.run(sign_in(settings(client_name="Editor"), situation()))
+    web.run(sign_in(settings(client_name="Editor"), context()))
     sent = web.sent_to(REGISTER)
     assert sent.content_type == "application/json"
     assert sent.secrets_of is None
@@ -66,7 +66,7 @@ def test_registration_says_all_that_an_authorization_server_needs_to_know() -> N
 )
 def test_application_type_is_that_of_the_redirect_uri(redirect_uri: str, kind: str) -> None:
     web = usual_web()
-    web.run(sign_in(settings(redirect_uri=redirect_uri), situation()))
+    web.run(sign_in(settings(redirect_uri=redirect_uri), context()))
     assert json.loads(web.sent_to(REGISTER).body)["application_type"] == kind
 
 
@@ -86,7 +86,7 @@ def test_client_registers_for_its_scopes_where_the_server_lists_them(
 ) -> None:
     web = usual_web(scopes_supported=listed)
     web.answers[METADATA] = answer(resource_metadata(scopes_supported=["read", "write"]))
-    web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     assert json.loads(web.sent_to(REGISTER).body).get("scope") == named
     assert "read" in web.visited["scope"].split()
 
@@ -101,7 +101,7 @@ def test_step_up_beyond_the_scopes_of_a_registration_registers_anew(
 ) -> None:
     web = usual_web()
     challenge = Challenge("bearer", {"scope": "read write", "error": "insufficient_scope"})
-    web.run(sign_in(settings(), situation(kept(scopes=scopes), challenge=challenge)))
+    web.run(sign_in(settings(), context(kept(scopes=scopes), challenge=challenge)))
     assert (REGISTER in web.asked) is registers
     assert web.visited["scope"] == "read write"
 
@@ -115,7 +115,7 @@ def test_registration_is_kept_with_the_scopes_that_the_server_names(
 ) -> None:
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", **answered}, 201)
-    grant = web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     assert grant.record.client is not None
     assert grant.record.client.scopes == expected
 
@@ -124,15 +124,15 @@ def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() ->
     challenge = Challenge("bearer", {"scope": "read write"})
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
-    grant = web.run(sign_in(settings(), situation(challenge=challenge)))
+    grant = web.run(sign_in(settings(), context(challenge=challenge)))
     again = usual_web()
-    again.run(sign_in(settings(), situation(Stored().with_record(grant.issuer, grant.record), challenge=challenge)))
+    again.run(sign_in(settings(), context(Stored().with_record(grant.issuer, grant.record), challenge=challenge)))
     assert REGISTER not in again.asked
 
 
 def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
     web = usual_web()
-    web.run(sign_in(settings(refreshable=False), situation()))
+    web.run(sign_in(settings(refreshable=False), context()))
     assert json.loads(web.sent_to(REGISTER).body)["grant_types"] == ["authorization_code"]
 
 
@@ -152,7 +152,7 @@ def test_client_registers_with_the_best_method_that_the_server_supports(
     supported: list[str] | None, wanted: str
 ) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported)
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     assert json.loads(web.sent_to(REGISTER).body)["token_endpoint_auth_method"] == wanted
 
 
@@ -173,7 +173,7 @@ SECRET = "s3cret: +/%"
 def test_client_names_itself_as_the_registration_says(supported: str, answered: dict[str, str], used: str) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=[supported])
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
     form = form_of(sent)
     if used == "client_secret_basic":
@@ -190,7 +190,7 @@ def test_registration_is_kept_with_its_secret_and_its_end() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     answered = {"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": NOW + 60}
     web.answers[REGISTER] = answer(answered, 201)
-    assert web.run(sign_in(settings(), situation())).record.client == RegisteredClient(
+    assert web.run(sign_in(settings(), context())).record.client == RegisteredClient(
         client_id="c",
         client_secret=SECRET,
         secret_expires_at=NOW + 60,
@@ -202,7 +202,7 @@ def test_registration_is_kept_with_its_secret_and_its_end() -> None:
 def test_secret_that_ends_at_zero_never_ends() -> None:
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": 0}, 201)
-    record = web.run(sign_in(settings(), situation())).record
+    record = web.run(sign_in(settings(), context())).record
     assert record.client is not None
     assert record.client.secret_expires_at is None
 
@@ -220,7 +220,7 @@ def test_secret_that_ends_at_zero_never_ends() -> None:
 )
 def test_kept_registration_is_used_as_long_as_it_is_good(changes: dict[str, Any], registers: bool) -> None:
     web = usual_web()
-    web.run(sign_in(settings(), situation(kept(**changes))))
+    web.run(sign_in(settings(), context(kept(**changes))))
     assert (REGISTER in web.asked) is registers
     assert web.visited["client_id"] == ("client-1" if registers else "kept")
 
@@ -228,7 +228,7 @@ def test_kept_registration_is_used_as_long_as_it_is_good(changes: dict[str, Any]
 def test_preregistered_client_comes_first() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     client = PreregisteredClient(client_id="known", issuer=ISSUER)
-    grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), situation(kept())))
+    grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), context(kept())))
     assert web.visited["client_id"] == "known"
     assert REGISTER not in web.asked
     assert grant.record.client == RegisteredClient(client_id="known")
@@ -236,7 +236,7 @@ def test_preregistered_client_comes_first() -> None:
 
 def test_metadata_document_comes_before_a_registration() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
-    grant = web.run(sign_in(settings(client_metadata_url=DOCUMENT), situation(kept())))
+    grant = web.run(sign_in(settings(client_metadata_url=DOCUMENT), context(kept())))
     assert web.visited["client_id"] == DOCUMENT
     assert form_of(web.sent_to(TOKEN))["client_id"] == DOCUMENT
     assert REGISTER not in web.asked
@@ -246,7 +246,7 @@ def test_metadata_document_comes_before_a_registration() -> None:
 @pytest.mark.parametrize("supported", [None, False])
 def test_server_that_reads_no_metadata_documents_registers_the_client(supported: bool | None) -> None:
     web = usual_web(client_id_metadata_document_supported=supported)
-    web.run(sign_in(settings(client_metadata_url=DOCUMENT), situation()))
+    web.run(sign_in(settings(client_metadata_url=DOCUMENT), context()))
     assert web.visited["client_id"] == "client-1"
 
 
@@ -254,20 +254,20 @@ def test_server_that_reads_no_metadata_documents_registers_the_client(supported:
 def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     with pytest.raises(AuthorizationError, match="is https, and has a path"):
-        web.run(sign_in(settings(client_metadata_url=url), situation()))
+        web.run(sign_in(settings(client_metadata_url=url), context()))
 
 
 def test_server_that_registers_nobody_leads_to_its_people() -> None:
     web = usual_web(registration_endpoint=None)
     with pytest.raises(AuthorizationError, match="ask its people for a client id"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
 
 
 def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
     web = usual_web()
     client = PreregisteredClient(client_id="known", client_secret=SECRET, issuer="https://honest.example")
     with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
-        web.run(sign_in(settings(client=client), situation()))
+        web.run(sign_in(settings(client=client), context()))
 
 
 def test_registration_by_a_server_decides_nothing_about_preregistered_credentials() -> None:
@@ -275,7 +275,7 @@ def test_registration_by_a_server_decides_nothing_about_preregistered_credential
         "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
     )
     web = usual_web()
-    web.run(sign_in(settings(client=PreregisteredClient(client_id="known")), situation(stored)))
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="known")), context(stored)))
     assert web.visited["client_id"] == "known"
 
 
@@ -294,7 +294,7 @@ def test_preregistered_client_uses_the_best_method_that_it_can_and_the_server_su
     supported: list[str] | None, client: dict[str, Any], used: str
 ) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported)
-    web.run(sign_in(settings(client=PreregisteredClient(client_id="known", **client)), situation()))
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="known", **client)), context()))
     sent = web.sent_to(TOKEN)
     assert ("authorization" in dict(sent.headers)) is (used == "client_secret_basic")
     assert ("client_secret" in form_of(sent)) is (used == "client_secret_post")
@@ -304,7 +304,7 @@ def test_preregistered_client_uses_the_best_method_that_it_can_and_the_server_su
 def test_method_without_its_credentials_is_an_error(method: Any) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=f"{method} needs the"):
-        web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), situation()))
+        web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), context()))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_registration_that_fails_is_an_error_in_known_words(answered: Any, words
     web = usual_web()
     web.answers[REGISTER] = answered
     with pytest.raises(AuthorizationError, match=words) as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert caught.value.code == code
     assert "s3cret" not in str(caught.value)
     assert web.asked[-1] == REGISTER
@@ -342,7 +342,7 @@ def forgetting(client_id: str) -> Any:
 def test_registration_that_the_server_has_forgotten_is_replaced_once() -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("kept")
-    grant = web.run(sign_in(settings(), situation(kept())))
+    grant = web.run(sign_in(settings(), context(kept())))
     assert grant.record.client is not None
     assert grant.record.client.client_id == "client-1"
     assert web.asked[-3:] == [TOKEN, REGISTER, TOKEN]
@@ -357,6 +357,6 @@ def test_client_that_is_new_or_preregistered_is_not_replaced(stored: Stored, sai
     web = usual_web()
     web.answers[TOKEN] = forgetting("client-1")
     with pytest.raises(AuthorizationError, match="invalid_client") as caught:
-        web.run(sign_in(settings(**said), situation(stored)))
+        web.run(sign_in(settings(**said), context(stored)))
     assert caught.value.code == "invalid_client"
     assert web.asked.count(TOKEN) == 1

@@ -11,11 +11,11 @@ from tests.auth.oauth_client.scripted_web import (
     ScriptedWeb,
     answer,
     basic_of,
+    context,
     failed,
     form_of,
     server_metadata,
     settings,
-    situation,
 )
 
 from trio_mcp import AuthorizationError
@@ -39,7 +39,7 @@ def web(**metadata: Any) -> ScriptedWeb:
 
 
 def revoked_by(scripted: ScriptedWeb, stored: Stored, **changes: Any) -> list[dict[str, str]]:
-    scripted.run(revoke(settings(**changes), situation(stored), ISSUER))
+    scripted.run(revoke(settings(**changes), context(stored), ISSUER))
     return [form_of(step) for step in scripted.steps if step.url == ENDPOINT]
 
 
@@ -73,7 +73,7 @@ def test_there_is_not_more_to_revoke_than_there_is(tokens: Tokens | None) -> Non
 
 def test_issuer_without_tokens_is_not_asked() -> None:
     scripted = web()
-    scripted.run(revoke(settings(), situation(signed_in()), "https://other.example"))
+    scripted.run(revoke(settings(), context(signed_in()), "https://other.example"))
     assert scripted.steps == []
 
 
@@ -90,14 +90,14 @@ def test_issuer_without_tokens_is_not_asked() -> None:
 )
 def test_tokens_that_may_be_good_still_are_an_error_without_them(scripted: ScriptedWeb, reason: str) -> None:
     with pytest.raises(AuthorizationError, match=reason) as raised:
-        scripted.run(revoke(settings(), situation(signed_in()), ISSUER))
+        scripted.run(revoke(settings(), context(signed_in()), ISSUER))
     assert "refresh-1" not in str(raised.value)
     assert "access-1" not in str(raised.value)
 
 
 def test_tokens_of_nobody_known_cannot_be_revoked() -> None:
     with pytest.raises(AuthorizationError, match="not known which client"):
-        web().run(revoke(settings(), situation(signed_in(client=None)), ISSUER))
+        web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 
 def test_secret_that_is_over_is_not_shown() -> None:

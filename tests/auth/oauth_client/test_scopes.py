@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, settings, situation, usual_web
+from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, context, settings, usual_web
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
@@ -46,13 +46,13 @@ def test_scopes_are_chosen_by_the_strategy(
     found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER, resource_scopes=supported)
     stored = Stored(issuers={ISSUER: IssuerRecord(requested_scopes=requested)})
     sent = None if challenge is None else Challenge("bearer", challenge)
-    assert scopes_at(found, configured, situation(stored, challenge=sent)) == wanted
+    assert scopes_at(found, configured, context(stored, challenge=sent)) == wanted
 
 
 def test_scopes_requested_at_another_authorization_server_are_not_asked_for() -> None:
     found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER)
     stored = Stored(issuers={"https://old.example": IssuerRecord(requested_scopes=("old",))})
-    assert scopes_at(found, None, situation(stored)) == ()
+    assert scopes_at(found, None, context(stored)) == ()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_words_that_can_be_no_scope_are_left_out(text: str, scopes: tuple[str, .
 def test_more_scopes_than_a_request_can_have_are_an_error() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="scopes of more than"):
-        web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "s" * 4097}))))
+        web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "s" * 4097}))))
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_offline_access_is_asked_for_where_it_is_listed_and_wanted(
     listed: list[str] | None, refreshable: bool, challenge: dict[str, str], scope: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)
-    web.run(sign_in(settings(refreshable=refreshable), situation(challenge=Challenge("bearer", challenge))))
+    web.run(sign_in(settings(refreshable=refreshable), context(challenge=Challenge("bearer", challenge))))
     assert web.visited.get("scope") == scope

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey
 from tests.auth.oauth_client.hostile_web import ISSUERS, MOST_STEPS, REDIRECT, HostileWeb
-from tests.auth.oauth_client.scripted_web import situation, usual_web
+from tests.auth.oauth_client.scripted_web import context, usual_web
 from tests.examples import examples
 
 from trio_mcp.auth.errors import AuthorizationError
@@ -74,16 +74,16 @@ def a_sign_in(web: HostileWeb) -> Machine[Grant]:
         client_metadata_url=web.choose((None, "https://app.example/client.json", "http://app.example")),
         scopes=web.choose((None, ("mine",))),
     )
-    return sign_in(said, web.situation(web.choose((None, Proofs()))))
+    return sign_in(said, web.context(web.choose((None, Proofs()))))
 
 
 def a_refresh(web: HostileWeb) -> Machine[Grant]:
     web.endpoints.add(("https://mcp.example", "https://mcp.example/token"))
-    return refresh(OAuthSettings(redirect_uri=REDIRECT), web.situation(web.choose((None, Proofs()))))
+    return refresh(OAuthSettings(redirect_uri=REDIRECT), web.context(web.choose((None, Proofs()))))
 
 
 def a_program(web: HostileWeb) -> Machine[Grant]:
-    return client_credentials(ClientCredentialsSettings(client=client_of(web)), web.situation())
+    return client_credentials(ClientCredentialsSettings(client=client_of(web)), web.context())
 
 
 def a_workload(web: HostileWeb) -> Machine[Grant]:
@@ -94,7 +94,7 @@ def a_workload(web: HostileWeb) -> Machine[Grant]:
         client_id=web.choose((None, web.client_id("*"))),
         issuer=named,
     )
-    return workload_identity(said, web.situation())
+    return workload_identity(said, web.context())
 
 
 def an_employee(web: HostileWeb) -> Machine[Grant]:
@@ -110,7 +110,7 @@ def an_employee(web: HostileWeb) -> Machine[Grant]:
             client_id=web.client_id(ISSUERS[0]), client_secret=web.secret(ISSUERS[0]), issuer=ISSUERS[0]
         ),
     )
-    return enterprise_managed(said, web.situation())
+    return enterprise_managed(said, web.context())
 
 
 WAYS = (a_sign_in, a_refresh, a_program, a_workload, an_employee)
@@ -160,7 +160,7 @@ def test_mutated_documents_end_in_a_grant_or_an_error() -> None:
         assert isinstance(answered, Fetched)
         web.answers[url] = attrs.evolve(answered, body=mutated(chance, answered.body))
         try:
-            ends[web.run(sign_in(OAuthSettings(redirect_uri=REDIRECT), situation())) is not None] += 1
+            ends[web.run(sign_in(OAuthSettings(redirect_uri=REDIRECT), context())) is not None] += 1
         except AuthorizationError:
             ends[False] += 1
         assert len(web.steps) <= MOST_STEPS

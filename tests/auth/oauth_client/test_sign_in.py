@@ -11,10 +11,10 @@ from tests.auth.oauth_client.scripted_web import (
     REDIRECT,
     SERVER,
     answer,
+    context,
     form_of,
     resource_metadata,
     settings,
-    situation,
     usual_web,
 )
 
@@ -25,7 +25,7 @@ from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored
 
 def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code() -> None:
     web = usual_web()
-    grant = web.run(sign_in(settings(), situation()))
+    grant = web.run(sign_in(settings(), context()))
     assert web.asked == [
         "https://mcp.example/.well-known/oauth-protected-resource/mcp",
         "https://as.example/.well-known/oauth-authorization-server",
@@ -42,7 +42,7 @@ def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code
 
 def test_authorization_request_has_the_resource_and_a_challenge_that_the_token_request_answers() -> None:
     web = usual_web()
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     visited, form = web.visited, form_of(web.sent_to(f"{ISSUER}/token"))
     verifier = form.pop("code_verifier")
     digest = hashlib.sha256(verifier.encode()).digest()
@@ -69,29 +69,29 @@ def test_tokens_are_asked_for_what_the_metadata_call_the_resource_character_by_c
     web = usual_web()
     web.answers[f"{origin}/.well-known/oauth-protected-resource/mcp"] = answer(b"", 404)
     web.answers[f"{origin}/.well-known/oauth-protected-resource"] = answer(resource_metadata(resource=origin))
-    grant = web.run(sign_in(settings(), situation()))
+    grant = web.run(sign_in(settings(), context()))
     assert (web.visited["resource"], form_of(web.sent_to(f"{ISSUER}/token"))["resource"]) == (origin, origin)
-    web.run(refresh(settings(), situation(Stored().with_record(grant.issuer, grant.record))))
+    web.run(refresh(settings(), context(Stored().with_record(grant.issuer, grant.record))))
     form = form_of(web.sent_to(f"{ISSUER}/token"))
     assert (form["grant_type"], form["resource"]) == ("refresh_token", origin)
 
 
 def test_second_sign_in_uses_the_registration_of_the_first() -> None:
     web = usual_web()
-    grant = web.run(sign_in(settings(), situation()))
+    grant = web.run(sign_in(settings(), context()))
     again = usual_web()
-    again.run(sign_in(settings(), situation(Stored().with_record(grant.issuer, grant.record))))
+    again.run(sign_in(settings(), context(Stored().with_record(grant.issuer, grant.record))))
     assert f"{ISSUER}/register" not in again.asked
     assert again.visited["client_id"] == "client-1"
 
 
 def test_another_authorization_server_gets_a_registration_of_its_own_and_sees_nothing_of_the_first() -> None:
     first = usual_web("https://first.example")
-    grant = first.run(sign_in(settings(), situation()))
+    grant = first.run(sign_in(settings(), context()))
     second = usual_web("https://second.example")
     second.answers["https://second.example/register"] = answer({"client_id": "client-2"}, 201)
     stored = Stored().with_record(grant.issuer, grant.record)
-    moved = second.run(sign_in(settings(), situation(stored, challenge=Challenge("bearer", {"scope": "s"}))))
+    moved = second.run(sign_in(settings(), context(stored, challenge=Challenge("bearer", {"scope": "s"}))))
     assert moved.issuer == "https://second.example"
     assert "client-1" not in repr(second.steps) + str([step.url for step in second.steps])
     both = stored.with_record(moved.issuer, moved.record)
@@ -100,11 +100,11 @@ def test_another_authorization_server_gets_a_registration_of_its_own_and_sees_no
 
 def test_step_up_asks_for_the_scopes_requested_before_and_the_challenged_ones() -> None:
     web = usual_web()
-    first = web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    first = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     stored = Stored().with_record(first.issuer, first.record)
     challenge = Challenge("bearer", {"error": "insufficient_scope", "scope": "write"})
     again = usual_web()
-    second = again.run(sign_in(settings(), situation(stored, challenge=challenge)))
+    second = again.run(sign_in(settings(), context(stored, challenge=challenge)))
     assert again.visited["scope"] == "read write"
     assert second.record.requested_scopes == ("read", "write")
     assert form_of(again.sent_to(f"{ISSUER}/token")).get("scope") is None
@@ -112,7 +112,7 @@ def test_step_up_asks_for_the_scopes_requested_before_and_the_challenged_ones() 
 
 def test_offline_access_is_asked_for_where_the_authorization_server_lists_it() -> None:
     web = usual_web(scopes_supported=["read", "offline_access"])
-    grant = web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     assert web.visited["scope"] == "read offline_access"
     assert web.visited["prompt"] == "consent"
     assert grant.record.requested_scopes == ("read",)

@@ -12,10 +12,10 @@ from tests.auth.oauth_client.scripted_web import (
     TOKENS,
     ScriptedWeb,
     answer,
+    context,
     failed,
     form_of,
     settings,
-    situation,
     usual_web,
 )
 
@@ -39,7 +39,7 @@ def web_with(answered: Any) -> ScriptedWeb:
 def tokens_for(answered: dict[str, Any], **changes: Any) -> Tokens:
     full = {name: value for name, value in {**TOKENS, **answered}.items() if value is not None}
     challenge = Challenge("bearer", {"scope": "read write"})
-    grant = web_with(answer(full)).run(sign_in(settings(), situation(challenge=challenge, **changes)))
+    grant = web_with(answer(full)).run(sign_in(settings(), context(challenge=challenge, **changes)))
     assert grant.record.tokens is not None
     return grant.record.tokens
 
@@ -74,7 +74,7 @@ def test_end_of_a_token_counts_from_its_answer_and_not_from_the_first_step() -> 
         last.append(next(times))
         return last[-1]
 
-    grant = web.run(sign_in(settings(), attrs.evolve(situation(), now=now)))
+    grant = web.run(sign_in(settings(), attrs.evolve(context(), now=now)))
     assert grant.record.tokens is not None
     assert grant.record.tokens.expires_at == last[-1] + 60 > NOW + 60
 
@@ -114,7 +114,7 @@ def test_refusal_has_the_code_and_the_issuer_and_nothing_else_of_the_answer() ->
         return answer({"error": "invalid_grant", "error_description": form["code_verifier"] + form["code"]}, 400)
 
     with pytest.raises(AuthorizationError) as caught:
-        web_with(refusing).run(sign_in(settings(), situation()))
+        web_with(refusing).run(sign_in(settings(), context()))
     assert str(caught.value) == "the token endpoint of 'https://as.example' has refused: invalid_grant"
     assert caught.value.code == "invalid_grant"
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -126,7 +126,7 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated() -> None:
 
     web = web_with(echoing)
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert form_of(web.sent_to(TOKEN))["code_verifier"] not in repr(caught.value) + str(caught.value.code)
 
 
@@ -150,7 +150,7 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated() -> None:
 def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: str, code: str | None) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError, match=words) as caught:
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert caught.value.code == code
     assert web.asked[-1] == TOKEN
     assert web.asked.count(TOKEN) == 1
@@ -158,12 +158,12 @@ def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: 
 
 def test_server_without_a_token_endpoint_is_an_error() -> None:
     with pytest.raises(AuthorizationError, match="has no token endpoint"):
-        usual_web(token_endpoint=None).run(sign_in(settings(), situation()))
+        usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 
 def test_requests_with_secrets_say_whose_secrets_and_do_not_show_them() -> None:
     web = usual_web()
-    web.run(sign_in(settings(), situation()))
+    web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
     assert sent.secrets_of == ISSUER
     assert "c0de" not in repr(sent)
@@ -195,7 +195,7 @@ def in_turn(*answers: Fetched) -> Any:
 
 def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
     web, proofs = web_with(BOUND), Proofs()
-    grant = web.run(sign_in(settings(), situation(proofs=proofs)))
+    grant = web.run(sign_in(settings(), context(proofs=proofs)))
     assert proofs.asked == [("POST", TOKEN, None)]
     assert dict(web.sent_to(TOKEN).headers)["dpop"] == "proof-1"
     assert grant.record.tokens is not None
@@ -205,7 +205,7 @@ def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
 @pytest.mark.parametrize("status", [400, 401])
 def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
     web, proofs = web_with(in_turn(nonce(status), BOUND)), Proofs()
-    web.run(sign_in(settings(), situation(proofs=proofs)))
+    web.run(sign_in(settings(), context(proofs=proofs)))
     assert proofs.asked == [("POST", TOKEN, None), ("POST", TOKEN, "n-1")]
     first, second = [step for step in web.steps if isinstance(step, Fetch) and step.url == TOKEN]
     assert form_of(first) == form_of(second)
@@ -214,7 +214,7 @@ def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
 def test_second_demand_for_a_nonce_is_an_error() -> None:
     web = web_with(in_turn(nonce(), nonce(value="n-2")))
     with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
-        web.run(sign_in(settings(), situation(proofs=Proofs())))
+        web.run(sign_in(settings(), context(proofs=Proofs())))
     assert caught.value.code == "use_dpop_nonce"
 
 
@@ -222,14 +222,14 @@ def test_second_demand_for_a_nonce_is_an_error() -> None:
 def test_anything_else_with_a_nonce_is_no_demand(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
-        web.run(sign_in(settings(), situation(proofs=Proofs())))
+        web.run(sign_in(settings(), context(proofs=Proofs())))
     assert web.asked.count(TOKEN) == 1
 
 
 def test_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
     web = web_with(nonce())
     with pytest.raises(AuthorizationError, match="use_dpop_nonce"):
-        web.run(sign_in(settings(), situation()))
+        web.run(sign_in(settings(), context()))
     assert web.asked.count(TOKEN) == 1
 
 
@@ -242,4 +242,4 @@ def test_token_endpoint_that_no_proof_can_name_is_an_error() -> None:
             return proofs.proof(method, url, nonce=nonce, now=NOW)
 
     with pytest.raises(AuthorizationError, match="no URL of a token endpoint"):
-        web.run(sign_in(settings(), situation(proofs=RealProofs())))
+        web.run(sign_in(settings(), context(proofs=RealProofs())))

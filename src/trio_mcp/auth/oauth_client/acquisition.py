@@ -21,7 +21,7 @@ from ...classes import frozen
 from ...concurrency.contexts import contextmanager
 from ..errors import AuthorizationError
 from ..fetching import Fetch, Fetcher, FetchFailed
-from .grants import Grant, Machine, Situation, Step, Visit
+from .grants import Grant, GrantContext, Machine, Step, Visit
 
 Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
 """Has the user make a visit, and returns the URL that the browser was sent to. Raises `AuthorizationError`."""
@@ -46,11 +46,11 @@ class TokenSource(Protocol):
         """Wait until nobody else asks the same user for tokens of the same server, and ask inside."""
         ...
 
-    def flow(self, situation: Situation) -> AbstractAsyncContextManager[GrantFlow]:
+    def flow(self, context: GrantContext) -> AbstractAsyncContextManager[GrantFlow]:
         """Prepare the way to a new grant, for use inside: a user may be asked. Raises `AuthorizationError`."""
         ...
 
-    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
+    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the machine that refreshes the stored tokens; `None` where a new grant is as good. The code of the
         machine's `AuthorizationError` is that of a refusal, and `None` where nobody has refused anything."""
         ...

@@ -32,7 +32,7 @@ from .discovery import (
     scopes_at,
     scopes_to_register,
 )
-from .grants import Grant, Machine, OAuthSettings, Situation, Visit, refused
+from .grants import Grant, GrantContext, Machine, OAuthSettings, Visit, refused
 from .registration import client_at, client_of
 from .token_request import TokenClient, tokens_by
 
@@ -51,7 +51,7 @@ class _Request:
     verifier: str = attrs.field(repr=False)
 
 
-def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
+def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     """Find the authorization server, register the client where that is needed, have the user sign in, and return the
     tokens: the whole way from a refusal. A challenge for ``insufficient_scope`` is a step-up, which asks for all scopes
     that were requested before, too.
@@ -60,23 +60,23 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     the server has forgotten (``"invalid_client"``) is replaced once, at the cost of another visit. The codes of the
     `AuthorizationError` are those of the authorization server, ``"access_denied"`` for a user who has said no.
     """
-    only = None if settings.client is None else known_issuer(settings.client, situation.stored)
-    found = yield from discover(situation, only)
+    only = None if settings.client is None else known_issuer(settings.client, context.stored)
+    found = yield from discover(context, only)
     server = found.metadata
     if settings.client is not None:
-        situation.claim(settings.client, found.issuer)
+        context.claim(settings.client, found.issuer)
     # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
     if "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthorizationError("the authorization server does not support PKCE with S256")
-    record = situation.stored.issuers.get(found.issuer, IssuerRecord())
-    wanted = scopes_at(found, settings.scopes, situation)
+    record = context.stored.issuers.get(found.issuer, IssuerRecord())
+    wanted = scopes_at(found, settings.scopes, context)
     scopes = wanted
     # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
     if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
-    client = yield from client_at(server, record, settings, named, situation.now())
-    visit = partial(_tokens_of_user, settings, found, scopes=scopes, situation=situation)
+    client = yield from client_at(server, record, settings, named, context.now())
+    visit = partial(_tokens_of_user, settings, found, scopes=scopes, context=context)
     tokens: Tokens | None = None
     try:
         tokens = yield from visit(client)
@@ -86,7 +86,7 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
             raise
     if tokens is None:
         forgotten = attrs.evolve(record, client=None)
-        client = yield from client_at(server, forgotten, settings, named, situation.now())
+        client = yield from client_at(server, forgotten, settings, named, context.now())
         tokens = yield from visit(client)
     record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
     return Grant(issuer=found.issuer, record=record)
@@ -98,7 +98,7 @@ def _tokens_of_user(
     client: TokenClient,
     *,
     scopes: tuple[str, ...],
-    situation: Situation,
+    context: GrantContext,
 ) -> Machine[Tokens]:
     """Have the user sign in, and return the tokens with ``scopes`` for the code that the browser brings."""
     request = _Request(
@@ -108,7 +108,7 @@ def _tokens_of_user(
         verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
     )
     named = None if settings.client is None else settings.client.issuer
-    configured = [situation.server_url, *([] if named is None else [named])]
+    configured = [context.server_url, *([] if named is None else [named])]
     url = _authorize_url(request, client, scopes, found.resource, configured)
     callback: str = yield Visit(url=url, redirect_uri=settings.redirect_uri)
     form = {
@@ -119,7 +119,7 @@ def _tokens_of_user(
     }
     return (
         yield from tokens_by(
-            form, server=found.metadata, resource=found.resource, client=client, situation=situation, scopes=scopes
+            form, server=found.metadata, resource=found.resource, client=client, context=context, scopes=scopes
         )
     )
 
@@ -189,7 +189,7 @@ def _code(callback: str, request: _Request) -> str:
     return code
 
 
-def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
+def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     """Return the tokens that the current authorization server grants for the stored refresh token: with its new refresh
     token, or else with the old one (RFC 6749 section 6). The scopes stay the same, so a step-up is a `sign_in`.
 
@@ -197,22 +197,22 @@ def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     code ``"invalid_grant"`` where the refresh token is of no use any more, or there is none; with any other code, or
     none, the stored tokens are as good as before.
     """
-    issuer = situation.stored.current
-    record = None if issuer is None else situation.stored.issuers.get(issuer)
+    issuer = context.stored.current
+    record = None if issuer is None else context.stored.issuers.get(issuer)
     if issuer is None or record is None or record.tokens is None or record.tokens.refresh_token is None:
         raise AuthorizationError("there is no refresh token", code="invalid_grant")
-    server = yield from metadata_of(issuer, situation.server_url)
-    client = client_of(server, record, settings, situation.now())
+    server = yield from metadata_of(issuer, context.server_url)
+    client = client_of(server, record, settings, context.now())
     if client is None:
         raise AuthorizationError("the refresh token belongs to another client", code="invalid_grant")
     if settings.client is not None:
-        situation.claim(settings.client, issuer)
+        context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
     # RFC 8707 section 2.2: no other resource than the one of the grant
-    resource = record.resource or situation.server_url
+    resource = record.resource or context.server_url
     tokens = yield from tokens_by(
-        form, server=server, resource=resource, client=client, situation=situation, scopes=old.scopes
+        form, server=server, resource=resource, client=client, context=context, scopes=old.scopes
     )
     if tokens.refresh_token is None:
         tokens = attrs.evolve(tokens, refresh_token=old.refresh_token)

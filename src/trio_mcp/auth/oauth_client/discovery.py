@@ -17,7 +17,7 @@ from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
 from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored
-from .grants import Machine, PreregisteredClient, Situation
+from .grants import GrantContext, Machine, PreregisteredClient
 
 T = TypeVar("T")
 
@@ -43,22 +43,22 @@ class AuthorizationServer:
         return self.metadata.issuer
 
 
-def discover(situation: Situation, only: str | None = None) -> Machine[AuthorizationServer]:
+def discover(context: GrantContext, only: str | None = None) -> Machine[AuthorizationServer]:
     """Return the authorization server of the resource: ``only``, where the credentials belong to that issuer alone;
     else one where the client is registered; else the first that is named. Asks for six URLs at most."""
-    resource = yield from _resource_metadata(situation)
+    resource = yield from _resource_metadata(context)
     if resource is None:
         # 2025-03-26 authorization, Authorization Base URL: the resource has its authorization server at its origin.
-        origin = _origin(situation.server_url)
+        origin = _origin(context.server_url)
         # That revision does not say whether the issuer has a slash at the end, and here nobody has named the issuer.
         metadata = (yield from _metadata(origin, (origin, f"{origin}/"))) or _fixed_paths(origin)
-        _chosen((metadata.issuer,), only, situation.stored)
-        return AuthorizationServer(metadata=metadata, resource=situation.server_url)
-    if not _covers(resource.resource, situation.server_url):  # RFC 9728 section 3.3
+        _chosen((metadata.issuer,), only, context.stored)
+        return AuthorizationServer(metadata=metadata, resource=context.server_url)
+    if not _covers(resource.resource, context.server_url):  # RFC 9728 section 3.3
         raise AuthorizationError(f"the resource metadata are those of another server: {_shown(resource.resource)}")
     if not resource.authorization_servers:
         raise AuthorizationError("the resource metadata name no authorization server")
-    issuer = _chosen(resource.authorization_servers, only, situation.stored)
+    issuer = _chosen(resource.authorization_servers, only, context.stored)
     metadata = yield from _metadata(issuer, (issuer,))
     if metadata is None:
         raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
@@ -89,10 +89,10 @@ def known_issuer(client: PreregisteredClient, stored: Stored) -> str | None:
     return None
 
 
-def _resource_metadata(situation: Situation) -> Machine[ResourceMetadata | None]:
+def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None]:
     """Return the metadata of the resource; `None` where the resource has none, as all did in 2025-03-26."""
-    named = None if situation.challenge is None else situation.challenge.params.get("resource_metadata")
-    origin, target = split_url(situation.server_url)
+    named = None if context.challenge is None else context.challenge.params.get("resource_metadata")
+    origin, target = split_url(context.server_url)
     path = target.partition("?")[0].rstrip("/")
     # RFC 9728 sections 5.1 and 3.1
     urls = (
@@ -218,7 +218,7 @@ def scopes_in(text: str) -> tuple[str, ...]:
     return _each_once(text.split())
 
 
-def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, situation: Situation) -> tuple[str, ...]:
+def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, context: GrantContext) -> tuple[str, ...]:
     """Return the scopes to ask for at the authorization server that was ``found``; none at all means that the request
     has no parameter ``scope``.
 
@@ -227,14 +227,14 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, si
     challenge for ``insufficient_scope`` is added to either, since nothing less helps (Step-Up Authorization Flow).
     Raises `AuthorizationError` where that is more than a request can have.
     """
-    challenge = situation.challenge
+    challenge = context.challenge
     challenged = () if challenge is None else scopes_in(challenge.params.get("scope", ""))
     steps_up = challenge is not None and challenge.params.get("error") == "insufficient_scope"
     if configured is not None:
         wanted = (*configured, *challenged) if steps_up else configured
     else:
         wanted = challenged or found.resource_scopes or ()
-    requested = situation.stored.issuers.get(found.issuer, IssuerRecord()).requested_scopes
+    requested = context.stored.issuers.get(found.issuer, IssuerRecord()).requested_scopes
     scopes = _each_once((*requested, *wanted))
     if len(" ".join(scopes)) > _LONGEST_SCOPES:
         raise AuthorizationError(f"the server asks for scopes of more than {_LONGEST_SCOPES} characters")

@@ -1,7 +1,7 @@
 """Grants: the terms in which all ways to tokens are written.
 
 A way to tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run a
-client give, and from a `Situation`; asks its driver for a bounded number of steps, each a `Fetch` or a `Visit`; and
+client give, and from a `GrantContext`; asks its driver for a bounded number of steps, each a `Fetch` or a `Visit`; and
 ends with a `Grant`, or raises `AuthorizationError` alone. The machines: `sign_in` and `refresh` (authorization_code),
 `client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
 
@@ -133,7 +133,7 @@ class ProofMaker(Protocol):
 
 
 @frozen(kw_only=True)
-class Situation:
+class GrantContext:
     """The start of a machine."""
 
     server_url: str

@@ -31,9 +31,9 @@ from .grants import (
     ClientCredentialsSettings,
     EnterpriseManagedSettings,
     Grant,
+    GrantContext,
     Machine,
     PreregisteredClient,
-    Situation,
     WorkloadIdentitySettings,
 )
 from .token_keeper import open_keeper
@@ -69,7 +69,7 @@ class _MachineClient(ClientAuth, ABC):
         """Return the credentials for one server: see `ClientAuth.opened`."""
         return open_keeper(
             server_url,
-            _Source(self.way),
+            _MachineTokens(self.way),
             self.storage,
             is_dpop=self.dpop,
             public_addresses_only=self.public_addresses_only,
@@ -78,15 +78,15 @@ class _MachineClient(ClientAuth, ABC):
         )
 
     @abstractmethod
-    async def way(self, situation: Situation) -> Machine[Grant]:
-        """Return the machine that gets a grant in ``situation``."""
+    async def way(self, context: GrantContext) -> Machine[Grant]:
+        """Return the machine that gets a grant in ``context``."""
 
 
 @frozen
-class _Source:
+class _MachineTokens:
     """The `TokenSource` of one server."""
 
-    way: Callable[[Situation], Awaitable[Machine[Grant]]]
+    way: Callable[[GrantContext], Awaitable[Machine[Grant]]]
     asks_user: ClassVar[bool] = False
 
     @asynccontextmanager
@@ -94,10 +94,10 @@ class _Source:
         yield
 
     @asynccontextmanager
-    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
-        yield GrantFlow(await self.way(situation))
+    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
+        yield GrantFlow(await self.way(context))
 
-    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
+    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         return None  # nobody is spared a question by a refresh
 
 
@@ -128,7 +128,7 @@ class ClientCredentials(_MachineClient):
         if self.client_secret is None and self.private_key is None:
             raise ValueError("a client that acts on its own behalf has a client_secret or a private_key")
 
-    async def way(self, situation: Situation) -> Machine[Grant]:
+    async def way(self, context: GrantContext) -> Machine[Grant]:
         """Return the machine: see the base class."""
         client = PreregisteredClient(
             client_id=self.client_id,
@@ -139,8 +139,8 @@ class ClientCredentials(_MachineClient):
             auth_method=self.auth_method,
             issuer=self.issuer,
         )
-        settings = ClientCredentialsSettings(client=await situation.bound(client), scopes=self.scopes)
-        return client_credentials(settings, situation)
+        settings = ClientCredentialsSettings(client=await context.bound(client), scopes=self.scopes)
+        return client_credentials(settings, context)
 
 
 @frozen
@@ -157,7 +157,7 @@ class WorkloadIdentity(_MachineClient):
     issuer: str | None = attrs.field(default=None, kw_only=True)
     """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
 
-    async def way(self, situation: Situation) -> Machine[Grant]:
+    async def way(self, context: GrantContext) -> Machine[Grant]:
         """Return the machine: see the base class."""
         settings = WorkloadIdentitySettings(
             assertion=await _present(self.assertion, "assertion"),
@@ -165,7 +165,7 @@ class WorkloadIdentity(_MachineClient):
             issuer=self.issuer,
             scopes=self.scopes,
         )
-        return workload_identity(settings, situation)
+        return workload_identity(settings, context)
 
 
 @frozen
@@ -188,7 +188,7 @@ class EnterpriseManaged(_MachineClient):
     """`None`: the one in the metadata of the identity provider."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
 
-    async def way(self, situation: Situation) -> Machine[Grant]:
+    async def way(self, context: GrantContext) -> Machine[Grant]:
         """Return the machine: see the base class."""
         settings = EnterpriseManagedSettings(
             idp_issuer=self.idp_issuer,
@@ -196,10 +196,10 @@ class EnterpriseManaged(_MachineClient):
             idp_client=self.idp_client,
             subject_token=await _present(self.subject_token, "subject_token"),
             subject_token_type=self.subject_token_type,
-            client=await situation.bound(self.client),
+            client=await context.bound(self.client),
             scopes=self.scopes,
         )
-        return enterprise_managed(settings, situation)
+        return enterprise_managed(settings, context)
 
 
 async def _present(text: _Text, name: str) -> str:
@@ -209,17 +209,17 @@ async def _present(text: _Text, name: str) -> str:
         return await text()
 
 
-def client_credentials(settings: ClientCredentialsSettings, situation: Situation) -> Machine[Grant]:
+def client_credentials(settings: ClientCredentialsSettings, context: GrantContext) -> Machine[Grant]:
     """Find the authorization server, and return the tokens that the client has there in its own name. A challenge for
     ``insufficient_scope`` asks for all scopes that were requested before, too.
 
     Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
-    found = yield from discover(situation, known_issuer(settings.client, situation.stored))
-    situation.claim(settings.client, found.issuer)
+    found = yield from discover(context, known_issuer(settings.client, context.stored))
+    context.claim(settings.client, found.issuer)
     client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
-    scopes = scopes_at(found, settings.scopes, situation)
-    return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, situation))
+    scopes = scopes_at(found, settings.scopes, context)
+    return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, context))
 
 
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -229,13 +229,13 @@ class _AudienceClaim(msgspec.Struct):
     aud: str | list[str]
 
 
-def workload_identity(settings: WorkloadIdentitySettings, situation: Situation) -> Machine[Grant]:
+def workload_identity(settings: WorkloadIdentitySettings, context: GrantContext) -> Machine[Grant]:
     """Find the authorization server, and return the tokens for the assertion of the platform.
 
     Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands. A refusal is final: another assertion
     may help, the same one would not (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
     """
-    found = yield from discover(situation, settings.issuer)
+    found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
         # Else a hostile server could have any authorization server named, and redeem the assertion at the right one.
         raise AuthorizationError(
@@ -246,8 +246,8 @@ def workload_identity(settings: WorkloadIdentitySettings, situation: Situation) 
     client = None
     if client_id is not None:
         client = TokenClient(client_id=client_id, auth_method="none", kept=RegisteredClient(client_id=client_id))
-    scopes = scopes_at(found, settings.scopes, situation)
-    return (yield from granted(assertion_form(settings.assertion), found, client, scopes, situation))
+    scopes = scopes_at(found, settings.scopes, context)
+    return (yield from granted(assertion_form(settings.assertion), found, client, scopes, context))
 
 
 def assertion_form(assertion: str) -> dict[str, str]:
@@ -272,22 +272,22 @@ _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
-def enterprise_managed(settings: EnterpriseManagedSettings, situation: Situation) -> Machine[Grant]:
+def enterprise_managed(settings: EnterpriseManagedSettings, context: GrantContext) -> Machine[Grant]:
     """Find the authorization server, have the identity provider exchange the user's token for a grant there, and return
     the tokens for that grant.
 
     Asks for eleven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
-    found = yield from discover(situation, known_issuer(settings.client, situation.stored))
-    situation.claim(settings.client, found.issuer)
-    scopes = scopes_at(found, settings.scopes, situation)
+    found = yield from discover(context, known_issuer(settings.client, context.stored))
+    context.claim(settings.client, found.issuer)
+    scopes = scopes_at(found, settings.scopes, context)
     if settings.idp_token_endpoint is None:
         provider = yield from metadata_of(settings.idp_issuer)
     else:
         provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
-    grant = yield from _exchanged(settings, provider, found, scopes, situation)
+    grant = yield from _exchanged(settings, provider, found, scopes, context)
     client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
-    return (yield from granted(assertion_form(grant), found, client, scopes, situation))
+    return (yield from granted(assertion_form(grant), found, client, scopes, context))
 
 
 def _exchanged(
@@ -295,7 +295,7 @@ def _exchanged(
     provider: ServerMetadata,
     found: AuthorizationServer,
     scopes: tuple[str, ...],
-    situation: Situation,
+    context: GrantContext,
 ) -> Machine[str]:
     """Return the grant that the identity provider gives for the authorization server (RFC 8693 section 2)."""
     form = {
@@ -309,7 +309,7 @@ def _exchanged(
     }
     client = preregistered(settings.idp_client, provider.token_endpoint_auth_methods_supported)
     # The grant is bound to no key, so the identity provider is shown none.
-    answer = yield from ask(form, server=provider, client=client, situation=attrs.evolve(situation, proofs=None))
+    answer = yield from ask(form, server=provider, client=client, context=attrs.evolve(context, proofs=None))
     # RFC 8693 section 2.2.1: any other token is for the client alone, and the authorization server must not see it.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError("the identity provider has given another token than a grant for the server")

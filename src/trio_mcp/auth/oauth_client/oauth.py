@@ -18,7 +18,7 @@ from ..storage.records import MemoryStorage, Storage, Stored
 from .acquisition import GrantFlow
 from .authorization_code import refresh, sign_in
 from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
-from .grants import Grant, Machine, OAuthSettings, PreregisteredClient, Situation
+from .grants import Grant, GrantContext, Machine, OAuthSettings, PreregisteredClient
 from .token_keeper import open_keeper
 
 
@@ -93,7 +93,7 @@ class OAuth(ClientAuth):
         """Return the credentials for one server: see `ClientAuth.opened`."""
         return open_keeper(
             server_url,
-            _Source(self, user_is_asked, self._turns.setdefault(server_url, trio.Lock())),
+            _UserTokens(self, user_is_asked, self._turns.setdefault(server_url, trio.Lock())),
             self.storage,
             is_dpop=self.dpop,
             public_addresses_only=self.public_addresses_only,
@@ -117,7 +117,7 @@ class OAuth(ClientAuth):
 
 
 @frozen
-class _Source:
+class _UserTokens:
     """The `TokenSource` of one server."""
 
     auth: OAuth
@@ -138,28 +138,26 @@ class _Source:
             self.lock.release()
 
     @asynccontextmanager
-    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
+    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
         auth = self.auth
         if not auth.asks_user:
             raise SignInNeeded("the user has to sign in, and is not to be asked")
         on_visit = open_in_browser if auth.on_visit is None else auth.on_visit
         settings = auth.settings()
         if settings.client is not None:
-            settings = attrs.evolve(settings, client=await situation.bound(settings.client))
+            settings = attrs.evolve(settings, client=await context.bound(settings.client))
         uri = auth.redirect_uri
         if uri is not None and not is_loopback_uri(uri):
             browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
-            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=uri), situation), browser.make)
+            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=uri), context), browser.make)
             return
-        async with open_loopback(uri, _former(situation.stored)) as listener:
+        async with open_loopback(uri, _former(context.stored)) as listener:
             browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
-            yield GrantFlow(
-                sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), situation), browser.make
-            )
+            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), context), browser.make)
 
-    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
+    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.
-        return refresh(self.auth.settings(), situation) if self.auth.refresh else None
+        return refresh(self.auth.settings(), context) if self.auth.refresh else None
 
 
 def _former(stored: Stored) -> Iterable[str]:

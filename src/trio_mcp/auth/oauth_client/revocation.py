@@ -20,7 +20,7 @@ from ..storage.records import Storage, StorageFailed, Stored
 from .acquisition import drive
 from .client_state import ClientBindings
 from .discovery import metadata_of
-from .grants import Machine, OAuthSettings, Situation, error_code, refused
+from .grants import GrantContext, Machine, OAuthSettings, error_code, refused
 from .registration import client_of
 from .token_request import TokenClient, authentication
 
@@ -54,9 +54,9 @@ async def sign_out(
     bindings = ClientBindings(storage)
     with trio.move_on_after(_SIGN_OUT_DEADLINE) as patience:
         for issuer in stored.issuers:
-            situation = Situation(server_url=server_url, stored=stored, now=now, bindings=bindings)
+            context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                await drive(revoke(settings, situation, issuer), fetcher, None, _nothing, bindings.settle)
+                await drive(revoke(settings, context, issuer), fetcher, None, _nothing, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
     if patience.cancelled_caught:
@@ -71,31 +71,31 @@ def _nothing() -> None:
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
-def revoke(settings: OAuthSettings, situation: Situation, issuer: str) -> Machine[None]:
+def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
     """Have ``issuer`` revoke the stored tokens that it has granted; the refresh token first, since its end is that of
     the access tokens, too (RFC 7009 section 2.1). Asks for five URLs at most.
 
     Raises `AuthorizationError` where a token may be good still.
     """
-    record = situation.stored.issuers.get(issuer)
+    record = context.stored.issuers.get(issuer)
     if record is None or record.tokens is None:
         return
-    server = yield from metadata_of(issuer, situation.server_url)
+    server = yield from metadata_of(issuer, context.server_url)
     url = server.revocation_endpoint
     if url is None:
         raise AuthorizationError(f"the authorization server {issuer[:200]!r} revokes no tokens")
-    client = client_of(server, record, settings, situation.now())
+    client = client_of(server, record, settings, context.now())
     if client is None:
         if record.client is None:
             raise AuthorizationError("it is not known which client the tokens were granted to")
         # Its id is all that is left of a client that other settings had made: enough for one without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", kept=record.client)
     elif settings.client is not None:
-        situation.claim(settings.client, issuer)
+        context.claim(settings.client, issuer)
     tokens = record.tokens
     for hint, token in (("refresh_token", tokens.refresh_token), ("access_token", tokens.access_token)):
         if token is not None:
-            yield from _revoke_one(url, {"token": token, "token_type_hint": hint}, server, client, situation.now())
+            yield from _revoke_one(url, {"token": token, "token_type_hint": hint}, server, client, context.now())
 
 
 def _revoke_one(

@@ -35,7 +35,7 @@ from ..storage.records import Storage, Stored
 from .acquisition import Acquisition, Finishing, TokenSource, drive
 from .client_state import ClientBindings, HeldTokens, Record, nonce_in, token_in
 from .discovery import scopes_in
-from .grants import Grant, Situation
+from .grants import Grant, GrantContext
 
 
 @asynccontextmanager
@@ -227,7 +227,7 @@ class TokenKeeper:
                 return
             key = ProofKey.generate() if self._is_dpop else None
             bindings = ClientBindings(self._storage)
-            async with self._source.flow(self._situation(stored, bindings, key, challenge)) as flow:
+            async with self._source.flow(self._grant_context(stored, bindings, key, challenge)) as flow:
                 with self._finishing.once_begun() as begin:
                     grant = await drive(flow.machine, self._fetcher, flow.visitor, begin, bindings.settle)
                     self._check(grant)
@@ -246,7 +246,7 @@ class TokenKeeper:
             if self._adopts(stored, held):
                 return
             bindings = ClientBindings(self._storage)
-            machine = self._source.refreshing(self._situation(stored, bindings, held.key))
+            machine = self._source.refreshing(self._grant_context(stored, bindings, held.key))
             if machine is None or stored.tokens is None:  # as the user has logged out, in another process
                 held.forget_refresh_token()
                 return
@@ -296,10 +296,10 @@ class TokenKeeper:
         stored = Stored().with_record(grant.issuer, grant.record)
         self._held = HeldTokens.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
-    def _situation(
+    def _grant_context(
         self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None
-    ) -> Situation:
-        return Situation(
+    ) -> GrantContext:
+        return GrantContext(
             server_url=self._server_url,
             stored=stored,
             challenge=challenge,

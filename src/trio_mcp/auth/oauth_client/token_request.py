@@ -19,7 +19,7 @@ from ..fetching import Fetch, Fetched, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from ..storage.records import IssuerRecord, RegisteredClient, Tokens
 from .discovery import AuthorizationServer, scope_parameter, scopes_in
-from .grants import AuthMethod, Grant, Machine, PreregisteredClient, Situation, error_code, refused
+from .grants import AuthMethod, Grant, GrantContext, Machine, PreregisteredClient, error_code, refused
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
@@ -35,14 +35,14 @@ def granted(
     found: AuthorizationServer,
     client: TokenClient | None,
     scopes: tuple[str, ...],
-    situation: Situation,
+    context: GrantContext,
 ) -> Machine[Grant]:
     """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
     form = {**form, **scope_parameter(scopes)}
     tokens = yield from tokens_by(
-        form, server=found.metadata, resource=found.resource, client=client, situation=situation, scopes=scopes
+        form, server=found.metadata, resource=found.resource, client=client, context=context, scopes=scopes
     )
-    record = situation.stored.issuers.get(found.issuer, IssuerRecord())
+    record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.kept
     record = attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes, resource=found.resource)
     return Grant(issuer=found.issuer, record=record)
@@ -54,7 +54,7 @@ def tokens_by(
     server: ServerMetadata,
     resource: str,
     client: TokenClient | None,
-    situation: Situation,
+    context: GrantContext,
     scopes: tuple[str, ...],
 ) -> Machine[Tokens]:
     """Return the tokens for ``resource`` that the token endpoint of ``server`` grants for the grant in ``form``, where
@@ -64,10 +64,10 @@ def tokens_by(
     Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
     """
     form = {**form, "resource": resource}  # RFC 8707 section 2, whether the server supports it or not
-    answer = yield from ask(form, server=server, client=client, situation=situation)
+    answer = yield from ask(form, server=server, client=client, context=context)
     kind = _TYPES.get(answer.token_type.lower())
     # RFC 6749 section 7.1: a token of an unknown type is not used.
-    if kind is None or (kind == "DPoP" and situation.proofs is None):
+    if kind is None or (kind == "DPoP" and context.proofs is None):
         raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
     refresh_token = answer.refresh_token
     if refresh_token is not None and not _TOKEN.fullmatch(refresh_token):
@@ -77,24 +77,24 @@ def tokens_by(
         token_type=kind,
         # RFC 6749 section 5.1: without the parameter, all that was asked for
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
-        expires_at=_expiry(answer.expires_in, situation.now()),
+        expires_at=_expiry(answer.expires_in, context.now()),
         refresh_token=refresh_token,
     )
 
 
 def ask(
-    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient | None, situation: Situation
+    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
     """Return the answer of the token endpoint to ``form``, its token checked for nothing but characters."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
-    answer = yield from _exchange(form, url, server, client, situation, None)
+    answer = yield from _exchange(form, url, server, client, context, None)
     nonce = answer.headers.get("dpop-nonce", "")
     # 401 is what a resource server would say, and some token endpoints say (RFC 9449 section 8).
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
-    if demanded and situation.proofs is not None and _NONCE.fullmatch(nonce):
-        answer = yield from _exchange(form, url, server, client, situation, nonce)
+    if demanded and context.proofs is not None and _NONCE.fullmatch(nonce):
+        answer = yield from _exchange(form, url, server, client, context, nonce)
     # RFC 6749 section 5.2, and the servers that send errors with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         raise refused(f"the token endpoint of {server.issuer[:200]!r} has refused", error, answer.status)
@@ -112,15 +112,15 @@ def _exchange(
     url: str,
     server: ServerMetadata,
     client: TokenClient | None,
-    situation: Situation,
+    context: GrantContext,
     nonce: str | None,
 ) -> Machine[Fetched]:
     algorithms = server.token_endpoint_auth_signing_alg_values_supported
-    headers, named = ({}, {}) if client is None else authentication(client, server.issuer, situation.now(), algorithms)
+    headers, named = ({}, {}) if client is None else authentication(client, server.issuer, context.now(), algorithms)
     headers["accept"] = "application/json"
-    if situation.proofs is not None:
+    if context.proofs is not None:
         try:
-            headers["dpop"] = situation.proofs.proof("POST", url, nonce=nonce)
+            headers["dpop"] = context.proofs.proof("POST", url, nonce=nonce)
         except ValueError:
             raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
     try:

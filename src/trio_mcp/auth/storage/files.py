@@ -15,7 +15,7 @@ import trio
 
 from ...classes import frozen
 from .private_folder import PrivateFolder, file_lock, state_folder
-from .records import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
+from .records import BINDING, Storage, StorageFailed, Stored, UnreadableRecord, name_of_record
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def _folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
 
 
 @frozen
-class _Content:
+class _StoredFile:
     server_url: str
     record: msgspec.Raw = attrs.field(repr=False)
 
@@ -65,14 +65,14 @@ class FileStorage(Storage):
                 raise StorageFailed(f"{self.folder / name} is about another server; nothing was changed")
             try:
                 return Stored.from_json(bytes(content.record))
-            except Unreadable as error:
+            except UnreadableRecord as error:
                 raise self._unreadable(name, error) from None
 
         return await _in_thread(load)
 
     async def save(self, server_url: str, stored: Stored) -> None:
         """Keep ``stored`` in place of the record there was: see `Storage.save`."""
-        data = msgspec.json.encode(_Content(server_url, msgspec.Raw(stored.to_json())))
+        data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MOST:
             raise StorageFailed(f"a record of {len(data)} bytes is not kept: {_MOST} are the most")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
@@ -102,10 +102,10 @@ class FileStorage(Storage):
 
         return await _in_thread(urls)
 
-    def _content(self, name: str) -> _Content | None:
+    def _content(self, name: str) -> _StoredFile | None:
         data = self._folder.read(name, _MOST)
         try:
-            return None if data is None else msgspec.json.decode(data, type=_Content)
+            return None if data is None else msgspec.json.decode(data, type=_StoredFile)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(name, error) from None
 

@@ -13,7 +13,7 @@ from trio_mcp.auth.credentials import RefusedRequest
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.acquisition import GrantFlow
-from trio_mcp.auth.oauth_client.grants import Grant, Machine, Situation, Visit
+from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 from trio_mcp.auth.storage.records import IssuerRecord, MemoryStorage, Storage, Tokens
 from trio_mcp.concurrency.nurseries import open_service_nursery
@@ -43,21 +43,21 @@ class FakeSource:
     prepared: int = 0
     """Errands that are under way."""
 
-    def _grant(self, situation: Situation, kind: str) -> Machine[Grant]:
+    def _grant(self, context: GrantContext, kind: str) -> Machine[Grant]:
         yield Fetch(method="GET", url=f"{ISSUER}/metadata")
         if kind == "sign in":
             yield Visit(url=f"{ISSUER}/authorize", redirect_uri="http://127.0.0.1:1/callback")
             given = "code"
         else:
-            tokens = situation.stored.tokens
+            tokens = context.stored.tokens
             given = (tokens and tokens.refresh_token) or ""
         answer: Fetched = yield Fetch(method="POST", url=f"{ISSUER}/token", body=given.encode(), secrets_of=ISSUER)
         if answer.status != 200:
             raise AuthorizationError("refused", code=answer.body.decode())
         number = int(answer.body)
-        challenge = situation.challenge
+        challenge = context.challenge
         scopes = tuple((challenge.params.get("scope", "") if challenge else "").split())
-        kept = situation.stored.issuers.get(ISSUER, IssuerRecord())
+        kept = context.stored.issuers.get(ISSUER, IssuerRecord())
         requested = tuple(dict.fromkeys((*kept.requested_scopes, *scopes)))
         tokens = Tokens(
             access_token=f"access-{number}",
@@ -66,18 +66,18 @@ class FakeSource:
         )
         return Grant(issuer=ISSUER, record=IssuerRecord(tokens=tokens, requested_scopes=requested))
 
-    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
-        return self._grant(situation, "refresh")
+    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
+        return self._grant(context, "refresh")
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
         yield
 
     @asynccontextmanager
-    async def flow(self, situation: Situation) -> AsyncGenerator[GrantFlow]:
+    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
         self.prepared += 1
         try:
-            yield GrantFlow(self._grant(situation, "sign in"), self._visit)
+            yield GrantFlow(self._grant(context, "sign in"), self._visit)
         finally:
             self.prepared -= 1
 
