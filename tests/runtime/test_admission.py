@@ -467,7 +467,8 @@ def test_whatever_comes_and_goes_the_shares_of_all_callers_are_what_the_server_h
 
     for word, whose, size in steps:
         admission, caller = admissions[whose % 2], callers[whose % 3]
-        held, free = caller.requests, load.free_requests(limits)
+        held = caller.requests
+        free = limits.max_server_requests - load.in_flight - load.queued - load.parked
         if word in ("admit", "stream"):
             request: Any = FakeRequest(size, METHODS["subscriptions/listen" if word == "stream" else "tools/call"])
             ticket = admission.admit(request, caller)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from types import SimpleNamespace
+from typing import Any
+
 import attrs
 import pytest
 
+from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.protocol.methods import METHODS
 from trio_mcp.runtime.limits import Limits, Load, Statistics
+from trio_mcp.runtime.requests.admission import Admission
 
 COUNTS = {field.name: number for number, field in enumerate(attrs.fields(Statistics), start=1)}
 
@@ -24,17 +31,24 @@ def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
     assert load.statistics().in_flight == COUNTS["in_flight"] + 1
 
 
+def admitted(limits: Limits, load: Load, method: str) -> int:
+    """Return how many requests of one client are admitted until one is refused."""
+    admission, caller = Admission[Any](limits, load), Caller(alone=True)
+    request: Any = SimpleNamespace(size=0, method=METHODS[method])
+    return len(list(takewhile(bool, (admission.admit(request, caller) for _ in range(100)))))
+
+
 @pytest.mark.parametrize("field", ["in_flight", "queued", "parked"])
 def test_whatever_a_request_does_it_takes_one_of_those_the_server_may_have(field: str) -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
-    load = Load(**{field: 3})
-    assert (load.free_requests(limits), load.free_streams(limits)) == (7, 5)
+    assert admitted(limits, Load(**{field: 3}), "tools/call") == 7
+    assert admitted(limits, Load(**{field: 3}), "subscriptions/listen") == 5
 
 
 def test_streams_take_their_own() -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
-    load = Load(listening=3)
-    assert (load.free_requests(limits), load.free_streams(limits)) == (10, 2)
+    assert admitted(limits, Load(listening=3), "tools/call") == 10
+    assert admitted(limits, Load(listening=3), "subscriptions/listen") == 2
 
 
 def test_counts_are_the_same_by_identity_alone() -> None:

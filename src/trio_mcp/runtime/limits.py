@@ -216,8 +216,7 @@ class Statistics:
 
 @define(eq=False)
 class Load:
-    """The counts behind `Statistics`, kept by every connection, and the room that the bounds of the whole server leave
-    free."""
+    """The counts behind `Statistics`, kept by every connection."""
 
     connections: int = 0
     in_flight: int = 0
@@ -231,14 +230,6 @@ class Load:
     dropped_logs: int = 0
     callers: Callers = attrs.Factory(Callers)
     """The parties that the bounds are shared by."""
-
-    def free_requests(self, limits: Limits) -> int:
-        """Return how many more requests the whole server may take, streams apart."""
-        return limits.max_server_requests - self.in_flight - self.queued - self.parked
-
-    def free_streams(self, limits: Limits) -> int:
-        """Return how many more streams the whole server may have open."""
-        return limits.max_server_streams - self.listening
 
     def statistics(self) -> Statistics:
         """Return the present counts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..state.requests import InboundRequest
     from .peer import Peer
+    from .requests.scope import RequestScope
 
 logger = logging.getLogger("trio_mcp")
 
@@ -36,24 +37,6 @@ _LONGEST_TOLD: Final = 4000
 """Largest number of characters told of an exposed exception."""
 
 
-class _Way(Protocol):
-    """The exchange of a request."""
-
-    peer: Peer
-
-
-class Run(Protocol):
-    """The run of a handler, as far as the log tells of it: a `RequestScope`."""
-
-    begun: float
-    """Time at which the handler has begun."""
-
-    @property
-    def exchange(self) -> _Way:
-        """The exchange that the request belongs to now."""
-        ...
-
-
 class Replies:
     """Writes the replies of one side. ``server_info``: description of the server that results carry in ``_meta``, for
     each revision that wants one. ``expose_errors``: the peer is told the text of unexpected exceptions."""
@@ -62,9 +45,9 @@ class Replies:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
-    def result(self, request: InboundRequest, result: Any, run: Run | None = None) -> bytes:
+    def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
         """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (DESIGN ruling
-        15). ``run``: see `failure`."""
+        15). ``scope``: see `failure`."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -72,7 +55,7 @@ class Replies:
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
         except Exception as error:  # an author put something else where a class of the specification belongs
-            return self.failure(request, error, run)
+            return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
         """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
@@ -100,11 +83,15 @@ class Replies:
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(
-        self, request: InboundRequest, failure: BaseException, run: Run | None = None, peer: Peer | None = None
+        self,
+        request: InboundRequest,
+        failure: BaseException,
+        scope: RequestScope | None = None,
+        peer: Peer | None = None,
     ) -> bytes:
         """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
-        exception stays inside, and is logged with what was called, by whom, and for how long, where the handler has a
-        ``run``, else by which ``peer``. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
+        exception stays inside, and is logged with what was called, by whom, and for how long, where there is a
+        ``scope``, else by which ``peer``. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
             # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
@@ -120,7 +107,7 @@ class Replies:
             return self._unsendable(request, single, "the result cannot be sent as JSON")
         if isinstance(single, ToolError) and request.method.tells_failures:
             return self._failed(request, str(single))
-        _log(request, failure, run, peer)
+        _log(request, failure, scope, peer)
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
@@ -143,16 +130,16 @@ class Replies:
         return self.result(request, CallToolResult([TextContent(told)], is_error=True))
 
 
-def _log(request: InboundRequest, failure: BaseException, run: Run | None, peer: Peer | None) -> None:
+def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
     """Log a ``failure`` with its traceback. What the words say, programs find as attributes of the record."""
     from ..protocol.param_headers import NAMED_BY  # servers over stdio need it for nothing else
 
     request.unpack()
     called = request.params.get(NAMED_BY.get(request.method.name, ""))
     target = called[:_LONGEST_NAME] if isinstance(called, str) else None
-    peer = peer if run is None else run.exchange.peer
+    peer = peer if scope is None else scope.exchange.peer
     caller = None if peer is None or peer.name is None else peer.name[:_LONGEST_NAME]
-    duration = None if run is None else trio.current_time() - run.begun
+    duration = None if scope is None else trio.current_time() - scope.begun
     words = "" if target is None else f" in {target!r}"
     words += "" if caller is None else f" for {caller!r}"
     words += "" if duration is None else f" after {duration:.3f} s"

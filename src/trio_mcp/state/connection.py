@@ -141,9 +141,9 @@ class ConnectionState(RequestTables):
 
     @property
     def _never_replies(self) -> bool:
-        """True for a client of a modern revision: such a client MUST NOT write responses (2026-07-28 stdio, Sending
+        """True for the client in a modern revision: such a client MUST NOT write responses (2026-07-28 stdio, Sending
         Messages)."""
-        return self.role == "client" and self.revision is not None and not self.revision.server_requests
+        return self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
         if answer.settles is not None:
@@ -167,7 +167,7 @@ class ConnectionState(RequestTables):
 
     def _receive_request(self, message: Request) -> Event:
         request_id = message.id
-        if self._never_replies:
+        if self.role == "client" and self._never_replies:
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
             return Ignored(
                 f"a request of the server in a modern revision: {clean(message.method[:200])}", noteworthy=True
@@ -179,7 +179,10 @@ class ConnectionState(RequestTables):
             if (PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta) and message.method != "initialize":
                 entry = self._modern_request(message, params, meta)
             else:
-                entry = self._legacy_request(message, params, meta)
+                revision = self.revision
+                if revision is None or message.method == "initialize" or self.require_initialized:
+                    revision = self._opening_revision(message.method, params)
+                entry = self._request_of(message, params, meta, revision)
         except CodedError as error:
             return refused(request_id, error.code, error.message, error.data)
         except _NotOurs as reason:
@@ -215,18 +218,17 @@ class ConnectionState(RequestTables):
             message.size,
         )
 
-    def _legacy_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
-        revision = self.revision
-        if self.role == "server":
-            if message.method == "initialize":
-                revision = self._initialize(params)
-            elif revision is None:
-                revision = self._before_initialize(message.method)
-            elif self.require_initialized and not self.initialized and message.method != "ping":
-                raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
-        elif revision is None:
-            revision = LATEST_LEGACY  # a server may ping while we negotiate
-        return self._request_of(message, params, meta, revision)
+    def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
+        """Return the revision of a legacy request that may come before the end of the handshake."""
+        if self.role == "client":
+            return self.revision or LATEST_LEGACY  # a server may ping while we negotiate
+        if method == "initialize":
+            return self._initialize(params)
+        if self.revision is None:
+            return self._before_initialize(method)
+        if not self.initialized and method != "ping":
+            raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
+        return self.revision
 
     def _request_of(
         self, message: Request, params: dict[str, Any], meta: dict[str, Any], revision: Revision

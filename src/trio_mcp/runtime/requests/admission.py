@@ -70,10 +70,9 @@ class Admission(Generic[T]):
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
         if parked is None or parked.caller is not caller:
-            held = (
-                0 if caller.alone else caller.requests
-            )  # as `Caller.may_take`, which would be a call for each request
-            if held >= load.free_requests(limits):
+            # As `Caller.may_take`, which would be a call for each request.
+            held = 0 if caller.alone else caller.requests
+            if held >= limits.max_server_requests - load.in_flight - load.queued - load.parked:
                 return False
         return not load.inbound_bytes or self._has_bytes(size, caller, parked)
 
@@ -106,7 +105,9 @@ class Admission(Generic[T]):
         limits, load, size = self._limits, self._load, request.size
         if not self._has_bytes(size, caller):
             return None
-        if self._streams >= limits.max_subscriptions or not caller.may_take(caller.streams, load.free_streams(limits)):
+        if self._streams >= limits.max_subscriptions or not caller.may_take(
+            caller.streams, limits.max_server_streams - load.listening
+        ):
             return None
         ticket = Ticket(caller, size, True)
         ticket.runs = True

@@ -298,7 +298,7 @@ class RequestRunner:
         held = exchange.find(event.request) or self._host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
-            held.abort(CancelCause.PEER, event.reason)
+            held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
         """Cancel all requests that wait for the client to come back with answers, and for nobody else than
