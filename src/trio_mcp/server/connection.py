@@ -110,9 +110,6 @@ class ServerConnection:
             return self._round_states.read(request, exchange.peer.principal)
         return LATER
 
-    def _ping(self, _: InboundRequest, __: Exchange) -> EmptyResult:
-        return _DONE
-
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
         declared = self._declared()
@@ -143,12 +140,6 @@ class ServerConnection:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         self.state.set_log_level(params.level.value)
         return _DONE
-
-    def _subscribe(self, request: InboundRequest, _: Exchange) -> EmptyResult:
-        return self._subscriptions.subscribe(request)
-
-    def _unsubscribe(self, request: InboundRequest, _: Exchange) -> EmptyResult:
-        return self._subscriptions.unsubscribe(request)
 
     def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
         if not (self._server.tools.has_tasks and self._tasks.are_kept):
@@ -216,12 +207,12 @@ class ServerConnection:
     # The function for each method
 
     _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
-        "ping": _ping,
+        "ping": lambda _, __, ___: _DONE,
         "initialize": _initialize,
         "server/discover": _discover,
         "logging/setLevel": _set_level,
-        "resources/subscribe": _subscribe,
-        "resources/unsubscribe": _unsubscribe,
+        "resources/subscribe": lambda self, request, _: self._subscriptions.subscribe(request),
+        "resources/unsubscribe": lambda self, request, _: self._subscriptions.unsubscribe(request),
         "tasks/get": _has_tasks,
         "tasks/result": _has_tasks,
         "tasks/list": _has_tasks,

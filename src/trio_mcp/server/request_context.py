@@ -397,8 +397,9 @@ class RequestContext(ContextNames):
 
     def _declares(self, capability: str) -> bool:
         """Return whether the client declared ``capability``, and its revision has that capability."""
-        request = None if self._live is None else self._live.request
-        return request is not None and declares(request.capabilities, capability, request.revision)
+        if (scope := self._live) is None:
+            return False
+        return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
         """Raise `NoWayBack`, else `CapabilityMissing`, which names the whole before its part (DESIGN ruling 18)."""
