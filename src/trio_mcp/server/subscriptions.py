@@ -358,7 +358,7 @@ class ListenedTasks:
                     await self._sleeper.sleep()
         finally:
             for task_id in self._told:
-                self._records.leave_alone(task_id, self._note)
+                self._records.unobserve(task_id, self._note)
 
     def _note(self, task_id: str) -> None:
         self._changed[task_id] = None
@@ -383,7 +383,7 @@ class ListenedTasks:
             self._stream.task_changed(extension_task(record, self._revision))
         if record is None or record.phase.is_final:
             del self._told[task_id]
-            self._records.leave_alone(task_id, self._note)
+            self._records.unobserve(task_id, self._note)
 
 
 def _shown(record: TaskRecord) -> Hashable:

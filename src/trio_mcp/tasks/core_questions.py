@@ -76,7 +76,7 @@ class ClientWay:
         params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST
         return self._runner.posts.post(question.method, params, self.revision, poster, key, self.outbox)
 
-    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
+    def cancel(self, posted: Posted, reason: str | BaseException) -> None:
         """Cancel a question: nobody needs the answer."""
         assert self._runner.posts is not None, "the question was posted"
         self._runner.posts.take_back(posted, reason)
@@ -150,20 +150,20 @@ class CoreQuestions:
         """Have all who can ask look again."""
         self._records.changed(task_id)
 
-    def keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
+    def persist(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
         """Have the answer to a question written into the record before long."""
         if self._start is not None:
-            self._start(self._keep, asker, posted, task_id, answer)
+            self._start(self._persist, asker, posted, task_id, answer)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Drop the function that starts others: tasks end here."""
         self._start = None
 
-    async def _keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
+    async def _persist(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
         if len(answer) > self._records.settings.max_record_bytes:
             answer = refusal(ProtocolViolation("the answer is too long to be kept"))
         try:
-            await self._records.take_answers(task_id, {posted.name: answer})
+            await self._records.add_answers(task_id, {posted.name: answer})
         except Exception:
             logger.exception("an answer to task %s could not be kept; it is asked again", task_id)
             asker.forget(posted)
@@ -190,7 +190,7 @@ class Asker(Owner):
         """Take back the questions that ``record`` has no more, and ask all others that are not out. Synchronous."""
         over = tuple(posted for posted in self._out if posted.name not in record.questions)
         for posted in over:
-            self.way.take_back(posted, record.cancel_reason or "the question was answered, or given up")
+            self.way.cancel(posted, record.cancel_reason or "the question was answered, or given up")
         asked = tuple(self._asked(record)) if self.way.is_open else ()
         self._set((*(posted for posted in self._out if posted not in over), *asked))
 
@@ -216,7 +216,7 @@ class Asker(Owner):
     def leave(self, reason: str | BaseException) -> None:
         """Take back all questions. Idempotent."""
         for posted in self._out:
-            self.way.take_back(posted, reason)
+            self.way.cancel(posted, reason)
         self._set(())
 
     def forget(self, posted: Posted) -> None:
@@ -230,7 +230,7 @@ class Asker(Owner):
             self.way.lose()
             self.forget(posted)
         else:
-            self._questions.keep(self, posted, self._task_id, _kept(result, error))
+            self._questions.persist(self, posted, self._task_id, _text_of(result, error))
 
 
 def _turns_away(error: MCPError | None) -> bool:
@@ -239,7 +239,7 @@ def _turns_away(error: MCPError | None) -> bool:
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
-def _kept(answer: Any, error: MCPError | None) -> bytes:
+def _text_of(answer: Any, error: MCPError | None) -> bytes:
     """Return an answer as a record keeps answers."""
     return encode_value(answer) if error is None and isinstance(answer, dict) else refusal(error)
 

@@ -78,7 +78,7 @@ class TaskHost:
         self._hinted: dict[str, bool] = {}
         """Ids of tasks that run here, and whose records may have changed; true: to be read in any case, since somebody
         who can be asked may have come or gone."""
-        self._looker = Sleeper()
+        self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._has_tasks = trio.Event()
         self._patience = trio.CancelScope()
@@ -100,33 +100,30 @@ class TaskHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.records.on_change = self._noticed
-                self.records.on_hint = self._hint
-                self.records.on_unkept_cancel = self._cancel_here
+                self.records.on_hint = self._hinted_at
+                self.records.on_unkept_cancel = self._cancel
                 self.records.held_marks = self._marks
-                nursery.start_soon(self._look_after)
+                nursery.start_soon(self._serve)
                 task_status.started()
                 await self._asleep()
         finally:
             self._cut()
             await self.ends.cut_all(self._cut_off)
-            self._let_go()
+            # References in circles would wait for the garbage collector.
+            self.records.close()
+            self._cut_off = ()
+            self.runner.let_go()
+            self.questions.close()
 
-    def _let_go(self) -> None:
-        """Cut the references in circles, so that no part has to wait for the garbage collector."""
-        self.records.let_go()
-        self._cut_off = ()
-        self.runner.let_go()
-        self.questions.let_go()
-
-    async def _look_after(self) -> None:
+    async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
             await self._has_tasks.wait()  # most servers never have a task
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._messages.run)
-            nursery.start_soon(self._look_at_hinted)
+            nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
-            nursery.start_soon(self.records.look_again)
+            nursery.start_soon(self.records.poll)
             if is_shared:
                 leases = Leases(self.records, self._live, self._process, self.ending, self._offers, self._run_again)
                 nursery.start_soon(leases.run)
@@ -304,19 +301,19 @@ class TaskHost:
             self._compare(task, record)
         else:
             self._hinted[task_id] = True
-            self._looker.wake()
+            self._reader.wake()
 
-    def _hint(self, task_id: str) -> None:
+    def _hinted_at(self, task_id: str) -> None:
         if self._live.by_id.get(task_id) is not None:
             self._hinted.setdefault(task_id, False)
-            self._looker.wake()
+            self._reader.wake()
 
-    async def _look_at_hinted(self) -> None:
+    async def _read_hinted(self) -> None:
         """Read the records of tasks for which there are hints, until cancelled. Most hints are of our own writes, and
         thousands may come at a time: one question tells which records are others than those that we know."""
         while True:
             while not self._hinted:
-                await self._looker.sleep()
+                await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
             with suppress(Exception):  # the log was told, and the next look comes before long
                 marks = await self.records.store.marks(tuple(hinted))
@@ -325,9 +322,9 @@ class TaskHost:
                     if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
-                        await self._look_at(task)
+                        await self._read(task)
 
-    async def _look_at(self, task: RequestTask) -> None:
+    async def _read(self, task: RequestTask) -> None:
         kept = await self.records.store.read(None, task.id)
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
@@ -336,7 +333,7 @@ class TaskHost:
         """Return the marks of all tasks that run here, as known here: another process may answer or cancel each."""
         return {task.id: task.mark for task in self._live}
 
-    def _cancel_here(self, task_id: str, reason: str | None) -> None:
+    def _cancel(self, task_id: str, reason: str | None) -> None:
         """Cancel a task that runs here, though its record cannot be changed before the store works."""
         task = self._live.by_id.get(task_id)
         if task is not None:

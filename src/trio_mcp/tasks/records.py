@@ -223,9 +223,9 @@ class TaskRecords:
             raise CodedError(
                 INVALID_PARAMS, f"Invalid params: the answers have more than the {most} bytes that are kept"
             )
-        return await self.take_answers(task_id, answers)
+        return await self.add_answers(task_id, answers)
 
-    async def take_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
+    async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Add answers of somebody who was asked for the task: see `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
@@ -251,7 +251,7 @@ class TaskRecords:
             raise
         return None if record is None else (record, is_first)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Drop the functions that tell others: tasks end here."""
         self.on_change = self.on_hint = self.on_unkept_cancel = None
         self.held_marks = dict
@@ -270,7 +270,7 @@ class TaskRecords:
         """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""
         self._observers.setdefault(task_id, set()).add(tell)
 
-    def leave_alone(self, task_id: str, tell: Callable[[str], None]) -> None:
+    def unobserve(self, task_id: str, tell: Callable[[str], None]) -> None:
         """End `observe`."""
         observers = self._observers[task_id]
         observers.discard(tell)
@@ -278,7 +278,7 @@ class TaskRecords:
             del self._observers[task_id]
             self._ends.pop(task_id, None)
 
-    async def look_again(self) -> None:
+    async def poll(self) -> None:
         """Look from time to time whether a task has changed that somebody observes, since hints may be lost, and nobody
         tells the end of a time to live; until cancelled. One question to the store is enough for all."""
         seen: dict[str, bytes | None] = {}
@@ -310,7 +310,7 @@ class TaskRecords:
         try:
             yield watch
         finally:
-            self.leave_alone(task_id, watch.notice)
+            self.unobserve(task_id, watch.notice)
 
     async def watch(self) -> None:
         """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""

@@ -240,7 +240,7 @@ class CoreRemoteTask(RemoteTask):
                 elif await looks.until_due():
                     state = await self.get()
                 if fetch.ended.is_set():
-                    result = fetch.take()
+                    result = fetch.collect()
                     if _is_empty(result):
                         self._blame(await self.get())
                     self.is_over = True
@@ -280,7 +280,7 @@ class _Fetch:
         self.ended.set()
         self._looks.wake()
 
-    def take(self) -> Any:
+    def collect(self) -> Any:
         """Return the result of the call that has ended. Raises its error, and `_TaskFailed`. Another call may begin."""
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()

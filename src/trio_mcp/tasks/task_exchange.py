@@ -146,7 +146,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
     principal = PrincipalId.from_json(record.scope) if record.scope else None
     auth = None if principal is None else Auth("", Principal.known_by(principal))
     exchange = TaskExchange(host, host.state, host.silence, Peer(principal=principal, auth=auth))
-    scope = runner.take_up(request, exchange)
+    scope = runner.new_scope(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.task = scope.task = task
     task.replay_questions(record)

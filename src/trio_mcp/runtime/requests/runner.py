@@ -274,7 +274,7 @@ class RequestRunner:
         for ready in self.admission.ended(ticket):
             self.start(ready)
 
-    def take_up(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
+    def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
         """Return the scope of a request that did not come by a connection, and is to be given to `start`."""
         ticket = self.admission.take(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
