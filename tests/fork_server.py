@@ -10,6 +10,7 @@ status of its end. A process is killed when nobody listens to that any more.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import runpy
@@ -20,6 +21,7 @@ import sys
 import termios
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 LONGEST = 200_000
 
@@ -31,6 +33,8 @@ def main() -> None:
         listener.listen(100)
         for module in sys.argv[3:]:
             import_module(module)
+        fork_servers_of_files(sys.argv[2])
+        gc.freeze()  # the processes share what there is: their collector need not write to it
         while True:
             if control in select.select([control, listener], [], [])[0]:
                 message, descriptors, _, _ = socket.recv_fds(control, LONGEST, 4)
@@ -64,6 +68,14 @@ def main() -> None:
     run(**json.loads(message))
 
 
+def fork_servers_of_files(name: str) -> None:
+    """Have a command line that is forked start the server of a file by a fork, too, where users get a new Python."""
+    targets = import_module("trio_mcp.cli.targets")
+    command_of_file = targets.command_of_file
+    forked = [sys.executable, "-S", "-E", str(Path(__file__).with_name("forked_command.py")), name]
+    targets.command_of_file = lambda typed: [*forked, *command_of_file(typed)[1:]]
+
+
 def look_after(pid: int, told: int) -> None:
     """Tell how the process ends, and end it when nobody listens."""
     poll, ended = select.poll(), os.pidfd_open(pid)
@@ -77,17 +89,20 @@ def look_after(pid: int, told: int) -> None:
 
 
 def run(arguments: list[str], env: dict[str, str], cwd: str) -> None:
-    """Be ``python`` with these arguments: a script and its own, or ``-m``, a module and its own."""
+    """Be ``python`` with these arguments: a script and its own, or ``-m``, a module and its own, after ``-P`` where the
+    directory of neither is to be imported from."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    imports = arguments[0] != "-P"
+    arguments = arguments if imports else arguments[1:]
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.path.insert(0, cwd)
+        sys.path[:0] = [cwd] if imports else []
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments
-        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+        sys.path[:0] = [os.path.dirname(os.path.abspath(arguments[0]))] if imports else []
         runpy.run_path(arguments[0], run_name="__main__")
 
 

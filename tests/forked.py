@@ -31,11 +31,16 @@ FORK_SERVER = Path(__file__).with_name("fork_server.py")
 COMMAND = Path(__file__).with_name("forked_command.py")
 NAME = f"trio-mcp-tests-{os.getpid()}-{secrets.token_hex(8)}"
 """Where the fork server of this process is reached by processes that it has not forked."""
+COMMANDS = Path(__file__).parents[1] / "src" / "trio_mcp" / "cli" / "commands"
 MODULES = [
+    *(f"trio_mcp.cli.commands.{file.stem}" for file in sorted(COMMANDS.glob("[a-z]*.py"))),
     "trio_mcp.cli.group",
+    "trio_mcp.cli.demo.walkthrough",
     "trio_mcp.serving.http.serve",
+    "trio_mcp.serving.stdio",
     "trio_mcp.serving.websocket",
     "trio_mcp.serving.lines",
+    *("rich._emoji_codes", "rich._unicode_data", "rich.live", "rich.table"),
 ]
 
 

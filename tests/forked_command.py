@@ -28,6 +28,7 @@ def main(name: str, *arguments: str) -> int:
 if __name__ == "__main__":
     status = main(*sys.argv[1:])
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
