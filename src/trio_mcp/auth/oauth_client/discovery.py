@@ -17,7 +17,7 @@ from ...transports.http_client.origins import split_url
 from ..errors import AuthorizationError
 from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored
-from .grants import GrantContext, Machine, PreregisteredClient
+from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown
 
 T = TypeVar("T")
 
@@ -55,13 +55,13 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
         _chosen((metadata.issuer,), only, context.stored)
         return AuthorizationServer(metadata=metadata, resource=context.server_url)
     if not _covers(resource.resource, context.server_url):  # RFC 9728 section 3.3
-        raise AuthorizationError(f"the resource metadata are those of another server: {_shown(resource.resource)}")
+        raise AuthorizationError(f"the resource metadata are those of another server: {shown(resource.resource)}")
     if not resource.authorization_servers:
         raise AuthorizationError("the resource metadata name no authorization server")
     issuer = _chosen(resource.authorization_servers, only, context.stored)
     metadata = yield from _metadata(issuer, (issuer,))
     if metadata is None:
-        raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
     # RFC 9728 section 7.3: tokens are for what the metadata name, which is compared character by character.
     return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
@@ -73,7 +73,7 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
     if metadata is None:
-        raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
     return metadata
 
 
@@ -102,7 +102,7 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     )
     found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:
-        raise AuthorizationError(f"the resource metadata are not where the server says they are: {_shown(named)}")
+        raise AuthorizationError(f"the resource metadata are not where the server says they are: {shown(named)}")
     return found
 
 
@@ -113,7 +113,7 @@ def _metadata(issuer: str, names: Sequence[str]) -> Machine[ServerMetadata | Non
         metadata = ServerMetadata.from_json(body)
         # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, character by character.
         if metadata.issuer not in names:
-            raise InvalidDocument(f"metadata of another issuer, {_shown(metadata.issuer)}")
+            raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
 
     return (yield from _first(_metadata_urls(issuer), read))
@@ -123,9 +123,9 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
     try:
         urls = server_metadata_urls(issuer)
     except ValueError:
-        raise AuthorizationError(f"no URL of an authorization server: {_shown(issuer)}") from None
+        raise AuthorizationError(f"no URL of an authorization server: {shown(issuer)}") from None
     if "?" in issuer:  # RFC 8414 section 2
-        raise AuthorizationError(f"the URL of an authorization server has no query: {_shown(issuer)}")
+        raise AuthorizationError(f"the URL of an authorization server has no query: {shown(issuer)}")
     return urls
 
 
@@ -137,16 +137,16 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
         try:
             answer: Fetched = yield Fetch(method="GET", url=url, headers=_JSON)
         except FetchFailed as error:
-            failures.append(f"{_shown(url)}: {error}")
+            failures.append(f"{shown(url)}: {error}")
             continue
         if answer.status == 200 and answer.body.lstrip().startswith(b"{"):
             try:
                 return read(answer.body)
             except InvalidDocument as error:
-                failures.append(f"{_shown(url)}: {error}")
+                failures.append(f"{shown(url)}: {error}")
         # Many servers answer any path with a page for people, and others ask for a token first.
         elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
-            failures.append(f"{_shown(url)}: status {answer.status}")
+            failures.append(f"{shown(url)}: status {answer.status}")
     if failures:
         raise AuthorizationError(f"no authorization server was found at {failures[0]}")
     return None
@@ -161,16 +161,6 @@ def _chosen(named: Sequence[str], only: str | None, stored: Stored) -> str:
     used = [] if stored.current is None else [stored.current]
     used += [issuer for issuer, record in stored.issuers.items() if record.client is not None]
     return next((issuer for issuer in used if issuer in named), named[0])
-
-
-def check_belonging(issuer: str, named: Sequence[str]) -> None:
-    """Raise `AuthorizationError` unless the ``issuer`` that the credentials of a client belong to is one of those that
-    the server has ``named``."""
-    if issuer not in named:
-        raise AuthorizationError(
-            f"the credentials of this client belong to {_shown(issuer)}, and the server uses {_shown(named[0])}:"
-            " servers of different authorization servers need clients of their own, each with its issuer"
-        )
 
 
 def _covers(resource: str, server_url: str) -> bool:
@@ -198,10 +188,6 @@ def _fixed_paths(origin: str) -> ServerMetadata:
 
 def _origin(url: str) -> str:
     return str(split_url(url)[0])
-
-
-def _shown(text: str) -> str:
-    return repr(text[:200])
 
 
 OFFLINE_ACCESS: Final = "offline_access"

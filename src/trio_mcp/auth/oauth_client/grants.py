@@ -6,23 +6,26 @@ ends with a `Grant`, or raises `AuthorizationError` alone. The machines: `sign_i
 `client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
 
 The words of a refusal are chosen by the authorization server, which knows the secrets of the request. So `refused`
-repeats no text of an answer but one of the registered codes.
+repeats no text of an answer but one of the registered codes. `ClientBindings` keeps the authorization server that the
+secret of a client belongs to.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from ...classes import frozen
+from ...jsonrpc.codec import canonical_value
 from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ..challenges import Challenge
-from ..errors import AuthorizationError
+from ..errors import AuthorizationError, calling_user_code
 from ..fetching import Fetch
-from ..storage.records import IssuerRecord, Stored
+from ..storage.records import BINDING, IssuerRecord, Storage, Stored
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 """How a client names itself at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
@@ -110,18 +113,74 @@ class EnterpriseManagedSettings:
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
 
 
-class Bindings(Protocol):
-    """The authorization servers that the credentials of clients belong to."""
+class ClientBindings:
+    """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names
+    (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, for all clients and
+    processes that use the same secret there.
+
+    A client without a secret or key is bound to nobody here: its id is not secret, and authorization servers that do
+    not know each other give the same one.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._claimed: dict[str, str] = {}
+        """Issuers to which clients are about to be bound, by the names of the bindings."""
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
         """Return the issuer that the credentials of ``client`` belong to; `None` where the first use decides. Raises
         `AuthorizationError`."""
-        ...
+        name = _name_of_binding(client)
+        if client.issuer is not None or name is None:
+            return client.issuer
+        with calling_user_code("the storage of tokens"):
+            stored = await self._storage.load(name)
+        return None if stored is None else stored.current
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Note that the credentials of ``client`` belong to ``issuer``. Where another issuer has the
-        credentials already, the next step of the machine is not carried out. Synchronous."""
-        ...
+        """Have `settle` bind the credentials of ``client`` to ``issuer``. Synchronous."""
+        name = _name_of_binding(client)
+        if name is not None:
+            self._claimed[name] = issuer
+
+    async def settle(self) -> None:
+        """Keep the claimed bindings. Raises `AuthorizationError` where the credentials belong to another issuer
+        already, or the binding cannot be kept: nothing must be sent then."""
+        while self._claimed:
+            name, issuer = next(iter(self._claimed.items()))
+            with calling_user_code("the storage of tokens"):
+                async with self._storage.lock(name):
+                    stored = await self._storage.load(name) or Stored()
+                    if stored.current is None:
+                        await self._storage.save(name, stored.with_record(issuer, IssuerRecord()))
+            if stored.current is not None:
+                check_belonging(stored.current, (issuer,))
+            del self._claimed[name]
+
+
+def _name_of_binding(client: PreregisteredClient) -> str | None:
+    """Return the name of the binding of ``client``, which tells nothing of its secret; `None` for a client without
+    any."""
+    if client.client_secret is None and client.private_key is None:
+        return None
+    key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
+    credentials = canonical_value([client.client_id, client.client_secret, key])
+    return BINDING + hashlib.sha256(credentials).hexdigest()[:32]
+
+
+def check_belonging(issuer: str, named: Sequence[str]) -> None:
+    """Raise `AuthorizationError` unless the ``issuer`` that the credentials of a client belong to is one of those that
+    the server has ``named``."""
+    if issuer not in named:
+        raise AuthorizationError(
+            f"the credentials of this client belong to {shown(issuer)}, and the server uses {shown(named[0])}:"
+            " servers of different authorization servers need clients of their own, each with its issuer"
+        )
+
+
+def shown(text: str) -> str:
+    """Return what an error says of ``text``, which a stranger has chosen."""
+    return repr(text[:200])
 
 
 class ProofMaker(Protocol):
@@ -146,7 +205,7 @@ class GrantContext:
     """Returns the time in seconds since the epoch. A user may take minutes between two steps."""
     proofs: ProofMaker | None = attrs.field(default=None, repr=False)
     """Makes the proofs of DPoP at the token endpoint; `None` without DPoP."""
-    bindings: Bindings | None = attrs.field(default=None, repr=False)
+    bindings: ClientBindings | None = attrs.field(default=None, repr=False)
     """Binds credentials to the first issuer in use; `None` where nobody remembers."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
@@ -156,7 +215,7 @@ class GrantContext:
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Note that the credentials of ``client`` are about to be used at ``issuer``: see `Bindings.claim`."""
+        """Note that the credentials of ``client`` are about to be used at ``issuer``: see `ClientBindings.claim`."""
         if self.bindings is not None and client.issuer is None:
             self.bindings.claim(client, issuer)
 

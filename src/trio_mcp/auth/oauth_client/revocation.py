@@ -18,9 +18,8 @@ from ..errors import AuthorizationError
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..storage.records import Storage, StorageFailed, Stored
 from .acquisition import drive
-from .client_state import ClientBindings
 from .discovery import metadata_of
-from .grants import GrantContext, Machine, OAuthSettings, error_code, refused
+from .grants import ClientBindings, GrantContext, Machine, OAuthSettings, error_code, refused
 from .registration import client_of
 from .token_request import TokenClient, authentication
 

@@ -33,9 +33,9 @@ from ..http_fetcher import HttpFetcher
 from ..signing import ProofKey
 from ..storage.records import Storage, Stored
 from .acquisition import Acquisition, Finishing, TokenSource, drive
-from .client_state import ClientBindings, HeldTokens, Record, nonce_in, token_in
+from .client_state import HeldTokens, Record, nonce_in, token_in
 from .discovery import scopes_in
-from .grants import Grant, GrantContext
+from .grants import ClientBindings, Grant, GrantContext
 
 
 @asynccontextmanager
