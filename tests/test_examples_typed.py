@@ -46,3 +46,41 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
         for fault in report["generalDiagnostics"]
     ]
     assert not found, "\n".join(found)
+
+
+WITH_THREADS = """
+from typing import assert_type
+
+from trio_mcp import CreateMessageResult, ElicitAnswer, Root, TaskState, WorkerContext
+
+
+def handler(ctx: WorkerContext) -> None:
+    assert_type(ctx.request_id, int | str)
+    assert_type(ctx.progress(1, message="half"), bool)
+    assert_type(ctx.log.info("text"), None)
+    assert_type(ctx.elicit("Name?", {}, task_ttl=1.0), ElicitAnswer)
+    assert_type(ctx.sample("Hello", max_tokens=1, temperature=0.5), CreateMessageResult)
+    assert_type(ctx.send_request("roots/list", None, dict[str, int]), dict[str, int])
+    assert_type(ctx.list_roots(), list[Root])
+    if ctx.task is not None and ctx.task_store is not None:
+        assert_type(ctx.task.ttl, float | None)
+        assert_type(ctx.task.checkpoint(1), None)
+        assert_type(ctx.task_store.get_task(ctx.task.id), TaskState)
+    ctx.elicit()
+"""
+
+
+def test_a_type_checker_knows_the_members_of_contexts_for_threads(tmp_path: Path) -> None:
+    pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
+    (tmp_path / "handler.py").write_text(WITH_THREADS)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
+    checked = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(tmp_path), "--outputjson"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    (fault,) = json.loads(checked.stdout)["generalDiagnostics"]
+    assert "message" in fault["message"]
+    assert fault["range"]["start"]["line"] == WITH_THREADS.count("\n") - 1
