@@ -14,7 +14,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
-from trio_mcp.transports.http.application import Admission, Answer, HeadDecision, Response, UnservedBody
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, ResponseHandle, UnservedBody
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.requests import RequestHead
@@ -28,9 +28,9 @@ class Exchange:
 
     head: RequestHead
     body: bytes
-    response: Response
+    response: ResponseHandle
     gone: int = 0
-    """How often `Response.on_gone` was called."""
+    """How often `ResponseHandle.on_gone` was called."""
     caller: object | None = None
 
 
@@ -48,7 +48,7 @@ class App:
     def __init__(
         self,
         serving: Callable[[Exchange], None] = echo,
-        admitting: Callable[[RequestHead], HeadDecision] = lambda _: Admission(),
+        admitting: Callable[[RequestHead], HeadDecision] = lambda _: Admitted(),
     ) -> None:
         self.serving = serving
         self.admit = admitting
@@ -57,7 +57,7 @@ class App:
         self.read_ahead = SharedBytes(1 << 30)
         self.unserved_bodies: list[UnservedBody] = []
 
-    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
+    def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         exchange = Exchange(head, body, response, caller=caller)
         self.requests.append(exchange)
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 
-from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.requests import RequestHead
 
@@ -26,11 +26,11 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[RequestHead] = []
         self.cancelled = 0
-        self._decisions: dict[str, Answer | Admission | Exception] = {}
+        self._decisions: dict[str, Answer | Admitted | Exception] = {}
         self._decided = trio.Event()
 
-    def admit(self, head: RequestHead) -> Callable[[], Awaitable[Answer | Admission]]:
-        async def ask() -> Answer | Admission:
+    def admit(self, head: RequestHead) -> Callable[[], Awaitable[Answer | Admitted]]:
+        async def ask() -> Answer | Admitted:
             self.asked.append(head)
             try:
                 while head.path not in self._decisions:
@@ -45,7 +45,7 @@ class Desk:
 
         return ask
 
-    def decide(self, decision: Answer | Admission | Exception, path: str = "/mcp") -> None:
+    def decide(self, decision: Answer | Admitted | Exception, path: str = "/mcp") -> None:
         self._decisions[path] = decision
         self._decided.set()
         self._decided = trio.Event()
@@ -66,7 +66,7 @@ async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: 
         await client.send(post())
         await client.settle()
         assert not client.app.requests
-        desk.decide(Admission("alice"))
+        desk.decide(Admitted("alice"))
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
         assert client.app.requests[0].caller == "alice"
 
@@ -75,7 +75,7 @@ async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> Non
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
-        desk.decide(Admission("alice"))
+        desk.decide(Admitted("alice"))
         await client.settle()
         await client.send(b"hello")
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
@@ -86,7 +86,7 @@ async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> Non
         for byte in post():
             await client.send(bytes((byte,)))
             await client.settle()
-        desk.decide(Admission())
+        desk.decide(Admitted())
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
@@ -96,7 +96,7 @@ async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) 
         await client.settle()
         with trio.move_on_after(0):
             raise AssertionError(await client.stream.receive_some())
-        desk.decide(Admission())
+        desk.decide(Admitted())
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         await client.send(b"hello")
         await client.until(b"hello")
@@ -115,7 +115,7 @@ async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, 
         await client.send(post())
         desk.decide(UNKNOWN)
         await client.until(b"who are you?")
-        desk.decide(Admission())
+        desk.decide(Admitted())
         await client.send(post(b"again"))
         assert (await client.until(b"again")).startswith(b"HTTP/1.1 200")
 
@@ -127,7 +127,7 @@ async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, 
         for path in reversed(paths):
             await client.settle()
             assert [head.path for head in desk.asked] == ["/a"]
-            desk.decide(Admission() if path != "/b" else UNKNOWN, path)
+            desk.decide(Admitted() if path != "/b" else UNKNOWN, path)
         got = await client.until(b"/c")
         assert [got.index(word) for word in (b"/a", b"who are you?", b"/c")] == sorted(
             got.index(word) for word in (b"/a", b"who are you?", b"/c")
@@ -136,7 +136,7 @@ async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, 
 
 
 async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
-    desk.decide(Admission())
+    desk.decide(Admitted())
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post() * 100)
         got = b""
@@ -147,13 +147,13 @@ async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
 
 async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(desk: Desk) -> None:
     def admit(head: RequestHead) -> HeadDecision:
-        return Admission("known") if head.path == "/known" else desk.admit(head)
+        return Admitted("known") if head.path == "/known" else desk.admit(head)
 
     async with serving(App(admitting=admit)) as client:
         await client.send(post(b"first") + post(b"second", path=b"/known"))
         await client.settle()
         assert not client.app.requests
-        desk.decide(Admission("asked"))
+        desk.decide(Admitted("asked"))
         await client.until(b"second")
         assert [each.caller for each in client.app.requests] == ["asked", "known"]
 
@@ -183,7 +183,7 @@ async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
             for _ in range(20):
                 await client.settle()
             assert not sent.is_set()
-            desk.decide(Admission())
+            desk.decide(Admitted())
             assert (await client.until(b"y")).startswith(b"HTTP/1.1 200")
             assert client.app.requests[0].body == body
 
@@ -195,7 +195,7 @@ async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(d
         await client.settle()
         client.tick(10, 1_000, 100_000)
         await client.settle()
-        desk.decide(Admission())
+        desk.decide(Admitted())
         await client.settle()
         client.tick(100_001, 100_060.5)
         await client.send(b"hello")
@@ -206,7 +206,7 @@ async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: De
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
-        desk.decide(Admission())
+        desk.decide(Admitted())
         await client.settle()
         client.tick(1_000, 1_060)
         assert (await client.only_answer())[0] == 408
@@ -218,7 +218,7 @@ async def test_an_ending_server_still_answers_a_request_that_waits_for_its_calle
         await client.settle()
         client.connection.end()
         assert not client.connection.is_idle
-        desk.decide(Admission())
+        desk.decide(Admitted())
         status, headers, body = await client.only_answer()
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
@@ -244,14 +244,14 @@ async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
 async def test_a_bad_chunk_is_found_when_the_request_is_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
-        desk.decide(Admission(), "/")
+        desk.decide(Admitted(), "/")
         assert (await client.only_answer())[0] == 400
 
 
 async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -> None:
     async with serving(App(later, admitting=desk.admit)) as client:
         await client.send(post())
-        desk.decide(Admission())
+        desk.decide(Admitted())
         await client.settle()
         await client.stream.aclose()
         await client.ended.wait()

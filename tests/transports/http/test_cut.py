@@ -14,7 +14,7 @@ from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, se
 from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
-from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.requests import RequestHead
@@ -109,16 +109,16 @@ async def test_an_answer_that_is_cut_tells_the_application_once_and_one_that_is_
 
 
 def at_once(_: RequestHead) -> HeadDecision:
-    return Admission()
+    return Admitted()
 
 
 def slowly(_: RequestHead) -> HeadDecision:
     """Admit a request after the other tasks have had their turns."""
 
-    async def ask() -> Admission:
+    async def ask() -> Admitted:
         for _ in range(3):
             await trio.lowlevel.checkpoint()
-        return Admission()
+        return Admitted()
 
     return ask
 

@@ -11,7 +11,7 @@ import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 from tests.transports.http.test_requests import HOSTILE, head
 
-from trio_mcp.transports.http.application import Admission, Answer, HeadDecision
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.requests import RequestHead
 
@@ -132,7 +132,7 @@ async def test_a_connection_lives_on_after_a_refusal_whose_body_has_come() -> No
     async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5") + b"hello")
         await client.until(b"who are you?")
-        client.app.admit = lambda _: Admission()
+        client.app.admit = lambda _: Admitted()
         await client.send(head(b"Content-Length: 3") + b"and")
         assert response_in(await client.until(b"and"))[0] == 200
 
@@ -168,8 +168,8 @@ async def test_chunks_are_asked_for_once() -> None:
     ("request_", "admitting", "status"),
     [
         (head(b"Content-Length: 5", b"Expect: 100-continue"), turned_away, 401),
-        (head(b"Content-Length: 100000000", b"Expect: 100-continue"), lambda _: Admission(), 413),
-        (head(b"Content-Length: 5", b"Expect: payment") + b"hello", lambda _: Admission(), 417),
+        (head(b"Content-Length: 100000000", b"Expect: 100-continue"), lambda _: Admitted(), 413),
+        (head(b"Content-Length: 5", b"Expect: payment") + b"hello", lambda _: Admitted(), 417),
     ],
 )
 async def test_a_body_that_is_not_wanted_is_not_asked_for(

@@ -8,12 +8,12 @@ from tests.transports.vanishing import needs_filters, vanish
 from trio.testing import memory_stream_pair
 
 from trio_mcp.transports.http.bounds import HttpBounds
-from trio_mcp.transports.http.responses import Outgoing
+from trio_mcp.transports.http.responses import OutgoingBytes
 
 
 async def test_what_the_system_takes_at_once_needs_no_task() -> None:
     ours, theirs = await socket_pair()
-    outgoing = Outgoing(ours)
+    outgoing = OutgoingBytes(ours)
     assert outgoing.put(b"now")
     assert not outgoing.waits
     assert await theirs.receive_some() == b"now"
@@ -23,7 +23,7 @@ async def test_what_the_system_takes_at_once_needs_no_task() -> None:
 
 async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
     ours, theirs = memory_stream_pair()
-    outgoing = Outgoing(ours)
+    outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"first ")
     assert not outgoing.put(b"second")
     assert outgoing.waits
@@ -34,7 +34,7 @@ async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
 
 async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
     ours, theirs = await socket_pair()
-    outgoing = Outgoing(ours)
+    outgoing = OutgoingBytes(ours)
     outgoing.put(b"x" * 10_000_000)
     got = b""
     async with trio.open_nursery() as nursery:
@@ -49,7 +49,7 @@ async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
 
 async def test_a_source_is_written_behind_its_head() -> None:
     ours, theirs = memory_stream_pair()
-    outgoing, pieces = Outgoing(ours), Pieces()
+    outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
     assert outgoing.streams
     pieces.put(b"piece", b"")
@@ -60,7 +60,7 @@ async def test_a_source_is_written_behind_its_head() -> None:
 
 async def test_time_counts_only_while_the_client_takes_nothing() -> None:
     ours, theirs = await socket_pair()
-    outgoing = Outgoing(ours)
+    outgoing = OutgoingBytes(ours)
     assert outgoing.stalled(1.0) == 0
     outgoing.put(b"x" * 50_000_000)
     async with trio.open_nursery() as nursery:
@@ -76,7 +76,7 @@ async def test_time_counts_only_while_the_client_takes_nothing() -> None:
 @needs_filters
 async def test_time_counts_while_nobody_acknowledges_what_the_system_took_of_a_stream() -> None:
     ours, theirs = await socket_pair()
-    outgoing, pieces = Outgoing(ours), Pieces()
+    outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outgoing.write_all)

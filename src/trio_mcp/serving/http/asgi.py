@@ -18,12 +18,12 @@ from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
 from ...server.served import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
-from ...transports.http.application import Admission, Answer, Ask, UnservedBody
+from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest
 from ...transports.http.requests import RequestHead
 from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
-from .endpoint import Endpoint, watch_clock
+from .endpoint import HttpEndpoint, watch_clock
 from .entrance import EndpointSettings, resource_metadata
 from .serve import bounds_of
 
@@ -197,7 +197,7 @@ class _AsgiFront:
     def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings) -> None:
         self._running = running
         self._bounds = bounds_of(running.limits)
-        self._endpoint = Endpoint(running, settings, nursery)
+        self._endpoint = HttpEndpoint(running, settings, nursery)
         self._context = contextvars.copy_context()
         self._responses: dict[AsgiResponse, None] = {}
         self._are_over = trio.Event()
@@ -226,20 +226,20 @@ class _AsgiFront:
 
     async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
         head: RequestHead | None = None
-        decision: Answer | Admission | Ask | None = None
+        decision: Answer | Admitted | Ask | None = None
         try:
             head = head_of(scope, self._bounds)
             decision = self._endpoint.admit(head)
-            if not isinstance(decision, Answer | Admission):
+            if not isinstance(decision, Answer | Admitted):
                 decision = await body.await_admission(decision, head)
             if isinstance(decision, Answer):
                 body.refuse(head)
-            data = await self._read(head, body, decision, response) if isinstance(decision, Admission) else b""
+            data = await self._read(head, body, decision, response) if isinstance(decision, Admitted) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
-            if head is not None and isinstance(decision, Admission) and not may_come_again:
+            if head is not None and isinstance(decision, Admitted) and not may_come_again:
                 body.unserved = UnservedBody(head, decision.caller, bad.status, bad.reason, body.part)
             body.part.clear()
             try:
@@ -258,7 +258,7 @@ class _AsgiFront:
             services.start_soon(self._watch, body, response)
             await response.write(body)
 
-    async def _read(self, head: RequestHead, body: AsgiBody, admission: Admission, response: AsgiResponse) -> bytes:
+    async def _read(self, head: RequestHead, body: AsgiBody, admission: Admitted, response: AsgiResponse) -> bytes:
         held = self._endpoint.hold(head, admission.caller, response.client)
         try:
             return await body.read(head, held)

@@ -13,7 +13,7 @@ import trio
 
 from ...concurrency.fair_share import HeldBytes
 from ...concurrency.nurseries import open_service_nursery
-from ...transports.http.application import Admission, Answer, Ask, Response, Source, UnservedBody, nothing
+from ...transports.http.application import Admitted, Answer, Ask, ResponseHandle, Source, UnservedBody, nothing
 from ...transports.http.bounds import BadRequest, HttpBounds
 from ...transports.http.requests import RequestHead, check_headers
 
@@ -90,7 +90,7 @@ class AsgiBody:
         self._droppable = bounds.max_linger_bytes, bounds.linger_timeout
         """Bytes that are dropped behind an answer, and the seconds for that."""
 
-    async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admission:
+    async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admitted:
         """Return the decision of ``ask`` on the request. Raises `ClientLeft`, and cancels ``ask``, when the client is
         seen to go meanwhile."""
         if "expect" in head.headers:  # RFC 9110 section 10.1.1: ASGI servers send 100 when the body is received
@@ -168,7 +168,7 @@ class AsgiBody:
         return BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
 
 
-class AsgiResponse(Response):
+class AsgiResponse(ResponseHandle):
     """The response to one request, made by the application and carried by ``send``. The application is called in
     ``context``, since its other requests are no business of this one's task."""
 

@@ -1,5 +1,5 @@
-"""Endpoint admits and routes the HTTP requests of all clients, by the rules of both eras. One task looks at all times
-of an endpoint, so that no request sets a timer.
+"""HttpEndpoint admits and routes the HTTP requests of all clients, by the rules of both eras. One task looks at all
+times of an endpoint, so that no request sets a timer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.peer import Auth
 from ...server.served import Running
 from ...transports.http.application import (
-    Admission,
+    Admitted,
     Answer,
     HeadDecision,
     HttpApplication,
-    Response,
+    ResponseHandle,
     UnservedBody,
 )
 from ...transports.http.requests import RequestHead
@@ -34,7 +34,7 @@ from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_
 from .answers import busy, empty, error, invalid, refused, text, unavailable
 from .entrance import JSON_AND_STREAM, STREAM, Cors, EndpointSettings, accepted_types, resource_metadata
 from .post_exchange import HttpRequest, refuses_scopes
-from .session import Session
+from .session import HttpSession
 from .session_table import SessionTable
 from .stateless import StatelessEndpoint
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_mcp")
 
-_ANYBODY: Final = Admission()
+_ANYBODY: Final = Admitted()
 _MOST_ACCEPTED: Final = 100
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 _MODERN: Final = REVISIONS.keys() - _LEGACY
@@ -95,13 +95,13 @@ class Entrance:
         found = gate.known(head)
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
 
-    async def _ask(self, gate: Gate, head: RequestHead, extra: bytes) -> Answer | Admission:
+    async def _ask(self, gate: Gate, head: RequestHead, extra: bytes) -> Answer | Admitted:
         return self._decide(await gate.ask(head), head, extra)
 
-    def _decide(self, found: Auth | Refusal, head: RequestHead, extra: bytes) -> Answer | Admission:
+    def _decide(self, found: Auth | Refusal, head: RequestHead, extra: bytes) -> Answer | Admitted:
         if isinstance(found, Refusal):
             return refused(found, extra)
-        return self._fault(head, extra) or Admission(found)
+        return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
         """Return the answer to a head that fits no request to the endpoint, of any caller."""
@@ -123,7 +123,7 @@ class Entrance:
         return None
 
 
-class Endpoint(Entrance, HttpApplication):
+class HttpEndpoint(Entrance, HttpApplication):
     """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in
     ``nursery``. ``free_connections`` tells how many more there may be, where connections are ours."""
 
@@ -207,7 +207,7 @@ class Endpoint(Entrance, HttpApplication):
             if message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 session.fail_question(message, body.beginning)
 
-    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
+    def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
         assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
         body = body.removeprefix(_BOM)
@@ -236,7 +236,7 @@ class Endpoint(Entrance, HttpApplication):
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
             session = self._session_of(request)
-            if isinstance(session, Session):
+            if isinstance(session, HttpSession):
                 session.fail_question(message, request.body)
             request_id = None if reply is None else reply.id
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
@@ -308,7 +308,7 @@ class Endpoint(Entrance, HttpApplication):
             session.end("the client has ended the session")
             request.response.answer(empty(HTTPStatus.NO_CONTENT, request.extra))
 
-    def _session_of(self, request: HttpRequest) -> Session | Answer:
+    def _session_of(self, request: HttpRequest) -> HttpSession | Answer:
         """Return the session that a request names, or the refusal of a request that names none, or does not fit."""
         head, extra = request.head, request.extra
         session_id = head.headers.get("mcp-session-id")
@@ -335,7 +335,7 @@ _LOOK: Final = 1.0
 """Longest time in seconds between two looks at the clock."""
 
 
-async def watch_clock(endpoint: Endpoint, interval: float, tick: Callable[[float], None]) -> None:
+async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
     """Look at the clock about every second, for ``endpoint`` and by ``tick``, until cancelled. No stream is silent for
     longer than ``interval`` seconds."""
     pause = min(_LOOK, interval / 2)

@@ -20,7 +20,7 @@ from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
 from ...server.served import Running, scopes_of
-from ...transports.http.application import Answer, Response
+from ...transports.http.application import Answer, ResponseHandle
 from ...transports.http.requests import RequestHead
 from ..callers import LacksScopes, lacking
 from .answers import JSON_HEADERS, RETRY_AFTER, error, lines_of, status_of_refusal, unavailable
@@ -37,7 +37,7 @@ class HttpRequest:
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
-    response: Response
+    response: ResponseHandle
     extra: bytes
     """Headers of any answer."""
     auth: Auth | None

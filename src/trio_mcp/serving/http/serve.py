@@ -23,7 +23,7 @@ from ...transports.http.connection import HttpConnection
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest
-from .endpoint import Endpoint, watch_clock
+from .endpoint import HttpEndpoint, watch_clock
 from .entrance import EndpointSettings
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class HttpFront:
         self._settings = settings
         self._bounds = bounds_of(running.limits)
         room = ConnectionRoom(running.limits.max_connections)
-        self._endpoint = Endpoint(running, settings, nursery, room.free)
+        self._endpoint = HttpEndpoint(running, settings, nursery, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
         room.count(self._connections)

@@ -1,4 +1,4 @@
-"""Session is one legacy client of an endpoint, and SessionExchange the exchange of one of its POSTs."""
+"""HttpSession is one legacy client of an endpoint, and SessionExchange the exchange of one of its POSTs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Listening:
     """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `LastingWay`, which
     does not keep the session."""
 
-    def __init__(self, session: Session, outbox: Outbox) -> None:
+    def __init__(self, session: HttpSession, outbox: Outbox) -> None:
         self._session = ref(session)
         self.outbox = outbox
 
@@ -44,7 +44,7 @@ class _Listening:
         return session is not None and session.is_listened_to
 
 
-class Session:
+class HttpSession:
     """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
     session. ``replayed`` counts the bytes in the logs of all sessions. ``on_end`` is called with the session when it
     ends, before its client learns of that; requests may still clean up then."""
@@ -57,7 +57,7 @@ class Session:
         caller: Caller,
         replayed: SharedBytes,
         retry_interval: float,
-        on_end: Callable[[Session], None],
+        on_end: Callable[[HttpSession], None],
     ) -> None:
         limits = running.limits
         self.id = session_id
@@ -270,7 +270,7 @@ class SessionExchange(PostExchange):
 
     def __init__(
         self,
-        session: Session,
+        session: HttpSession,
         connection: Exchange,
         posted: HttpRequest,
         request: InboundRequest | None,

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from ...runtime.outbox import Outbox
-from ...transports.http.application import Response
+from ...transports.http.application import ResponseHandle
 from ...transports.http.replay_log import Replay, ReplayLog
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
 
@@ -32,7 +32,7 @@ class SessionStream:
         """The lines of the stream, before they are events."""
         self._kept = kept
         self._primes = primes
-        self._source: _Source | None = None
+        self._source: _ResponseSource | None = None
         self._is_finished = False
         self._sent = log.cursor(self.name)
         """The id of the last event that a response took."""
@@ -47,7 +47,7 @@ class SessionStream:
 
     def attach(
         self,
-        response: Response,
+        response: ResponseHandle,
         extra: bytes,
         replay: Replay | None = None,
         retry: float | None = None,
@@ -68,7 +68,7 @@ class SessionStream:
         first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
         self.outbox.call_writer(None)
-        source = self._source = _Source(self, first, until)
+        source = self._source = _ResponseSource(self, first, until)
         response.on_gone = lambda: self._detach(source)
         response.stream(200, STREAM_HEADERS + extra, source)
         return is_gap
@@ -118,14 +118,14 @@ class SessionStream:
             source.is_over = True
             self.outbox.nudge()
 
-    def _detach(self, source: _Source) -> None:
+    def _detach(self, source: _ResponseSource) -> None:
         if self._source is source:
             self._source = None
             if not (self._is_finished and self._keep_until is None):
                 self.outbox.call_writer(self.keep)
                 self.keep()
 
-    def done(self, source: _Source) -> None:
+    def done(self, source: _ResponseSource) -> None:
         """Forget ``source``, which has taken all that it takes."""
         if self._source is source:
             self._source = None
@@ -141,7 +141,7 @@ class SessionStream:
         ids = self._log.extend(self.name, each, awaited=self._source is None)
         return identified_events(zip(ids, each, strict=True))
 
-    async def take(self, source: _Source) -> bytes | bytearray:
+    async def take(self, source: _ResponseSource) -> bytes | bytearray:
         """Wait for the next events for ``source``. See `Source.take`."""
         lines = await self.outbox.take()
         if lines:
@@ -169,7 +169,7 @@ class SessionStream:
             self.outbox.nudge()
 
 
-class _Source:
+class _ResponseSource:
     """The share of ``stream`` that one response carries, with ``first`` in front; ``until``, see
     `SessionStream.attach`."""
 

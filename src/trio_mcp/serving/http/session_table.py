@@ -15,7 +15,7 @@ from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.served import Running
 from .answers import busy
 from .post_exchange import HttpRequest
-from .session import Session
+from .session import HttpSession
 
 _ID_BYTES: Final = 16
 """128 bits, which nobody guesses; as visible ASCII."""
@@ -30,15 +30,15 @@ class SessionTable:
         self._nursery = nursery
         self._limits: Limits = running.limits
         self._retry_interval = retry_interval
-        self._sessions: dict[str, Session] = {}
-        self._held: dict[Caller, dict[Session, None]] = {}
+        self._sessions: dict[str, HttpSession] = {}
+        self._held: dict[Caller, dict[HttpSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
         """What all sessions keep for clients that come back."""
-        self._ended: set[Session] = set()
+        self._ended: set[HttpSession] = set()
         """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 
-    def find(self, session_id: str, principal: PrincipalId | None) -> Session | None:
+    def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
         """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
         practices, Session Hijacking)."""
         session = self._sessions.get(session_id)
@@ -53,7 +53,7 @@ class SessionTable:
         session_id = secrets.token_urlsafe(_ID_BYTES)
         headers = Headers.of_lower_case(posted.head.headers)
         peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=posted.check_scopes)
-        session = Session(
+        session = HttpSession(
             self._running, session_id, peer, caller, self._replayed, self._retry_interval, self._free_place
         )
         self._sessions[session_id] = session
@@ -81,13 +81,13 @@ class SessionTable:
             held = self._sessions.values()
         return self._end(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
 
-    def _end(self, session: Session | None) -> bool:
+    def _end(self, session: HttpSession | None) -> bool:
         if session is None:
             return False
         session.end("another client wants the place of the session, which was not used for longer than others")
         return True
 
-    def _free_place(self, session: Session) -> None:
+    def _free_place(self, session: HttpSession) -> None:
         """Note that ``session`` has ended: from now on there is room for another one."""
         if self._sessions.pop(session.id, None) is None:
             return
@@ -97,7 +97,7 @@ class SessionTable:
         if not held:
             del self._held[session.caller]
 
-    async def _run(self, session: Session) -> None:
+    async def _run(self, session: HttpSession) -> None:
         try:
             await session.run()
         finally:
@@ -105,7 +105,7 @@ class SessionTable:
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:
-        """End idle sessions: see `Session.expire`."""
+        """End idle sessions: see `HttpSession.expire`."""
         for session in tuple(self._sessions.values()):
             session.expire(now)
 
@@ -125,5 +125,5 @@ class SessionTable:
             await session.ended()
 
 
-def _last_use(session: Session) -> float:
+def _last_use(session: HttpSession) -> float:
     return session.used_at

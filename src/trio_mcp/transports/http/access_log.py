@@ -40,7 +40,7 @@ class LoggedConnection(HttpConnection):
         """Time at which the last bytes came that the server has taken up."""
         self._status = _CLIENT_LEFT
         """The status of the present response."""
-        self._sent = _Count()
+        self._sent = _SentBytes()
 
     def _advance(self) -> None:
         self._begun = trio.current_time()
@@ -48,13 +48,13 @@ class LoggedConnection(HttpConnection):
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
         """Write ``answer``: see `ResponseWriter.respond`."""
-        self._status, self._sent = answer.status, _Count(len(answer.body))
+        self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: Source) -> None:
         """Begin to write a stream: see `ResponseWriter.respond_with`."""
-        self._status, self._sent = status, _Count()
-        super().respond_with(response, status, headers, _Counted(source, self._sent))
+        self._status, self._sent = status, _SentBytes()
+        super().respond_with(response, status, headers, _CountedSource(source, self._sent))
 
     def _finish(self) -> None:
         self._note(left=False)
@@ -87,10 +87,10 @@ class LoggedConnection(HttpConnection):
             ", left early" if left else "",
             extra=extra,
         )
-        self._status, self._sent = _CLIENT_LEFT, _Count()
+        self._status, self._sent = _CLIENT_LEFT, _SentBytes()
 
 
-class _Count:
+class _SentBytes:
     """The bytes of a body that were sent so far."""
 
     __slots__ = ("size",)
@@ -99,12 +99,12 @@ class _Count:
         self.size = size
 
 
-class _Counted:
+class _CountedSource:
     """``source``, whose bytes are counted: see `Source`."""
 
     __slots__ = ("_count", "_source")
 
-    def __init__(self, source: Source, count: _Count) -> None:
+    def __init__(self, source: Source, count: _SentBytes) -> None:
         self._source = source
         self._count = count
 

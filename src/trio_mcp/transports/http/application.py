@@ -1,5 +1,5 @@
-"""HttpApplication stands behind an HTTP connection, and Response is the way back to the client. Of a body that the
-server refuses, `UnservedBody` keeps the beginning and the end, for the application to tell whose answer was there.
+"""HttpApplication stands behind an HTTP connection, and ResponseHandle is the way back to the client. Of a body that
+the server refuses, `UnservedBody` keeps the beginning and the end, for the application to tell whose answer was there.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Answer:
 
 
 @define(eq=False)
-class Admission:
+class Admitted:
     """Lets the body of a request be read, and the request be served."""
 
     caller: object | None = attrs.field(default=None, repr=False)
     """The sender of the request, in the words of the application; handed on to `HttpApplication.serve`."""
 
 
-Ask: TypeAlias = Callable[[], Awaitable[Answer | Admission]]
-HeadDecision: TypeAlias = Answer | Admission | Ask
+Ask: TypeAlias = Callable[[], Awaitable[Answer | Admitted]]
+HeadDecision: TypeAlias = Answer | Admitted | Ask
 
 
 class Source(Protocol):
@@ -46,7 +46,7 @@ class Source(Protocol):
         ...
 
 
-class Response(ABC):
+class ResponseHandle(ABC):
     """The response to one request, which the application makes by one call of `answer` or `stream`."""
 
     __slots__ = ("client", "is_gone", "on_gone")
@@ -87,7 +87,7 @@ class HttpApplication(ABC):
         is taken up, and cancelled when the client goes. An exception of the function ends the connection."""
 
     @abstractmethod
-    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
+    def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Serve a request of ``caller``, whom `admit` has admitted. Synchronous; must not raise, and must in the end
         lead to a call of ``response``."""
 

@@ -13,7 +13,7 @@ import trio
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import let_go_of_cause, receiver, until_broken
-from .application import Admission, Answer, Ask, HttpApplication, UnservedBody, nothing
+from .application import Admitted, Answer, Ask, HttpApplication, UnservedBody, nothing
 from .bounds import BadRequest, HttpBounds
 from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestHead, RequestReader
@@ -55,7 +55,7 @@ class HttpConnection(ResponseWriter):
         self._reader = RequestReader(bounds)
         self._head: RequestHead | None = None
         """The head whose body is to come."""
-        self._admission: Answer | Admission | None = None
+        self._admission: Answer | Admitted | None = None
         """The decision of the application on that head."""
         self._held: HeldBytes | None = None
         """The count of the bytes that are read but not served, where they are many."""
@@ -196,7 +196,7 @@ class HttpConnection(ResponseWriter):
             if self._response is not None:
                 head, caller = self._response.head, self._response.caller
             else:
-                head, caller = self._head, self._admission.caller if isinstance(self._admission, Admission) else None
+                head, caller = self._head, self._admission.caller if isinstance(self._admission, Admitted) else None
             self._held = self._application.hold(head, caller, self.client)
         self._held.add(size - self._held.size)
         if not self._held.is_too_much:
@@ -267,7 +267,7 @@ class HttpConnection(ResponseWriter):
             if self.phase is not _BODY:
                 if not (self.phase is _ASKED or self._read_head()):
                     return False
-                if not isinstance(self._admission, Admission):
+                if not isinstance(self._admission, Admitted):
                     return self._refuse_early()
                 assert self._head is not None
                 if "expect" in self._head.headers:
@@ -284,7 +284,7 @@ class HttpConnection(ResponseWriter):
             return False
         head, admission = self._head, self._admission
         assert head is not None
-        assert isinstance(admission, Admission)
+        assert isinstance(admission, Admitted)
         self._head = self._admission = None
         self.enter(_SERVE)
         self._response = response = HttpResponse(self, head, admission.caller)
@@ -306,7 +306,7 @@ class HttpConnection(ResponseWriter):
             self.enter(_END)
             return False
         found = self._application.admit(head)
-        if not isinstance(found, Answer | Admission):
+        if not isinstance(found, Answer | Admitted):
             self.enter(_ASK)
             self._resume_soon(found)
             return False
@@ -334,7 +334,7 @@ class HttpConnection(ResponseWriter):
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer to a request that cannot be read to its end."""
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
-        if self._head is not None and isinstance(self._admission, Admission) and not may_come_again:
+        if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
         self._reader.forget()
         self._release()

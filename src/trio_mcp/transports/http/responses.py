@@ -16,14 +16,14 @@ from typing import Any, Final
 import trio
 
 from ..streams import let_go_of_cause, nowait_writer, unacknowledged
-from .application import Answer, Response, Source, nothing
+from .application import Answer, ResponseHandle, Source, nothing
 from .phases import ConnectionLife, ConnectionPhase
 from .requests import RequestHead
 
 _WRITE: Final = 64 * 1024
 
 
-class Outgoing:
+class OutgoingBytes:
     """The bytes that go to ``stream``. Once `put` has left a rest, or a source was given to `put_stream`, all that
     follows is for `write_all`, until that returns."""
 
@@ -193,7 +193,7 @@ def chunk(data: bytes | bytearray) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-class HttpResponse(Response):
+class HttpResponse(ResponseHandle):
     """The response to one request over a connection."""
 
     __slots__ = ("begun", "caller", "connection", "head")
@@ -249,7 +249,7 @@ class ResponseWriter(ConnectionLife, ABC):
         self.client = client
         """The other end of ``stream``, in the words of the application."""
         self._stream = stream
-        self._outgoing = Outgoing(stream)
+        self._outgoing = OutgoingBytes(stream)
         self._response: HttpResponse | None = None
         """The response that is not over."""
         self._is_last = False
