@@ -21,7 +21,6 @@ from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
-from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
 from ..protocol.types.lifecycle import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
@@ -225,6 +224,8 @@ def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
         return
     try:
         check_form_schema(schema)
+        from ..protocol.schema_validator import SchemaValidator  # late: few clients fill in forms
+
         form = SchemaValidator(schema)
     except (CodedError, ValueError):
         return

@@ -1,38 +1,27 @@
-"""ServerMessages: the requests and notifications that a server sends of its own accord; QuestionTasks: the
-questions that a server of 2025-11-25 has its client answer as tasks.
-"""
+"""ServerMessages: the requests and notifications that a server sends of its own accord."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
-import trio
 
-from ..concurrency.time_limits import Graces
-from ..protocol.errors import NoWayBack
 from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.exchange import Exchange
-from ..runtime.peer import EVERYBODY
 from ..runtime.requests.host import LATER, Decision, Now
-from ..runtime.requests.runner import RequestRunner
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from ..tasks.host import TaskHost
-from ..tasks.record_writers import Outcomes
-from ..tasks.records import TaskRecords
-from ..tasks.request_task import RequestTask
-from ..tasks.task_methods import CoreMethods, asked_ttl
-from .answers import Answer, Answers
+from .answers import Answers
 from .callbacks import Callbacks
 
 if TYPE_CHECKING:
     from ..protocol.fields import JSONObject
-    from ..runtime.requests.host import RequestHandler, RequestHost
+    from ..runtime.requests.host import RequestHost
     from ..tasks.settings import TaskSettings
+    from .question_tasks import QuestionTasks
 
 
 class ServerMessages:
@@ -43,7 +32,7 @@ class ServerMessages:
 
     def __init__(self, answers: Answers, callbacks: Callbacks, host: RequestHost, tasks: TaskSettings | None) -> None:
         self._answers = answers
-        self.tasks = None if tasks is None else QuestionTasks(host, self, tasks)
+        self.tasks = None if tasks is None else _question_tasks(host, self, tasks)
         """The questions that are tasks; `None`: there are none."""
         self._callbacks = callbacks
         self.wants = callbacks.wants
@@ -91,43 +80,7 @@ def _with(related: Any, meta: JSONObject | None) -> JSONObject:
     return {RELATED_TASK: related, **(meta or {})}
 
 
-class QuestionTasks:
-    """The tasks that a client runs for its server, in ``host``: questions answered by ``handler``."""
+def _question_tasks(host: RequestHost, handler: ServerMessages, settings: TaskSettings) -> QuestionTasks:
+    from .question_tasks import QuestionTasks  # late: few clients run tasks
 
-    def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        graces = Graces(host.limits.cleanup_grace)
-        runner = RequestRunner(host, handler, graces, Outcomes(), _no_server, None, peer=EVERYBODY)
-        records = TaskRecords(settings)
-        self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
-        self._methods = CoreMethods(records, self._host.questions, self._host.own)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look after the tasks until cancelled: see `TaskHost.run`."""
-        await self._host.run(task_status=task_status)
-
-    def shut_down(self) -> None:
-        """Cancel all tasks, since the client is being closed. Synchronous."""
-        self._host.shut_down(hurry=True)
-
-    def tell(self, scope: RequestScope) -> Awaitable[Any]:
-        """Answer a method of tasks. Raises `CodedError`."""
-        return self._methods.answer(scope)
-
-    def wanted(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task that the question of this request, whose parameters were checked, is to be; `None` where no
-        task was asked for. Raises `CodedError`."""
-        request, host = scope.request, self._host
-        is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
-        if not is_declared or request.params.get("task") is None:
-            return None  # 2025-11-25 tasks, Task Support 1: MUST be ignored where not declared
-        return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
-
-    async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Tell the server of the ``task``, and return the answer then, which the task keeps."""
-        scope.task = task
-        await task.start()
-        return await answer()
-
-
-async def _no_server(*_: object, **__: object) -> NoReturn:
-    raise NoWayBack("the task belongs to no connection")
+    return QuestionTasks(host, handler, settings)

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from numbers import Integral, Real
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET
@@ -29,8 +29,10 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
-from .salvage import Salvage, salvage
 from .sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
+
+if TYPE_CHECKING:
+    from .salvage import Salvage
 
 
 def plain_scalar(value: object) -> int | float | str:
@@ -121,7 +123,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         owed = "Parse error: the message is not JSON in UTF-8"
-        return _unreadable(salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed)
+        return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed)
     if size > _SHALLOW:
         if line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(_levels(data)):
             return _unread_message(line, _TOO_DEEP)
@@ -151,17 +153,23 @@ def _levels(data: Any) -> Any:
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
     """Return the `Unreadable` for ``line``, which is JSON as far as is known."""
     return _unreadable(
-        salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
+        _salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
     """Return the `Unreadable` for a message that is too long, as ``reason`` says, with only ``head`` and ``tail``
     known."""
-    remains = salvage(head, tail)
+    remains = _salvage(head, tail)
     is_object = _OBJECT.match(head) is not None
     words = f"Invalid request: {reason}"
     return _unreadable(remains, reason, INVALID_REQUEST, words, too_long=True, may_be_answer=is_object)
+
+
+def _salvage(head: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
+    from .salvage import salvage  # late: few peers send what cannot be read
+
+    return salvage(head, tail)
 
 
 def _unreadable(

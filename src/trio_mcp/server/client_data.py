@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -35,10 +36,12 @@ from ..protocol.converters import structure
 from ..protocol.fields import JSONObject
 from ..protocol.plain_classes import convert, optional_fields
 from ..protocol.revisions import Revision
-from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.elicitation import check_form_schema
 from ..protocol.types.lifecycle import ClientCapabilities
 from .annotations import check_fields, schema_of
+
+if TYPE_CHECKING:
+    from ..protocol.schema_validator import SchemaValidator
 
 COMPLETE: Final = "notifications/elicitation/complete"
 
@@ -134,6 +137,8 @@ class Form:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
+        from ..protocol.schema_validator import SchemaValidator  # late: few servers ask for forms
+
         return SchemaValidator(self.schema)
 
 

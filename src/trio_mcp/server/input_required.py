@@ -45,7 +45,6 @@ from ..runtime.requests.questions import Question
 from ..runtime.requests.rounds import Rounds, ask_client, sends_questions
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import Continuation
-from ..tasks.remote_task import CoreRemoteTask, wish_for_task
 from ..tasks.task_state import TaskState
 
 T = TypeVar("T")
@@ -256,6 +255,8 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` for a task that was
     cancelled over there, and `ValueError` for a ``ttl`` that is no time.
     """
+    from ..tasks.remote_task import CoreRemoteTask, wish_for_task  # late: few servers ask so
+
     if not sends_questions(scope):
         raise NoWayBack("the questions of a task go to its requestor, and are no tasks themselves")
     revision = scope.request.revision

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import trio
 
@@ -24,7 +24,6 @@ from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.param_headers import ParamHeader, param_headers
-from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.tasks import TASKS_CAPABILITY
 from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
@@ -40,6 +39,9 @@ from .options import ToolOptions
 from .registry import Registry, checked_scopes
 from .results import ToResult, error_result, result_maker
 from .signature import BadArguments, UserFunction
+
+if TYPE_CHECKING:
+    from ..protocol.schema_validator import SchemaValidator
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -119,8 +121,8 @@ class Tools:
             tuple(options.get("requires", ())),
             schema is not None and handler.names == ("arguments",),
             options.get("replay", False),
-            None if schema is None else SchemaValidator(schema),
-            SchemaValidator(output) if options.get("validate_output") and output is not None else None,
+            _validator(schema),
+            _validator(output) if options.get("validate_output") else None,
             checked_scopes(tool.name, options.get("scopes", ())),
             options.get("task") or None,
             options.get("on_restart", "fail"),
@@ -364,3 +366,11 @@ async def run_task(
     elif task.must_be:
         await task.start()
     return result
+
+
+def _validator(schema: JSONObject | None) -> SchemaValidator | None:
+    if schema is None:
+        return None
+    from ..protocol.schema_validator import SchemaValidator  # late: the most schemas are made of annotations
+
+    return SchemaValidator(schema)

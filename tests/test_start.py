@@ -1,0 +1,95 @@
+"""What a server and a client have loaded at their first answer: hosts start them by the dozen."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+_COUNT = """
+def report():
+    ours = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "trio_mcp"}
+    classes = {
+        each
+        for name, module in ours.items()
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == name and "__attrs_attrs__" in vars(each)
+    }
+    print(json.dumps({"modules": list(ours), "classes": len(classes)}), file=sys.stderr)
+"""
+
+_SERVER = f"""
+import json, sys
+import trio
+from trio_mcp import Server, serve_stdio
+{_COUNT}
+server = Server("small")
+
+@server.tool
+async def echo(text: str) -> str:
+    return text
+
+trio.run(serve_stdio, server)
+report()
+"""
+
+_CLIENT = f"""
+import json, sys
+import trio
+from trio_mcp import Client, open_stdio
+{_COUNT}
+async def main():
+    async with open_stdio([sys.executable, sys.argv[1]]) as client:
+        print((await client.call_tool("echo", {{"text": "hi"}})).content[0].text)
+    report()
+
+trio.run(main)
+"""
+
+_INITIALIZE: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+_MESSAGES: list[dict[str, Any]] = [
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INITIALIZE},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "hi"}}},
+]
+
+
+def run(code: str, *args: object, messages: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Return what the program printed, and its report."""
+    lines = "".join(json.dumps(message) + "\n" for message in messages)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], input=lines, capture_output=True, text=True, check=True
+    )
+    return ended.stdout, json.loads(ended.stderr.splitlines()[-1])
+
+
+def rooms(report: dict[str, Any]) -> set[str]:
+    return {name.split(".")[1] for name in report["modules"] if "." in name}
+
+
+def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
+    said, report = run(_SERVER, messages=_MESSAGES)
+    assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
+    assert not rooms(report) & {"client", "auth", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
+    assert not {"trio_mcp.stores.sqlite_store", "trio_mcp.transports.http"} & set(report["modules"])
+    assert len(report["modules"]) <= 123
+    assert report["classes"] <= 162
+
+
+def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
+    (tmp_path / "server.py").write_text(_SERVER)
+    said, report = run(_CLIENT, tmp_path / "server.py", messages=[])
+    assert said == "hi\n"
+    assert not rooms(report) & {"server", "serving", "auth", "hosting", "proxying", "testing", "cli", "otel"}
+    assert "trio_mcp.tasks.host" not in report["modules"]
+    assert len(report["modules"]) <= 102
+    assert report["classes"] <= 160
+
+
+def test_the_package_alone_loads_nothing():
+    code = "import sys, trio_mcp; print(*[name for name in sys.modules if name.startswith('trio')])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["trio_mcp"]
