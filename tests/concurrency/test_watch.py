@@ -3,11 +3,11 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.concurrency.wakeups import Watch
+from trio_mcp.concurrency.wakeups import ChangeSignal
 
 
 async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    watch, looks = Watch(1000), list[float]()
+    watch, looks = ChangeSignal(1000), list[float]()
 
     async def read() -> None:
         await watch.next_look()
@@ -21,7 +21,7 @@ async def test_a_reader_looks_again_when_a_change_is_noticed(autojump_clock: Moc
 
 
 async def test_a_change_during_the_last_reading_counts(autojump_clock: MockClock) -> None:
-    watch = Watch(1000)
+    watch = ChangeSignal(1000)
     watch.notice()
     watch.notice()
     await watch.next_look()
@@ -29,7 +29,7 @@ async def test_a_change_during_the_last_reading_counts(autojump_clock: MockClock
 
 
 async def test_a_change_counts_once_and_a_reader_looks_after_a_while_all_the_same(autojump_clock: MockClock) -> None:
-    watch = Watch(5)
+    watch = ChangeSignal(5)
     watch.notice()
     await watch.next_look()
     await watch.next_look()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.hosting.feed import Feed, FeedReader
+from trio_mcp.hosting.feed import Feed, Watch
 
 
-async def all_of(watch: FeedReader[Any]) -> list[Any]:
+async def all_of(watch: Watch[Any]) -> list[Any]:
     """What can be had without waiting."""
     taken: list[Any] = []
     with trio.move_on_after(1):
@@ -132,7 +132,7 @@ def test_whoever_reads_at_last_knows_how_things_stand_and_little_was_kept(steps:
     assert known == standing
 
 
-def step_of(watch: FeedReader[Any]) -> Any:
+def step_of(watch: Watch[Any]) -> Any:
     """One step of a watch that has something to tell."""
 
     async def step() -> Any:

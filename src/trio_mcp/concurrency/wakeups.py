@@ -1,8 +1,8 @@
 """Tasks that sleep until there is something to do.
 
-`Sleeper` lets one task wait until woken; a `Watch` wakes its reader for changes, and at the latest after some seconds;
-`OnDemand` is a task of a connection that is started only when first needed; `Alarms` call functions at given times, all
-from one task.
+`Sleeper` lets one task wait until woken; a `ChangeSignal` wakes its reader for changes, and at the latest after some
+seconds; `OnDemand` is a task of a connection that is started only when first needed; `Alarms` call functions at
+given times, all from one task.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sleeper:
             trio.lowlevel.reschedule(task)
 
 
-class Watch:
+class ChangeSignal:
     """The changes of one thing, for one reader, who looks after ``seconds`` at the latest: hints may be lost."""
 
     __slots__ = ("_has_changed", "_seconds", "_sleeper")

@@ -17,7 +17,7 @@ from ..jsonrpc.errors import clean
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
-from .feed import Feed, FeedReader
+from .feed import Feed, Watch
 
 _SEPARATOR: Final = "__"
 _LONGEST_NAME: Final = 128
@@ -143,7 +143,7 @@ class Catalogue:
         """The resource templates by template."""
         return self._merged["resource_templates"]
 
-    def watch(self) -> FeedReader[ListName]:
+    def watch(self) -> Watch[ListName]:
         """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
         return self._feed.watch()
 

@@ -1,4 +1,4 @@
-"""Feed and FeedReader: the latest news under each key, for any number of readers, which may be slow."""
+"""Feed and Watch: the latest news under each key, for any number of readers, which may be slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 T = TypeVar("T")
 
 
-class FeedReader(AsyncIterator[T], Generic[T]):
+class Watch(AsyncIterator[T], Generic[T]):
     """Iterate over the latest value of each key that changed since its last reading here, in order of change.
 
     A slow reader misses replaced values, never the latest one, and holds no more than one value for each key. The
@@ -57,7 +57,7 @@ class Feed(Generic[T]):
     def __init__(self) -> None:
         self.standing: dict[str, T] = {}
         """The present value of each key."""
-        self._watches: WeakSet[FeedReader[T]] = WeakSet()
+        self._watches: WeakSet[Watch[T]] = WeakSet()
         self._over = False
 
     def publish(self, key: str, value: T, *, last: bool = False) -> None:
@@ -69,9 +69,9 @@ class Feed(Generic[T]):
         for watch in tuple(self._watches):
             watch.put(key, value, last=last)
 
-    def watch(self) -> FeedReader[T]:
+    def watch(self) -> Watch[T]:
         """Return a watch for another reader."""
-        watch = FeedReader(self.standing)
+        watch = Watch(self.standing)
         if self._over:
             watch.end()
         else:

@@ -26,7 +26,7 @@ from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, Entry, ListName, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
-from .feed import Feed, FeedReader
+from .feed import Feed, Watch
 from .member import Member
 
 
@@ -101,7 +101,7 @@ class Group:
         """The status of each member, in order of addition."""
         return {name: member.status for name, member in self._members.items()}
 
-    def watch(self) -> FeedReader[MemberStatus]:
+    def watch(self) -> Watch[MemberStatus]:
         """Watch the statuses of all members, now and as they change: ``async for status in group.watch()``."""
         return self._feed.watch()
 

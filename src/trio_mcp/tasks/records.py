@@ -13,7 +13,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from ..concurrency.wakeups import Watch
+from ..concurrency.wakeups import ChangeSignal
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_store import Gap, LoggedStore, Position, StoreFull, TaskRecord, Uncertain, new_mark
@@ -303,9 +303,9 @@ class TaskRecords:
                         self.changed(task_id)
 
     @contextmanager
-    def watching(self, task_id: str) -> Generator[Watch]:
-        """Give the `Watch` of a reader of one task, who reads again after each `Watch.next_look`."""
-        watch = Watch(self.settings.look_interval)
+    def watching(self, task_id: str) -> Generator[ChangeSignal]:
+        """Give the `ChangeSignal` of a reader of one task, who reads again after each `ChangeSignal.next_look`."""
+        watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notice)
         try:
             yield watch
