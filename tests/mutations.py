@@ -1,6 +1,6 @@
-"""Mutate the core and see which defects the tests of its own floor let pass. Run by hand, from the root of the project:
+"""Mutate the rooms and see which defects the tests of the same room let pass. Run by hand, from the root of the tree:
 
-    python -m tests.mutations --seed 1 --count 60
+    python -m tests.mutations --seed 1 --count 100
     python -m tests.mutations --seed 1 --count 20 --room concurrency
 
 A mutation is one small defect in one file of `ROOMS`. It is made in a copy of the tree, never in the checkout, and the
@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
@@ -40,14 +41,17 @@ ROOT: Final = Path(__file__).parent.parent
 PACKAGE: Final = Path("src", "trio_mcp")
 EQUIVALENT: Final = Path(__file__).with_name("equivalent_mutations.toml")
 
-ROOMS: Final = ("state", "runtime", "concurrency")
+ROOMS: Final = (
+    *("auth", "cli", "client", "concurrency", "connecting", "diagnostics", "hosting", "jsonrpc", "protocol"),
+    *("proxying", "runtime", "server", "serving", "state", "stores", "tasks", "testing", "transports"),
+)
 """Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
 
 AT_ONCE: Final = 2
 """Runs of tests beside each other."""
 
-SECONDS: Final = 90.0
-"""Time after which a run of tests is ended: many times as long as the tests of a floor take on a busy machine."""
+SECONDS: Final = 300.0
+"""Time after which a run of tests is ended: longer than the tests of any room take on a busy machine."""
 
 
 @attrs.frozen
@@ -178,7 +182,8 @@ def _mutable(node: ast.AST) -> Iterator[ast.AST]:
                     yield from _mutable(child)
 
 
-def mutations_of(file: str, source: bytes) -> list[Mutation]:
+@cache
+def mutations_of(file: str, source: bytes) -> Sequence[Mutation]:
     """Return all defects that ``file`` of the package, with the text ``source``, can be given."""
     lines = source.splitlines(keepends=True)
     begins = [0, *accumulate(map(len, lines))]
@@ -190,29 +195,35 @@ def mutations_of(file: str, source: bytes) -> list[Mutation]:
             before = source[begin:end].decode()
             text = lines[replaced.lineno - 1].decode().strip()
             found[begin, after] = Mutation(file, replaced.lineno, kind, before, after, begin, text)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def chosen(seed: int, count: int, rooms: Sequence[str], files: Sequence[str] = ("",)) -> list[Mutation]:
     """Choose ``count`` mutations of the files in ``rooms`` whose names begin with one of ``files``, or all if there are
-    fewer. Each file is as likely as every other, and in it each kind of defect that it can have."""
+    fewer. The rooms take turns; in a room each file is as likely as every other, and in it each kind of defect."""
     chance = random.Random(seed)
-    left = dict[str, dict[str, list[Mutation]]]()
+    left = dict[str, dict[str, dict[str, list[Mutation]]]]()
     for path in sorted(path for room in rooms for path in (ROOT / PACKAGE / room).rglob("*.py")):
         name = path.relative_to(ROOT / PACKAGE).as_posix()
         if not name.startswith(tuple(files)):
             continue
         for mutation in mutations_of(name, path.read_bytes()):
-            left.setdefault(name, {}).setdefault(mutation.kind, []).append(mutation)
+            left.setdefault(mutation.room, {}).setdefault(name, {}).setdefault(mutation.kind, []).append(mutation)
     taken: list[Mutation] = []
+    turns: list[str] = []
     while left and len(taken) < count:
-        kinds = left[name := chance.choice(list(left))]
+        if not turns:
+            turns = chance.sample(list(left), len(left))
+        in_room = left[room := turns.pop()]
+        kinds = in_room[name := chance.choice(list(in_room))]
         mutations = kinds[kind := chance.choice(list(kinds))]
         taken.append(mutations.pop(chance.randrange(len(mutations))))
         if not mutations:
             del kinds[kind]
         if not kinds:
-            del left[name]
+            del in_room[name]
+        if not in_room:
+            del left[room]
     return taken
 
 
@@ -237,9 +248,10 @@ class Copy:
 
     def __init__(self, tree: Path, root: Path) -> None:
         self.root = root
-        for folder in ("src", "tests"):
+        for folder in ("src", "tests", "examples", "docs"):
             shutil.copytree(tree / folder, root / folder)
-        shutil.copy2(tree / "pyproject.toml", root)
+        for file in ("pyproject.toml", "README.md"):
+            shutil.copy2(tree / file, root)
 
     def check(self, rooms: Sequence[str]) -> None:
         """Raise `RuntimeError` unless the tests of ``rooms`` pass without any defect."""
@@ -308,9 +320,9 @@ def test_each(mutations: Sequence[Mutation], tell: Callable[[Mutation, End], Non
 
 def main() -> int:
     """Run the command. Return 1 when a mutation survives that is not equivalent."""
-    parser = argparse.ArgumentParser(description="Mutate the core, and see what the tests of its floors let pass.")
+    parser = argparse.ArgumentParser(description="Mutate the rooms, and see what the tests of each let pass.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--room", choices=ROOMS, action="append", help="all by default; may be given several times")
     parser.add_argument("--file", action="append", help="only files whose names begin so, state/tables for example")
     options = parser.parse_args()
