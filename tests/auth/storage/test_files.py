@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.auth.storage.places import URL, record
 
 from trio_mcp import FileStorage, StorageFailed, Stored
-from trio_mcp.auth.storage.records import UnreadableRecord, name_of_record
+from trio_mcp.auth.storage.records import UnreadableTokens, name_of_record
 
 FILE = f"{name_of_record(URL)}.json"
 
@@ -176,7 +176,7 @@ def test_broken_record_is_never_more_than_unreadable(noise: bytes, begin: int, e
     told = ""
     try:
         Stored.from_json(whole[:begin] + noise + whole[end:])
-    except UnreadableRecord as error:
+    except UnreadableTokens as error:
         told = str(error)
     assert "the token" not in told
 

@@ -9,19 +9,18 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlencode
 
 import trio
 
 from ...protocol.authorization import ServerMetadata
 from ..errors import AuthorizationError
-from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
+from ..fetching import Fetcher
 from ..storage.records import Storage, StorageFailed, Stored
 from .acquisition import drive
 from .discovery import metadata_of
 from .grants import ClientBindings, GrantContext, Machine, OAuthSettings, error_code, refused
 from .registration import client_of
-from .token_request import TokenClient, authentication
+from .token_request import TokenClient, authentication, post_form
 
 _SIGN_OUT_DEADLINE: Final = 10.0
 """Seconds for all revocations together."""
@@ -67,9 +66,6 @@ def _nothing() -> None:
     """Do nothing: leaving a revocation halfway harms nobody."""
 
 
-_FORM: Final = "application/x-www-form-urlencoded"
-
-
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
     """Have ``issuer`` revoke the stored tokens that it has granted; the refresh token first, since its end is that of
     the access tokens, too (RFC 7009 section 2.1). Asks for five URLs at most.
@@ -101,17 +97,7 @@ def _revoke_one(
     url: str, form: dict[str, str], server: ServerMetadata, client: TokenClient, now: float
 ) -> Machine[None]:
     headers, named = authentication(client, server.issuer, now, server.token_endpoint_auth_signing_alg_values_supported)
-    try:
-        answer: Fetched = yield Fetch(
-            method="POST",
-            url=url,
-            headers=tuple(headers.items()),
-            body=urlencode({**form, **named}).encode("ascii"),
-            content_type=_FORM,
-            secrets_of=server.issuer,
-        )
-    except FetchFailed as error:
-        raise AuthorizationError(f"the revocation endpoint could not be asked: {error}") from None
+    answer = yield from post_form("revocation", url, headers, {**form, **named}, server.issuer)
     if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
         what = f"the revocation endpoint of {server.issuer[:200]!r} has refused"
         raise refused(what, error_code(answer.body), answer.status)

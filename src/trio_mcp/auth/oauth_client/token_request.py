@@ -123,17 +123,25 @@ def _exchange(
             headers["dpop"] = context.proofs.proof("POST", url, nonce=nonce)
         except ValueError:
             raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
+    return (yield from post_form("token", url, headers, {**form, **named}, server.issuer))
+
+
+def post_form(
+    endpoint: str, url: str, headers: Mapping[str, str], form: Mapping[str, str], issuer: str
+) -> Machine[Fetched]:
+    """Return the answer of an ``endpoint`` of ``issuer`` to ``form``, which has its secrets. Raises
+    `AuthorizationError`."""
     try:
         answer: Fetched = yield Fetch(
             method="POST",
             url=url,
             headers=tuple(headers.items()),
-            body=urlencode({**form, **named}).encode("ascii"),
+            body=urlencode(form).encode("ascii"),
             content_type=_FORM,
-            secrets_of=server.issuer,
+            secrets_of=issuer,
         )
     except FetchFailed as error:
-        raise AuthorizationError(f"the token endpoint could not be asked: {error}") from None
+        raise AuthorizationError(f"the {endpoint} endpoint could not be asked: {error}") from None
     return answer
 
 

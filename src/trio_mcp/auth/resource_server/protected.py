@@ -159,8 +159,8 @@ Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
 _NO_TOKEN: Final = "the Authorization header has no token behind its scheme"
 
 
-class RequestHead(Protocol):
-    """The head of an HTTP request."""
+class HttpHead(Protocol):
+    """The head of an HTTP request, or of one that becomes a WebSocket."""
 
     @property
     def method(self) -> str:
@@ -203,7 +203,7 @@ class Gate:
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
 
-    def known(self, head: RequestHead) -> Auth | Refusal | None:
+    def known(self, head: HttpHead) -> Auth | Refusal | None:
         """Return the caller, or the refusal; `None` where only `ask` can tell. Synchronous."""
         came = self._presented(head)
         if isinstance(came, Refusal):
@@ -215,7 +215,7 @@ class Gate:
             return None
         return self._judged(head, came, found)
 
-    async def ask(self, head: RequestHead) -> Auth | Refusal:
+    async def ask(self, head: HttpHead) -> Auth | Refusal:
         """Return the caller, or the refusal, of any request. Never raises but for a cancel: a defect of the author's
         functions is logged, and refuses the request with status 500."""
         came = self._presented(head)
@@ -254,7 +254,7 @@ class Gate:
         satisfies = self._satisfies
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
-    def _presented(self, head: RequestHead) -> PresentedToken | Refusal:
+    def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
         # 2026-07-28 authorization, Token Requirements: only in this header; in the query nobody looks.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there is one Authorization header")
@@ -271,7 +271,7 @@ class Gate:
             return self._refusals.malformed(_NO_TOKEN)
         return None
 
-    def _judged(self, head: RequestHead, came: PresentedToken, found: Principal | Literal["bad"]) -> Auth | Refusal:
+    def _judged(self, head: HttpHead, came: PresentedToken, found: Principal | Literal["bad"]) -> Auth | Refusal:
         if not isinstance(found, Principal):
             return self._refusals.bad_token(came.scheme)
         auth = Auth(came.token, found)
@@ -280,7 +280,7 @@ class Gate:
             refusal = self.missing(auth, self._scopes)
         return auth if refusal is None else refusal
 
-    def _unproven(self, head: RequestHead, came: PresentedToken, principal: Principal) -> Refusal | None:
+    def _unproven(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
         """Return the refusal where the client does not show that the token is its own; `None` where it does, or need
         not."""
         if came.scheme == "bearer" or self._proofs is None:

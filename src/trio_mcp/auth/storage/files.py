@@ -15,7 +15,7 @@ import trio
 
 from ...classes import frozen
 from .private_folder import PrivateFolder, file_lock, state_folder
-from .records import BINDING, Storage, StorageFailed, Stored, UnreadableRecord, name_of_record
+from .records import BINDING, Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class FileStorage(Storage):
                 raise StorageFailed(f"{self.folder / name} is about another server; nothing was changed")
             try:
                 return Stored.from_json(bytes(content.record))
-            except UnreadableRecord as error:
+            except UnreadableTokens as error:
                 raise self._unreadable(name, error) from None
 
         return await _in_thread(load)

@@ -13,7 +13,7 @@ import trio
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from .private_folder import PrivateFolder, file_lock, state_folder
-from .records import Storage, StorageFailed, Stored, UnreadableRecord, name_of_record
+from .records import Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class KeyringStorage(Storage):
         text = await _used(lambda keyring: keyring.get_password(_SERVICE, server_url), can_be_left=True)
         try:
             return None if text is None else Stored.from_json(text.encode())
-        except (UnreadableRecord, UnicodeEncodeError) as error:
+        except (UnreadableTokens, UnicodeEncodeError) as error:
             raise StorageFailed(
                 f"the entry for {server_url} in the keyring's {_SERVICE!r} is no record that this version can read "
                 f"({type(error).__name__}); remove it to sign in anew"

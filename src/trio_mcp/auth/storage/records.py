@@ -24,7 +24,7 @@ BINDING: Final = "urn:trio-mcp:client:"
 """Beginning of the names of records that belong to no server: whose the secret of a client is."""
 
 
-class UnreadableRecord(ValueError):
+class UnreadableTokens(ValueError):
     """The text is no record of this version. Nothing of the text is in the message."""
 
 
@@ -98,11 +98,11 @@ class Stored:
 
     @classmethod
     def from_json(cls, data: bytes) -> Stored:
-        """Return what `to_json` has written. Raises `UnreadableRecord`."""
+        """Return what `to_json` has written. Raises `UnreadableTokens`."""
         try:
             return msgspec.json.decode(data, type=_File).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UnreadableRecord(f"no record of version {_VERSION}: {type(error).__name__}") from None
+            raise UnreadableTokens(f"no record of version {_VERSION}: {type(error).__name__}") from None
 
 
 def _is_version(_: Any, __: Any, version: int) -> None:
