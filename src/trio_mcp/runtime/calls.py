@@ -17,7 +17,6 @@ from ..classes import define, frozen, value
 from ..concurrency.backlog import Backlog
 from ..concurrency.time_limits import call_limits
 from ..concurrency.wakeups import Sleeper
-from ..jsonrpc.codec import frame_request
 from ..jsonrpc.errors import MCPError
 from .outbox import Outbox, Owner
 
@@ -249,4 +248,4 @@ def send_unheeded(
     so that a task that is cancelled can send. Raises `MethodUnavailable`."""
     request = state.open_request(method, revision)
     state.abandon(request)
-    outbox.put_first(frame_request(request.id, method, params) + b"\n")
+    outbox.put_request(request.id, method, params, None)

@@ -83,7 +83,7 @@ class Connection:
         self.limits = limits
         self.host = host
         self._transport, network = (None, "tcp") if isinstance(transport, Outbox) else (transport, transport.network)
-        self.outbox = transport if isinstance(transport, Outbox) else Outbox(limits.high_water, transport.send_nowait)
+        self.outbox = transport if isinstance(transport, Outbox) else transport.make_outbox(limits.high_water)
         self.exchange = Exchange(state, self.outbox, peer)
         """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None

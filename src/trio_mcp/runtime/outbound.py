@@ -15,7 +15,6 @@ import trio
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import last_deadline
-from ..jsonrpc.codec import frame_notification, frame_request
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
 from ..protocol.types.input_required import asks_for_input
@@ -119,7 +118,7 @@ class Outbound:
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
-            outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
+            outbox.put_request(request.id, method, params, call)
             told = self._told
             seen, running = told.received, told.running
             end = await (call.outcome() if self.answer_timeout == inf else self._outcome_in_time(call))
@@ -170,7 +169,7 @@ class Outbound:
             params = _carrying(trace, params)
         posted = Posted(request, self._calls, outbox, poster, name, None if span is None else span.end)
         self._calls[request.id] = posted
-        outbox.put_now(frame_request(request.id, method, params) + b"\n", posted)
+        outbox.put_request(request.id, method, params, posted)
         return posted
 
     def take_back(self, posted: Posted, reason: str | BaseException) -> None:
@@ -181,7 +180,7 @@ class Outbound:
             if error is not None:
                 self._send_cancel(posted.request.id, error, posted.outbox)
             elif self._send_cancels:
-                posted.outbox.put_first(_cancel_line(posted.request.id, str(reason)))
+                posted.outbox.put_cancel(posted.request.id, str(reason))
 
     def _backlog(self) -> Backlog[Progress]:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
@@ -196,10 +195,8 @@ class Outbound:
         return True
 
     def _send_cancel(self, request_id: RequestId, error: BaseException, outbox: Outbox | None = None) -> None:
-        if not self._send_cancels:
-            return
-        # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
-        (outbox or self._outbox).put_first(_cancel_line(request_id, _cancel_reason(error)))
+        if self._send_cancels:
+            (outbox or self._outbox).put_cancel(request_id, _cancel_reason(error))
 
     def send_unheeded(self, method: str, params: dict[str, Any], revision: Revision) -> None:
         """Send a request whose reply nobody waits for: see `send_unheeded`. Over a lost connection nothing is sent."""
@@ -284,15 +281,6 @@ def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, A
     """Return ``params`` with the context of the trace that we are working for."""
     params = params or {}
     return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
-
-
-def _cancel_line(request_id: RequestId, reason: str | None) -> bytes:
-    params: dict[str, Any] = {"requestId": request_id}
-    try:
-        told = params if reason is None else {**params, "reason": reason}
-        return frame_notification("notifications/cancelled", told) + b"\n"
-    except NotSerializable:  # the reason cannot be encoded; the cancel is what counts
-        return frame_notification("notifications/cancelled", params) + b"\n"
 
 
 def _cancel_reason(error: BaseException) -> str | None:

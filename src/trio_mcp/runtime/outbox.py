@@ -19,6 +19,9 @@ import trio
 
 from ..classes import define
 from ..concurrency.wakeups import Sleeper
+from ..jsonrpc.codec import frame_notification, frame_request
+from ..jsonrpc.errors import NotSerializable
+from ..jsonrpc.messages import RequestId
 
 LINE_END: Final = b"}}\n"
 """End of the line of a notification, behind the members of its parameters."""
@@ -78,6 +81,16 @@ def _never(_: bytes) -> int:
     return 0
 
 
+def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
+    """Return the line of the cancel of a request of ours."""
+    params: dict[str, Any] = {"requestId": request_id}
+    try:
+        told = params if reason is None else {**params, "reason": reason}
+        return frame_notification("notifications/cancelled", told) + b"\n"
+    except NotSerializable:  # the reason cannot be encoded; the cancel is what counts
+        return frame_notification("notifications/cancelled", params) + b"\n"
+
+
 class Outbox:
     """Lines on their way to one stream.
 
@@ -126,6 +139,20 @@ class Outbox:
         peer waits for."""
         if not (self._writer.asleep and self._write(line)):
             self.put(line, owner)
+
+    def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
+        """Put a request of ours. A request without an owner, which nobody withdraws, goes ahead of all that waits.
+        Raises `NotSerializable`."""
+        line = frame_request(request_id, method, params) + b"\n"
+        if owner is None:
+            self.put_first(line)
+        else:
+            self.put_now(line, owner)
+
+    def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
+        """Tell the peer that a request of ours is left, ahead of all that waits, and even when the outbox is full
+        (DESIGN rulings 3 and 4)."""
+        self.put_first(cancel_line(request_id, reason))
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a line and its rest
     def _write(self, line: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from ..classes import value
 from ..jsonrpc.errors import MCPError, clean
 from ..jsonrpc.messages import Batch, Message, RequestId, Unreadable
+from .outbox import Outbox
 
 
 class ConnectionLost(MCPError):
@@ -115,6 +116,10 @@ class Transport(ABC):
         is in `send`, nor after a `send` that was cancelled.
         """
         return 0
+
+    def make_outbox(self, high_water: int) -> Outbox:
+        """Return the outbox for the messages of a connection over this transport."""
+        return Outbox(high_water, self.send_nowait)
 
     @abstractmethod
     async def aclose(self) -> None:

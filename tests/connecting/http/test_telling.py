@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
 from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import posted_request, transport
-from trio_mcp.connecting.http.outgoing import Outgoing
+from trio_mcp.connecting.http.outgoing import OutboundFrame
 from trio_mcp.connecting.http.sessions import Question, Questions, Session
 from trio_mcp.connecting.http.transport import OneWayPosts
 
@@ -140,7 +140,7 @@ class Refused(OneWayPosts):
         self.then = then
         self.error = error
 
-    async def tell(self, session: Session | None, message: Outgoing) -> None:
+    async def tell(self, session: Session | None, message: OutboundFrame) -> None:
         self.times.append(trio.current_time())
         self.then(len(self.times))
         raise self.error

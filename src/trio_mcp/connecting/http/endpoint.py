@@ -43,7 +43,7 @@ from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
 from ..credentials import Headers, is_challenge
-from .outgoing import Outgoing, RequestHeaders, ToolHeaders
+from .outgoing import OutboundFrame, RequestHeaders, ToolHeaders
 from .sessions import Questions, Session, Sessions
 
 Seen: TypeAlias = Callable[[bool], None]
@@ -68,7 +68,7 @@ class Endpoint:
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
     def post(
-        self, message: Outgoing, headers: Headers, seen: Seen | None = None, *, caller: Caller | None = None
+        self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, caller: Caller | None = None
     ) -> AbstractAsyncContextManager[Reply]:
         """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``caller`` is
         whoever usually waits for such a message, unless given."""
@@ -112,7 +112,7 @@ class Endpoint:
             self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
 
 
-def _caller_of(message: Outgoing) -> Caller:
+def _caller_of(message: OutboundFrame) -> Caller:
     if message.method in ("subscriptions/listen", "notifications/initialized"):
         return Caller.LONG_SINCE
     return Caller.NONE if message.is_notification else Caller.WAITS
@@ -236,7 +236,7 @@ _read_head: Final = msgspec.json.Decoder(_Head).decode
 _CANCELLED: Final = "notifications/cancelled"
 
 
-def arrived(endpoint: Endpoint, frame: Frame, request: Outgoing, session: Session | None) -> bool:
+def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
     """Hand on ``frame``, which the answer to ``request`` has brought. Return whether the frame was the reply.
 
     Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,

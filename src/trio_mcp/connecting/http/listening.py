@@ -11,13 +11,12 @@ from typing import Final
 import trio
 
 from ...auth.errors import AuthorizationError
-from ...jsonrpc.codec import frame_request
 from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
 from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of
-from .outgoing import Outgoing
+from .outgoing import OutboundFrame
 from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal
 from .sessions import Session
 
@@ -97,7 +96,7 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
     """Find out, by a ping, whether ``session`` is forgotten, after its first stream was refused with 404: servers
     without streams answer like that, too, and the end of a session would fail the calls in flight."""
-    ping = Outgoing.of(frame_request("is the session known?", "ping", None))
+    ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
         async with endpoint.post(ping, headers, caller=Caller.NONE) as reply:

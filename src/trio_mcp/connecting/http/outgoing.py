@@ -1,4 +1,4 @@
-"""Outgoing: a message of ours, as far as HTTP has to know; and the headers of its request.
+"""OutboundFrame: a message of ours, as far as HTTP has to know; and the headers of its request.
 
 RequestHeaders writes the headers of each request, with the ones that the user has given. ToolHeaders knows the
 arguments of tools that headers mirror, as far as the tools were listed.
@@ -10,9 +10,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+import msgspec
+
 from ...classes import value
 from ...concurrency.bounded_dict import BoundedDict
-from ...jsonrpc.codec import decode_value
+from ...jsonrpc.codec import decode_value, frame_request
 from ...jsonrpc.messages import RequestId, Response
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROTOCOL_VERSION
@@ -24,21 +26,37 @@ from .sessions import Session
 _NOTHING: Final[JSONObject] = {}
 
 
+class _Head(msgspec.Struct, gc=False):
+    """The members that tell messages apart. All else is skipped."""
+
+    id: Any = None
+    method: Any = None
+
+
+_read_head: Final = msgspec.json.Decoder(_Head).decode
+
+
 @value
-class Outgoing:
+class OutboundFrame:
     """A message of ours, with the ``line`` that is the body of its POST, without the newline."""
 
     line: bytes
     id: RequestId | None
     method: str | None
     """`None`: the message is a reply."""
-    params: JSONObject
+    params: JSONObject = _NOTHING
+    """Parameters of a request; for all others nobody needs to know them."""
 
     @classmethod
-    def of(cls, line: bytes) -> Outgoing:
-        """Return the message in ``line``, which we have written ourselves."""
-        data: JSONObject = decode_value(line)
-        return cls(line, data.get("id"), data.get("method"), cast("Any", data.get("params")) or _NOTHING)
+    def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
+        """Return a request. Raises `NotSerializable`."""
+        return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
+
+    @classmethod
+    def of(cls, line: bytes) -> OutboundFrame:
+        """Return the notification or the reply in ``line``, which we have written ourselves."""
+        head = _read_head(line) if line.startswith(b"{") else _Head()  # else the replies to a batch
+        return cls(line, head.id, head.method)
 
     @property
     def is_request(self) -> bool:
@@ -77,7 +95,7 @@ class RequestHeaders:
         """The given ``User-Agent``, which the HTTP client sends; `None` where none is given."""
         self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
-    def of_message(self, message: Outgoing) -> Headers:
+    def of_message(self, message: OutboundFrame) -> Headers:
         """Return the headers of the POST of a modern request."""
         headers = [*_POST, *self._given]
         if message.version is not None:
@@ -110,7 +128,7 @@ def encoded(text: str) -> bytes:
 
 def _name_in(method: str | None, params: JSONObject) -> str | None:
     name: Any = params.get(NAMED_BY.get(method or "", ""))
-    return name if isinstance(name, str) else None
+    return str.__str__(name) if isinstance(name, str) else None
 
 
 def _of_session(session: Session | None) -> Headers:
@@ -138,14 +156,15 @@ class ToolHeaders:
         """Return the headers of ``tool``; none for a tool that was not listed, or that has no name."""
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
-    def of_call(self, call: Outgoing) -> Headers:
+    def of_call(self, call: OutboundFrame) -> Headers:
         """Return the headers that mirror arguments of ``call``. An argument that no header can carry has none: the
         server says what is wrong."""
-        arguments = call.params.get("arguments")
+        table = self.of(call.params.get("name"))
+        arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
         if not isinstance(arguments, dict):
             return []
         headers: Headers = []
-        for header in self.of(call.params.get("name")):
+        for header in table:
             try:
                 mirrored = headers_for((header,), cast("JSONObject", arguments))
             except ValueError:

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import trio
 
 from ...auth.errors import AuthorizationError
-from ...jsonrpc.codec import decode, frame_request
+from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
 from ...jsonrpc.messages import RequestId, Response
 from ...protocol.errors import HEADER_MISMATCH
@@ -26,7 +26,7 @@ from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
 from .endpoint import Caller, Endpoint, arrived, cursor_of
-from .outgoing import Outgoing
+from .outgoing import OutboundFrame
 from .responses import (
     EVENT_STREAM,
     JSON,
@@ -58,7 +58,9 @@ class PostedRequest:
     before. The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
     """
 
-    def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId, timeout: float = math.inf) -> None:
+    def __init__(
+        self, endpoint: Endpoint, message: OutboundFrame, request_id: RequestId, timeout: float = math.inf
+    ) -> None:
         self._endpoint = endpoint
         self._message = message
         self._id = request_id
@@ -302,15 +304,15 @@ def session_of(message: object, session_id: str | None) -> Session | None:
 _MOST_PAGES: Final = 1000
 
 
-async def list_tools(endpoint: Endpoint, call: Outgoing) -> None:
+async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
     """Learn the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does,
     and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     for page in range(_MOST_PAGES):
-        line = frame_request(f"tools of {call.id}, page {page}", "tools/list", params)
+        request = OutboundFrame.request(f"tools of {call.id}, page {page}", "tools/list", params)
         try:
-            result = await _ask_for_tools(endpoint, Outgoing.of(line))
+            result = await _ask_for_tools(endpoint, request)
         except (AuthorizationError, ConnectionLost, EventTooLong) as error:
             logger.info("the tools could not be listed anew: %s", error)
             return
@@ -320,7 +322,7 @@ async def list_tools(endpoint: Endpoint, call: Outgoing) -> None:
         params = {"_meta": meta, "cursor": cursor}
 
 
-async def _ask_for_tools(endpoint: Endpoint, request: Outgoing) -> Any:
+async def _ask_for_tools(endpoint: Endpoint, request: OutboundFrame) -> Any:
     async with endpoint.post(request, endpoint.headers.of_message(request)) as reply:
         if is_good(reply):
             for line in await _lines_of_answer(endpoint, reply):

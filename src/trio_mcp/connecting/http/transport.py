@@ -10,19 +10,20 @@ import logging
 import math
 from http import HTTPStatus
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from ...auth.errors import AuthorizationError
 from ...concurrency.time_limits import growing_delay
-from ...jsonrpc.codec import frame_error, frame_notification
+from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
+from ...runtime.outbox import Outbox, Owner, cancel_line
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
 from .listening import listen
-from .outgoing import Outgoing
+from .outgoing import OutboundFrame
 from .posted_request import PostedRequest
 from .responses import is_good, refusal
 from .sessions import Question, Session
@@ -94,35 +95,51 @@ class HttpTransport(Transport):
         nursery = self._nursery
         if nursery is None:
             raise ConnectionLost(_OVER)
-        message = Outgoing.of(line)
-        if message.method is not None and message.id is not None:
-            is_last_word = message.method == _CANCEL_OF_TASK
-            timeout = _CANCEL_OF_TASK_TIMEOUT if is_last_word else math.inf
-            posted = self._requests[message.id] = PostedRequest(self._endpoint, message, message.id, timeout)
-            if is_last_word:
-                self._notices += 1
-                nursery.start_soon(self._last_word, message.id, posted)
-            else:
-                nursery.start_soon(self._request, message.id, posted, self._request_places)
-        elif message.id is not None:
-            self._notices += 1
+        message = OutboundFrame.of(line)
+        self._notices += 1
+        if message.id is not None:
             self._endpoint.inbox.owed()
             nursery.start_soon(self._answer, message, message.id)
-        elif message.method != CANCEL or self._is_told_of(message):
-            self._notices += 1
+        else:
             nursery.start_soon(self._notice, message)
 
-    def _is_told_of(self, cancel: Outgoing) -> bool:
-        """Leave the request that ``cancel`` names, and return whether the server is to get the cancel."""
-        posted = self._requests.get(cancel.params["requestId"])
-        if posted is None:
-            return self._endpoint.sessions.present is not None and self._send_cancels
-        if posted.is_modern or not posted.is_begun or not self._send_cancels:
-            # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel.
-            posted.leave(str(cancel.params.get("reason", "the request was left")))
+    def make_outbox(self, high_water: int) -> Outbox:
+        """Return an outbox that hands requests and cancels to this transport as they are."""
+        return _HttpOutbox(high_water, self)
+
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between a request's entry and its task
+    def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
+        """Have a request sent, by a task of its own. Return false when the transport is closed."""
+        nursery = self._nursery
+        if nursery is None:
             return False
-        posted.forgo()
+        is_last_word = message.method == _CANCEL_OF_TASK
+        timeout = _CANCEL_OF_TASK_TIMEOUT if is_last_word else math.inf
+        posted = self._requests[request_id] = PostedRequest(self._endpoint, message, request_id, timeout)
+        if is_last_word:
+            self._notices += 1
+            nursery.start_soon(self._last_word, request_id, posted)
+        else:
+            nursery.start_soon(self._request, request_id, posted, self._request_places)
         return True
+
+    @trio.lowlevel.enable_ki_protection
+    def leave_request(self, request_id: RequestId, reason: str | None) -> None:
+        """Leave a request, and tell a server that cannot see that."""
+        posted = self._requests.get(request_id)
+        if posted is None:
+            is_told = self._endpoint.sessions.present is not None and self._send_cancels
+        elif posted.is_modern or not posted.is_begun or not self._send_cancels:
+            # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel.
+            posted.leave("the request was left" if reason is None else reason)
+            is_told = False
+        else:
+            posted.forgo()
+            is_told = True
+        if is_told and self._nursery is not None:
+            self._notices += 1
+            cancel = OutboundFrame(cancel_line(request_id, reason)[:-1], None, CANCEL)
+            self._nursery.start_soon(self._notice, cancel)
 
     async def _request(self, request_id: RequestId, posted: PostedRequest, places: trio.Semaphore) -> None:
         try:
@@ -138,7 +155,7 @@ class HttpTransport(Transport):
         finally:
             self._noted()
 
-    async def _notice(self, message: Outgoing) -> None:
+    async def _notice(self, message: OutboundFrame) -> None:
         try:
             await self._tell(message)
         except MCPError as error:
@@ -146,7 +163,7 @@ class HttpTransport(Transport):
         finally:
             self._noted()
 
-    async def _tell(self, message: Outgoing) -> None:
+    async def _tell(self, message: OutboundFrame) -> None:
         sessions = self._endpoint.sessions
         if message.method == "notifications/initialized":
             session = sessions.present
@@ -162,7 +179,7 @@ class HttpTransport(Transport):
 
     # Answers
 
-    async def _answer(self, answer: Outgoing, request_id: RequestId) -> None:
+    async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
         """Deliver ``answer``, or else tell the server that there is none, or else end the call that waits for the
         answer."""
         question = self._endpoint.questions.find(request_id)
@@ -184,7 +201,7 @@ class HttpTransport(Transport):
             if question is not None:
                 self._endpoint.questions.settled(request_id, question)
 
-    async def _deliver(self, question: Question | None, answer: Outgoing) -> None:
+    async def _deliver(self, question: Question | None, answer: OutboundFrame) -> None:
         if question is not None:
             if not question.is_over:
                 await self._one_way.tell(question.session, answer)
@@ -201,12 +218,11 @@ class HttpTransport(Transport):
             return
         status = failure.status if isinstance(failure, HTTPError) else None
         posted.lose(HTTPError(status, f"an answer to a question of the server could not be delivered: {failure}"))
-        params = {"requestId": call, "reason": "an answer could not be delivered"}
-        self._start(frame_notification(CANCEL, params))
+        self.leave_request(call, "an answer could not be delivered")
 
     # Sessions
 
-    async def _open(self, session: Session, initialized: Outgoing) -> None:
+    async def _open(self, session: Session, initialized: OutboundFrame) -> None:
         delivered = trio.Event()
         if self._nursery is not None:
             self._nursery.start_soon(self._live, session, delivered)
@@ -258,6 +274,23 @@ class HttpTransport(Transport):
             logger.debug("the session could not be ended: %s", error)
 
 
+class _HttpOutbox(Outbox):
+    """The outbox of a connection over ``transport``, for which no request and no cancel has to wait in the form of
+    lines."""
+
+    def __init__(self, high_water: int, transport: HttpTransport) -> None:
+        super().__init__(high_water, transport.send_nowait)
+        self._transport = transport
+
+    def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
+        message = OutboundFrame.request(request_id, method, params)
+        if self.over or not self._transport.start_request(message, request_id):
+            super().put(message.line + b"\n", owner)  # the writer learns that the transport is closed
+
+    def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
+        self._transport.leave_request(request_id, reason)
+
+
 CANCEL: Final = "notifications/cancelled"
 
 _PLACES: Final = 32
@@ -288,12 +321,12 @@ class OneWayPosts:
         self._notifications = _Lane(_NOTIFICATION_TIMEOUT)
         self._answers = _Lane(_ANSWER_TIMEOUT)
 
-    def _lane_of(self, message: Outgoing) -> _Lane:
+    def _lane_of(self, message: OutboundFrame) -> _Lane:
         if message.method is None:
             return self._answers
         return self._cancels if message.method == CANCEL else self._notifications
 
-    async def tell(self, session: Session | None, message: Outgoing) -> None:
+    async def tell(self, session: Session | None, message: OutboundFrame) -> None:
         """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted the message.
 
         Raises `HTTPError` where the server refuses, cannot be reached, or does not answer in time, and
@@ -310,7 +343,7 @@ class OneWayPosts:
             if scope.cancelled_caught:
                 raise HTTPError(None, f"the server has not answered within {lane.timeout:g} s")
 
-    async def _post(self, session: Session | None, message: Outgoing, seen: Seen) -> None:
+    async def _post(self, session: Session | None, message: OutboundFrame, seen: Seen) -> None:
         endpoint = self._endpoint
         try:
             async with endpoint.post(message, endpoint.headers.in_session(session), seen) as reply:
@@ -330,7 +363,7 @@ class OneWayPosts:
         Return `None`, or why the server could not be told.
         """
         words = f"Internal error: the answer of the client could not be delivered{_status_in(failure)}"
-        instead = Outgoing.of(frame_error(request_id, INTERNAL_ERROR, words))
+        instead = OutboundFrame(frame_error(request_id, INTERNAL_ERROR, words), request_id, None)
         with trio.move_on_after(_UNTOLD):
             for attempt in count(1):
                 if question.is_over:
