@@ -338,7 +338,7 @@ class SqliteTaskStore:
         """Open a stream of hints. See `TaskStore.watch`."""
         with self._watchers.watch() as own:
             last = await self._database.read(last_change)
-            yield Changes(own, self._database, self._writer, last, self._poll_interval)
+            yield HintsOfRows(own, self._database, self._writer, last, self._poll_interval)
 
 
 def _time_of_day() -> int:
@@ -373,7 +373,7 @@ def last_change(connection: sqlite3.Connection) -> int:
     return number
 
 
-class Changes(AsyncIterator[Hint]):
+class HintsOfRows(AsyncIterator[Hint]):
     """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
 
     def __init__(self, own: Hints, database: Database, writer: bytes, last: int, interval: float) -> None:

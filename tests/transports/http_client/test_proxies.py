@@ -16,7 +16,7 @@ from tests.transports.http_client.scripted import OK, Script, Scripted, Visitor,
 from trio_mcp.transports.http_client import dialing
 from trio_mcp.transports.http_client.client import HttpClient
 from trio_mcp.transports.http_client.connection import RequestNotSent
-from trio_mcp.transports.http_client.origins import Origin, Proxy, proxy_at, proxy_from, split_url
+from trio_mcp.transports.http_client.origins import HttpProxy, Origin, proxy_at, proxy_from, split_url
 
 PROXY = "http://proxy.example:3128"
 HERE = [
@@ -29,7 +29,7 @@ HERE = [
     "[::1]",
     "[::ffff:127.0.0.1]",
 ]
-CHOSEN = Proxy(Origin("http", "proxy.example", 3128))
+CHOSEN = HttpProxy(Origin("http", "proxy.example", 3128))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_no_proxy_has_the_exceptions(name: str, exceptions: str, host: str, exem
     ],
 )
 def test_a_proxy_is_a_url_or_a_host_with_a_port(url: str, origin: Origin, authorization: str | None) -> None:
-    assert proxy_at(url) == Proxy(origin, authorization)
+    assert proxy_at(url) == HttpProxy(origin, authorization)
 
 
 @pytest.mark.parametrize(

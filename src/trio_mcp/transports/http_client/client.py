@@ -30,7 +30,7 @@ from .connection import (
     request_head,
 )
 from .dialing import AddressRule, Dialer
-from .origins import Origin, Proxy, proxy_at, proxy_from, split_url
+from .origins import HttpProxy, Origin, proxy_at, proxy_from, split_url
 
 
 @frozen(kw_only=True)
@@ -214,13 +214,13 @@ class HttpClient:
         connection.close()
 
 
-def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> Proxy | None:
+def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> HttpProxy | None:
     if proxy is True:
         return proxy_from(os.environ, origin)
     return None if proxy is None else proxy_at(proxy)
 
 
-def _constants(origin: Origin, proxy: Proxy | None, user_agent: str) -> tuple[str, bytes]:
+def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
     """Return the prefix of all targets, and the headers of all requests. A proxy reads both, except one that only
     makes a tunnel (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"

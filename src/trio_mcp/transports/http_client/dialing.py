@@ -22,7 +22,7 @@ from ...runtime.transport import ConnectionLost
 from ..sockets import keep_alive
 from ..streams import let_go_of_cause
 from .connection import HttpClientConnection, RequestNotSent, Wire, read_head
-from .origins import Origin, Proxy
+from .origins import HttpProxy, Origin
 
 _HTTP: Final = "http/1.1"
 _LONGEST_HEAD: Final = 16 * 1024
@@ -34,7 +34,7 @@ class Dialer:
     among the addresses of ``origin``; a proxy chooses by rules of its own."""
 
     origin: Origin
-    proxy: Proxy | None
+    proxy: HttpProxy | None
     ssl_context: ssl.SSLContext | None = attrs.field(repr=False)
     timeout: float
     ping_interval: float
@@ -88,7 +88,7 @@ class Dialer:
             stream = await _secured(stream, self.origin, self.ssl_context or _usual_context())
         return stream
 
-    async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: Proxy) -> None:
+    async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: HttpProxy) -> None:
         """Have the proxy connect to the origin (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:

@@ -117,7 +117,7 @@ _SEPARATORS: Final = re.compile(r"[,\s]+")
 
 
 @frozen
-class Proxy:
+class HttpProxy:
     """An HTTP proxy at ``origin``."""
 
     origin: Origin
@@ -125,7 +125,7 @@ class Proxy:
     """Value of the Proxy-Authorization header, for the proxy alone."""
 
 
-def proxy_at(url: str) -> Proxy:
+def proxy_at(url: str) -> HttpProxy:
     """Return the proxy at ``url``; without a scheme, ``http`` is meant. Raises `ValueError`, without the user and the
     password of ``url`` in its text."""
     try:
@@ -134,12 +134,12 @@ def proxy_at(url: str) -> Proxy:
     except ValueError as error:
         raise ValueError(f"no proxy: {error}; one is like http://127.0.0.1:3128") from None
     if parts.username is None:
-        return Proxy(origin)
+        return HttpProxy(origin)
     user = b":".join(unquote_to_bytes(part or "") for part in (parts.username, parts.password))
-    return Proxy(origin, f"Basic {base64.b64encode(user).decode('ascii')}")  # RFC 7617 section 2
+    return HttpProxy(origin, f"Basic {base64.b64encode(user).decode('ascii')}")  # RFC 7617 section 2
 
 
-def proxy_from(environ: Mapping[str, str], origin: Origin) -> Proxy | None:
+def proxy_from(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
     """Return the proxy that ``environ`` names for ``origin``, or `None`. Raises as `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` counts before ``all_proxy``, each in lower case before upper case; ``no_proxy``
