@@ -84,7 +84,7 @@ class InFlight:
     def ended(self, scope: FakeScope) -> None:
         assert scope.ticket is not None
         self.exchange.release(scope.request)
-        for ready in self.admission.ended(scope.ticket):
+        for ready in self.admission.release(scope.ticket):
             self.start(ready)
 
     async def idle(self) -> None:
@@ -414,7 +414,7 @@ def test_one_connection_with_many_callers_counts_for_each() -> None:
     assert not admission.has_room(1, eve)
     assert admission.has_room(1, eve, parked), "its handler is counted already"
     admission.unpark(parked)
-    admission.ended(parked)
+    admission.release(parked)
     assert admission.admit(request, ada) is not None
     assert (ada.requests, eve.requests, eve.bytes) == (1, 2, 2)
     admission.park(tickets[1])  # type: ignore[arg-type]
@@ -477,7 +477,7 @@ def test_whatever_comes_and_goes_the_shares_of_all_callers_are_what_the_server_h
                 assert word == "stream" or held < free
         elif word == "end" and running:
             admission, ticket = running.pop(whose % len(running))
-            started(admission, admission.ended(ticket))
+            started(admission, admission.release(ticket))
         elif word == "park" and (stays := [each for each in running if not each[1].streams]):
             admission, ticket = stays[whose % len(stays)]
             running.remove((admission, ticket))
@@ -488,9 +488,9 @@ def test_whatever_comes_and_goes_the_shares_of_all_callers_are_what_the_server_h
             if admission.has_room(size, caller, ticket if home is admission else None):
                 parked.remove((home, ticket))
                 home.unpark(ticket)
-                home.ended(ticket)
+                home.release(ticket)
                 again: Any = FakeRequest(size)
-                taken(admission, admission.take(again, caller))
+                taken(admission, admission.reserve(again, caller))
         elif word == "cancel parked" and parked:
             home, ticket = parked.pop(whose % len(parked))
             home.unpark(ticket)
@@ -505,8 +505,8 @@ def test_whatever_comes_and_goes_the_shares_of_all_callers_are_what_the_server_h
     while running or waiting:
         for admission, ticket in tuple(running):
             running.remove((admission, ticket))
-            started(admission, admission.ended(ticket))
+            started(admission, admission.release(ticket))
     for home, ticket in parked:
         home.unpark(ticket)
-        home.ended(ticket)
+        home.release(ticket)
     assert [(each.requests, each.streams, each.bytes) for each in callers] == [(0, 0, 0)] * 3

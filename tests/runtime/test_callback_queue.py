@@ -161,7 +161,7 @@ async def test_the_end_of_the_queue_ends_waits_that_have_begun(autojump_clock: M
 async def test_a_queue_that_was_let_go_keeps_its_callback_no_more() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
-    queue.let_go()
+    queue.detach()
     assert callback not in vars(queue).values()
 
 

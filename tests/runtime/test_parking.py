@@ -23,11 +23,11 @@ class Lot:
 
     def _expire(self, name: str, reason: str) -> None:
         self.expired.append((name, reason))
-        self.parking.forget(f"request of {name}")
+        self.parking.remove(f"request of {name}")
 
     def keep(self, name: str, party: object = "ada", caller: object | None = None) -> None:
         """``caller``: the party whose share it takes, if that is not the one that may come back."""
-        self.parking.keep(name.encode(), name, f"request of {name}", party, party if caller is None else caller)
+        self.parking.add(name.encode(), name, f"request of {name}", party, party if caller is None else caller)
 
 
 @asynccontextmanager
@@ -52,8 +52,8 @@ async def test_what_is_forgotten_is_found_no_more_and_does_not_expire(autojump_c
     async with lot() as one:
         one.keep("a")
         one.keep("b")
-        assert one.parking.forget("request of a")
-        assert not one.parking.forget("request of a")
+        assert one.parking.remove("request of a")
+        assert not one.parking.remove("request of a")
         assert one.parking.find(b"a", "ada") is None
         assert one.parking.named("request of a") is None
         assert one.parking.named("request of b") == "b"
@@ -101,6 +101,6 @@ async def test_strangers_do_not_push_each_other_out_though_any_of_them_may_come_
         assert [name for name, _ in one.expired] == ["b"]
         assert one.parking.of("the endpoint") == ["a", "c", "d"]
         assert one.parking.find(b"a", "the endpoint") == "a"
-        assert one.parking.forget("request of c")
+        assert one.parking.remove("request of c")
         one.keep("e", "the endpoint", "eve")
         assert [name for name, _ in one.expired] == ["b"]

@@ -188,9 +188,9 @@ class Connection:
     def _let_go(self) -> None:
         """Cut the references among the parts of the connection, which is over, and to the handler, so that no part has
         to wait for the garbage collector."""
-        self._runner.let_go()
-        self._told.let_go()
-        self._changes.let_go()
+        self._runner.detach()
+        self._told.detach()
+        self._changes.detach()
         if self._transport is not None:
             self.outbox.let_go()
         del self._dispatch

@@ -94,7 +94,7 @@ class NotificationQueue:
             self._over = True
             self._progressed.unpark_all()
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Stop handling notifications, since the connection is over."""
         del self._handle
 

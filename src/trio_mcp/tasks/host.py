@@ -112,7 +112,7 @@ class TaskHost:
             # References in circles would wait for the garbage collector.
             self.records.close()
             self._cut_off = ()
-            self.runner.let_go()
+            self.runner.detach()
             self.questions.close()
 
     async def _serve(self) -> None:

@@ -78,7 +78,7 @@ class TaskQuestions:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
             # All in one write: a later question is not kept without its past.
-            noted, given_up, forgotten = log.take(), log.given_up, log.take_forgotten()
+            noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(lambda record, now: asked(record, now, texts, _noted(noted), given_up, forgotten))
             for question in noted:
                 question.beside = ()

@@ -386,7 +386,7 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         assert scope.request.continuation is first.continuation
         assert scope.due == 12, "it has a deadline of its own"
         assert scope.rounds is not None
-        scope.rounds.bring({key: {"roots": []}})
+        scope.rounds.receive({key: {"roots": []}})
         await wait_all_tasks_blocked()
         assert answers == []
         scope.advance(Step.START)

@@ -78,7 +78,7 @@ class Asker:
         return [question.key for question in self.sent[-1]]
 
     async def answer(self, **answers: Any) -> None:
-        self.rounds.bring(answers)
+        self.rounds.receive(answers)
         self.rounds.resume()
         await wait_all_tasks_blocked()
 
@@ -365,8 +365,8 @@ async def test_the_end_fails_all_that_is_open_and_all_that_is_asked_later() -> N
     async def test(asker: Asker) -> None:
         asker.ask()
         await asker.keys()
-        asker.rounds.end()
-        asker.rounds.end()
+        asker.rounds.close()
+        asker.rounds.close()
         await wait_all_tasks_blocked()
         asker.ask()
         await wait_all_tasks_blocked()
@@ -381,9 +381,9 @@ async def test_the_end_leaves_what_was_answered_alone() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
-        asker.rounds.bring({key: ROOTS})
+        asker.rounds.receive({key: ROOTS})
         asker.rounds.resume()
-        asker.rounds.end()
+        asker.rounds.close()
         await wait_all_tasks_blocked()
         assert (asker.answers, asker.failures) == ([ROOTS], [])
 

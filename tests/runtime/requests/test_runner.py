@@ -867,7 +867,7 @@ async def test_the_end_of_the_host_tells_the_parked_handlers_why() -> None:
 
 async def test_a_runner_that_was_let_go_keeps_its_handler_no_more() -> None:
     async with serving() as this:
-        this.runner.let_go()
+        this.runner.detach()
         assert this.handler not in vars(this.runner).values()
 
 

@@ -61,7 +61,7 @@ class Admission(Generic[T]):
         reached."""
         if request.method.streams:
             return self._admit_stream(request, caller)
-        return self.take(request, caller) if self.has_room(request.size, caller) else None
+        return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
         """Return whether there is room for a request of ``caller`` of ``size`` bytes that is no stream. ``parked``: the
@@ -87,7 +87,7 @@ class Admission(Generic[T]):
             return False
         return not all_others or caller.may_take(of_caller, limits.max_server_bytes - all_others, size)
 
-    def take(self, request: InboundRequest, caller: Caller) -> Ticket:
+    def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
         """Return the ticket of a request of ``caller`` for which there is room."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
@@ -139,7 +139,7 @@ class Admission(Generic[T]):
         if self._waiting.pop(ticket, None) is None:
             return False
         self._count_waiting(ticket, -1)
-        self.ended(ticket)
+        self.release(ticket)
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
@@ -183,7 +183,7 @@ class Admission(Generic[T]):
             self._take_slot(ticket)
         return turns
 
-    def ended(self, ticket: Ticket) -> Sequence[T]:
+    def release(self, ticket: Ticket) -> Sequence[T]:
         """Note that the request of ``ticket`` is over, give back all that the request took, and return the entries
         whose turn has come. Idempotent."""
         load, caller, size = self._load, ticket.caller, ticket.size

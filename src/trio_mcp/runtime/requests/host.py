@@ -159,7 +159,7 @@ class Parking(Generic[T]):
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
-    def keep(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
+    def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
         """Keep ``parked``, whose ``request`` was answered with questions, for ``party`` under ``handle``, in the share
         of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
@@ -172,7 +172,7 @@ class Parking(Generic[T]):
         if len(handles) > self._most:
             self._expire(self._places[next(iter(handles))].parked, "too many handlers wait for answers")
 
-    def forget(self, request: InboundRequest) -> bool:
+    def remove(self, request: InboundRequest) -> bool:
         """Forget the handler parked when ``request`` was answered. Return false when the handler was forgotten
         before."""
         handle = self._handles.pop(request, None)

@@ -45,7 +45,7 @@ class Question:
         """True while the question waits for being sent."""
         return self.is_open and not self.sent
 
-    def tell(self, answer: JSONObject) -> None:
+    def resolve(self, answer: JSONObject) -> None:
         """Take the answer of the client."""
         self.answer = answer
         self.asker.wake()
@@ -91,7 +91,7 @@ class AnswerLog:
         self._doubtful = frozenset(_in_the_same_words(before))
         self._forgotten: tuple[str, ...] = ()
         self._noted: list[Question] = []
-        """Questions of this run, until `take`."""
+        """Questions of this run, until `drain`."""
         self._askers: dict[str, tuple[trio.lowlevel.Task, Question]] = {}
         """The latest question in the same words, with the task that has asked."""
         self.given_up: tuple[str, ...] = ()
@@ -113,21 +113,21 @@ class AnswerLog:
 
     @property
     def noted(self) -> list[Question]:
-        """The questions of this run that were sent, answered or given up since the last `take`."""
+        """The questions of this run that were sent, answered or given up since the last `drain`."""
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
-    def take(self) -> list[Question]:
+    def drain(self) -> list[Question]:
         """Return `noted`, which are about to be kept in a record."""
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
     def give_up(self, question: Question) -> None:
         """Note that nobody waits for the answer any more."""
-        self.end()
+        self.forget_earlier_run()
         if question.sent:
             self.given_up += (question.key,)
 
-    def came_back(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Note that ``size`` bytes came with answers, before the task has a record."""
         self._size += size
         if self._size > _MOST:
@@ -140,7 +140,7 @@ class AnswerLog:
 
     def forget(self) -> None:
         """Forget all that was asked so far, in this run and before: a later run starts behind that."""
-        self.end()
+        self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
         self._noted = []
@@ -182,7 +182,7 @@ class AnswerLog:
                 return False
         return True
 
-    def end(self) -> None:
+    def forget_earlier_run(self) -> None:
         """Forget the run before: this run goes another way from here on, or has made a checkpoint."""
         self._forgotten += tuple(self._before)
         self._before = {}

@@ -133,7 +133,7 @@ class Rounds:
 
     def _announce(self) -> None:
         nursery = self._scope.nursery
-        assert nursery is not None, "who asks has a nursery until `end`"
+        assert nursery is not None, "who asks has a nursery until `close`"
         if not self._announced:
             self._announced = True
             nursery.start_soon(self._send_soon)
@@ -169,7 +169,7 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.end()  # here this run asks what the run before has not asked
+            log.forget_earlier_run()  # here this run asks what the run before has not asked
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
@@ -210,7 +210,7 @@ class Rounds:
                 if isinstance(answer, Exception):
                     question.fail(answer)
                 else:
-                    question.tell(answer)
+                    question.resolve(answer)
 
     def waits_for(self, key: str) -> bool:
         """Return whether a task of the request waits for the answer to the question ``key``."""
@@ -228,7 +228,7 @@ class Rounds:
         """Note that the questions are out, and the next round has not begun."""
         self._resumed = trio.Event()
 
-    def bring(self, responses: Mapping[str, JSONObject]) -> None:
+    def receive(self, responses: Mapping[str, JSONObject]) -> None:
         """Keep the answers of the client, which has come back, until the turn of the request comes."""
         self._responses = responses
 
@@ -245,16 +245,16 @@ class Rounds:
         self._resumed = None
         answers, self._responses = self._responses, _NOTHING
         if self._log is not None:
-            self._log.came_back(self._scope.request.size)
+            self._log.count_bytes(self._scope.request.size)
         for key, question in self._open.items():
             if question.sent and key in answers:
-                question.tell(answers[key])
+                question.resolve(answers[key])
             else:
                 question.sent = False
         if self._unsent():
             self._announce()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Fail all questions, future questions included: the request was cancelled, or its nursery is closed. A task
         that still waits does not belong to the request, or is shielded, and would wait for ever. Idempotent."""
         self._over = True
@@ -290,7 +290,7 @@ def require_input(
         # The runner of this round: a later round may have another.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
-            rounds.end()
+            rounds.close()
         else:
             scope.rounds = rounds
             if scope.task is not None and scope.task.has_started:

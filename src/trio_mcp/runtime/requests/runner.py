@@ -211,7 +211,7 @@ class RequestRunner:
             exchange.reply(line if exchange.state.finish(request) else None)
             exchange.release(request)
             runner = scope.runner
-            for ready in runner.admission.ended(scope.ticket):
+            for ready in runner.admission.release(scope.ticket):
                 runner.start(ready)
 
     # Rounds
@@ -236,7 +236,7 @@ class RequestRunner:
         exchange.release(request)
         for ready in self.admission.park(scope.ticket):
             self.start(ready)
-        self._host.parking.keep(handle, scope, request, exchange.party, scope.ticket.caller)
+        self._host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
         """Let the parked handler go on with ``request``, once its turn comes.
@@ -251,9 +251,9 @@ class RequestRunner:
         if not self.admission.has_room(request.size, caller, scope.ticket if scope.runner is self else None):
             raise CodedError(TOO_BUSY, _BUSY)
         scope.runner.unpark(scope)
-        ticket = self.admission.take(request, caller)
+        ticket = self.admission.reserve(request, caller)
         assert scope.rounds is not None, "what is parked has asked"
-        scope.rounds.bring(retry.responses)
+        scope.rounds.receive(retry.responses)
         scope.bind(self, exchange, request, ticket)
         exchange.hold(request, scope)
         if ticket.runs:
@@ -266,17 +266,17 @@ class RequestRunner:
         of ``runner``. Synchronous."""
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
-        scope.move(runner, exchange, runner.admission.take(request, ticket.caller))
+        scope.move(runner, exchange, runner.admission.reserve(request, ticket.caller))
         here.state.finish(request)
         here.reply(line)
         here.release(request)
         exchange.hold(request, scope)
-        for ready in self.admission.ended(ticket):
+        for ready in self.admission.release(ticket):
             self.start(ready)
 
     def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
         """Return the scope of a request that did not come by a connection, and is to be given to `start`."""
-        ticket = self.admission.take(request, self._party(exchange.peer))
+        ticket = self.admission.reserve(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
@@ -285,10 +285,10 @@ class RequestRunner:
         """Note that a parked request goes on with another ticket."""
         self._forget(scope)
         scope.exchange.state.finish(scope.request)  # its old id names nothing any more
-        self.admission.ended(scope.ticket)
+        self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
-        if self._host.parking.forget(scope.request):
+        if self._host.parking.remove(scope.request):
             self.admission.unpark(scope.ticket)
 
     # Cancels
@@ -348,8 +348,8 @@ class RequestRunner:
         for ready in self.admission.release_slot(scope.ticket):
             self.start(ready)
 
-    def let_go(self) -> None:
-        """Let go of the handler, since the connection is over, and so are all its requests."""
+    def detach(self) -> None:
+        """Drop the handler, since the connection is over, and so are all its requests."""
         del self._handler
 
 

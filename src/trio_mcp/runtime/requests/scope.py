@@ -173,7 +173,7 @@ class RequestScope:
         scope, by any party."""
         nursery, self.nursery = self.nursery, None
         if self.rounds is not None:
-            self.rounds.end()
+            self.rounds.close()
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
     def mute(self) -> None:
@@ -200,7 +200,7 @@ class RequestScope:
         if self._reporter is not None:
             self._reporter.forget()
         if self.rounds is not None:
-            self.rounds.end()
+            self.rounds.close()
         self.handler_task = self._reply_wait = self.cleanup_alarm = self._reporter = self.rounds = self._log = None
         self.task = self.answered_instead = None
 
@@ -233,7 +233,7 @@ class RequestScope:
         if self._reply_wait is not None:
             self._reply_wait.cancel(reason=cancellation.words)
         if self.rounds is not None:  # after the cancel of the nursery, so that its tasks learn of that instead
-            self.rounds.end()
+            self.rounds.close()
         return True
 
     def cancel_inside(self, cancellation: Cancellation) -> None:
@@ -247,7 +247,7 @@ class RequestScope:
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
-            self.rounds.end()
+            self.rounds.close()
 
     def _note(self, cancellation: Cancellation) -> Cancellation:
         """Note a cancel of the handler that trio has carried out already."""
