@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -567,6 +568,32 @@ async def test_a_cleanup_that_takes_longer_than_its_grace_is_told_and_gives_its_
         assert (this.host.load.overrun, this.host.load.in_flight) == (1, 0)
         await trio.sleep(100)
         assert (this.host.load.in_flight, this.host.load.overrun, len(caplog.records)) == (0, 1, 1)
+
+
+async def test_a_cleanup_that_takes_too_long_is_told_in_the_context_of_its_handler(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    variable, seen = ContextVar[str]("variable", default="none"), list[str]()
+
+    def note(_: logging.LogRecord) -> bool:
+        seen.append(variable.get())
+        return True
+
+    async def handle(scope: RequestScope) -> Any:
+        variable.set("handler")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async with serving(Limits(cleanup_grace=5)) as this:
+        this.handler.handle = handle
+        this.call(1)
+        await wait_all_tasks_blocked()
+        caplog.handler.addFilter(note)
+        this.cancel(1)
+        await trio.sleep(10)
+        caplog.handler.removeFilter(note)
+        assert seen == ["handler"]
+        await trio.sleep(100)
 
 
 async def test_a_cleanup_within_its_grace_is_not_told(
