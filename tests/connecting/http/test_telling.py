@@ -16,7 +16,7 @@ from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
 from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import posted_request, transport
 from trio_mcp.connecting.http.outgoing import OutboundFrame
-from trio_mcp.connecting.http.sessions import Question, Questions, Session
+from trio_mcp.connecting.http.sessions import Session, SessionQuestion, SessionQuestions
 from trio_mcp.connecting.http.transport import OneWayPosts
 
 CANCELLED = "notifications/cancelled"
@@ -147,7 +147,7 @@ class Refused(OneWayPosts):
 
 
 async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clock: object) -> None:
-    question, refused = Question(Session("s", "2025-11-25"), 1), Refused()
+    question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     failure = await refused.tell_failure(question, "q", HTTPError(413, "first"))
     assert failure is refused.error
     began, *times = refused.times
@@ -160,7 +160,7 @@ async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clo
 
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
 async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over: str, autojump_clock: object) -> None:
-    questions, session = Questions(), Session("s", "2025-11-25")
+    questions, session = SessionQuestions(), Session("s", "2025-11-25")
     questions.asked("q", session, 1)
     question = questions.find("q")
     assert question is not None
@@ -182,7 +182,7 @@ async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over:
 
 
 async def test_nobody_is_asked_for_a_token_again_and_again(autojump_clock: object) -> None:
-    question, refused = Question(Session("s", "2025-11-25"), 1), Refused()
+    question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
     assert await refused.tell_failure(question, "q", denied) is denied
     assert refused.times == []

@@ -43,8 +43,8 @@ from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
 from ..credentials import Headers, is_challenge
-from .outgoing import OutboundFrame, RequestHeaders, ToolHeaders
-from .sessions import Questions, Session, Sessions
+from .outgoing import OutboundFrame, RequestHeaders, ToolHeaders, read_head
+from .sessions import Session, SessionQuestions, Sessions
 
 Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message
@@ -64,7 +64,7 @@ class Endpoint:
     limits: Limits
     credentials: Credentials | None = None
     sessions: Sessions = attrs.field(factory=Sessions)
-    questions: Questions = attrs.field(factory=Questions)
+    questions: SessionQuestions = attrs.field(factory=SessionQuestions)
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
     def post(
@@ -226,13 +226,6 @@ class Inbox:
         return arrival
 
 
-class _Head(msgspec.Struct, gc=False):
-    """The member that tells requests and notifications apart from replies. All else is skipped."""
-
-    method: Any = UNSET
-
-
-_read_head: Final = msgspec.json.Decoder(_Head).decode
 _CANCELLED: Final = "notifications/cancelled"
 
 
@@ -276,7 +269,7 @@ def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: S
 def _has_method(data: bytes) -> bool:
     """Return whether an unreadable message is a request or a notification, which ends no call."""
     try:
-        return _read_head(data).method is not UNSET
+        return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 

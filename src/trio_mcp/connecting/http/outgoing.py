@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import UNSET
 
 from ...classes import value
 from ...concurrency.bounded_dict import BoundedDict
@@ -30,10 +31,11 @@ class _Head(msgspec.Struct, gc=False):
     """The members that tell messages apart. All else is skipped."""
 
     id: Any = None
-    method: Any = None
+    method: Any = UNSET
 
 
-_read_head: Final = msgspec.json.Decoder(_Head).decode
+read_head: Final = msgspec.json.Decoder(_Head).decode
+"""Reads no more of a message than its id and its method."""
 
 
 @value
@@ -55,8 +57,8 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Return the notification or the reply in ``line``, which we have written ourselves."""
-        head = _read_head(line) if line.startswith(b"{") else _Head()  # else the replies to a batch
-        return cls(line, head.id, head.method)
+        head = read_head(line) if line.startswith(b"{") else _Head()  # else the replies to a batch
+        return cls(line, head.id, None if head.method is UNSET else head.method)
 
     @property
     def is_request(self) -> bool:

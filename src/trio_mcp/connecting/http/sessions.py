@@ -1,5 +1,5 @@
 """Sessions: the legacy session of a client, and the one that follows when the server has forgotten the first
-(2025-11-25 transports, Session Management); Questions: the requests of the server in a session that wait for an
+(2025-11-25 transports, Session Management); SessionQuestions: the requests of the server in a session that wait for an
 answer of ours.
 """
 
@@ -112,7 +112,7 @@ class Sessions:
 
 
 @define(eq=False)
-class Question:
+class SessionQuestion:
     """A request of the server, which came in ``session``, in the answer to our request ``call``; `None` on a
     stream that belongs to no request of ours."""
 
@@ -126,17 +126,17 @@ class Question:
         return self.is_withdrawn or self.session.over.is_set()
 
 
-class Questions:
+class SessionQuestions:
     """The requests of the server in flight, until the server has their answers. Answers are for one session alone: in
     the next one the same id may name another request."""
 
     def __init__(self) -> None:
-        self._asked: dict[RequestId, Question] = {}
+        self._asked: dict[RequestId, SessionQuestion] = {}
 
     def asked(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
-        """Note a request of the server: see `Question`."""
+        """Note a request of the server: see `SessionQuestion`."""
         self.withdrawn(request_id)
-        self._asked[request_id] = Question(session, call)
+        self._asked[request_id] = SessionQuestion(session, call)
 
     def withdrawn(self, request_id: RequestId) -> None:
         """Note that the server wants no answer any more."""
@@ -144,11 +144,11 @@ class Questions:
         if question is not None:
             question.is_withdrawn = True
 
-    def find(self, request_id: RequestId) -> Question | None:
+    def find(self, request_id: RequestId) -> SessionQuestion | None:
         """Return the question that is being answered; `None` where that is not known."""
         return self._asked.get(request_id)
 
-    def settled(self, request_id: RequestId, question: Question) -> None:
+    def settled(self, request_id: RequestId, question: SessionQuestion) -> None:
         """Note that the server has its answer to ``question``, or never will."""
         if self._asked.get(request_id) is question:
             del self._asked[request_id]

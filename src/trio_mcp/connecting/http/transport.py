@@ -26,7 +26,7 @@ from .listening import listen
 from .outgoing import OutboundFrame
 from .posted_request import PostedRequest
 from .responses import is_good, refusal
-from .sessions import Question, Session
+from .sessions import Session, SessionQuestion
 
 logger = logging.getLogger("trio_mcp")
 
@@ -201,7 +201,7 @@ class HttpTransport(Transport):
             if question is not None:
                 self._endpoint.questions.settled(request_id, question)
 
-    async def _deliver(self, question: Question | None, answer: OutboundFrame) -> None:
+    async def _deliver(self, question: SessionQuestion | None, answer: OutboundFrame) -> None:
         if question is not None:
             if not question.is_over:
                 await self._one_way.tell(question.session, answer)
@@ -356,7 +356,9 @@ class OneWayPosts:
             endpoint.lose(session)
         raise error
 
-    async def tell_failure(self, question: Question, request_id: RequestId, failure: MCPError) -> MCPError | None:
+    async def tell_failure(
+        self, question: SessionQuestion, request_id: RequestId, failure: MCPError
+    ) -> MCPError | None:
         """Tell the server that its question ``request_id`` gets no answer, since the answer could not be delivered, as
         ``failure`` says: in a small error, after growing delays, for a minute, while the server wants to know.
 
