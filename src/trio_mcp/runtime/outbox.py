@@ -146,8 +146,8 @@ class Outbox:
         line = frame_request(request_id, method, params) + b"\n"
         if owner is None:
             self.put_first(line)
-        else:
-            self.put_now(line, owner)
+        elif not (self._writer.asleep and self._write(line)):  # as `put_now`, which would be one more call
+            self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         """Tell the peer that a request of ours is left, ahead of all that waits, and even when the outbox is full
