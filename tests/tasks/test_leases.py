@@ -399,6 +399,32 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
     assert work.causes == []
 
 
+async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its_task(
+    autojump_clock: MockClock,
+) -> None:
+    """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
+
+    class StoppedInClaim(TouchyStore):
+        is_stopped = False
+
+        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+            if not self.is_stopped and trio.current_time() > LEASE:
+                self.is_stopped = True
+                autojump_clock.jump(2 * LEASE)
+            claimed = await super().claim(holder, lease=lease, most=most, names=names)
+            if claimed:
+                await trio.sleep(LEASE / 2)
+            return claimed
+
+    store, work = StoppedInClaim(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("work")
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+        assert (await record_in(store, task_id)).epoch == 1
+    assert work.causes == []
+
+
 async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew(autojump_clock: MockClock) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()

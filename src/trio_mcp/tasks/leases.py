@@ -103,19 +103,34 @@ class Leases:
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
         with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
             with trio.fail_after(self._lease):
-                lost = await self._store.renew(held, lease=self._length) if held else ()
+                lost = await self._renew_held(began + self._lease)
+                if await self._are_claimed_here(lost):
+                    lost = await self._renew_held(began + self._lease)
             works = True
-            until = began + self._lease
-            for task in self._live:
-                if held.get(task.id) == task.holder and task.id not in lost:
-                    task.renewed(until)
             for task_id in lost:
                 self._records.changed(task_id)  # has the record read
         self._began, self._works = began, works
         self._renewed.unpark_all()
+
+    async def _renew_held(self, until: float) -> Collection[str]:
+        """Lengthen all leases, and return the ids of tasks that have another holder."""
+        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
+        lost = await self._store.renew(held, lease=self._length) if held else ()
+        for task in self._live:
+            if held.get(task.id) == task.holder and task.id not in lost:
+                task.renewed(until)
+        return lost
+
+    async def _are_claimed_here(self, lost: Collection[str]) -> bool:
+        """Return whether tasks that seem ``lost`` are ours by a claim whose answer is on its way: no more than one
+        claim brings."""
+        found = False
+        for task_id in tuple(lost)[:_BATCH]:
+            task, kept = self._live.get(task_id), await self._store.read(None, task_id)
+            found |= task is not None and kept is not None and task.adopt(kept.record)
+        return found
 
     async def _asked(self, since: float) -> None:
         """Wait for the end of a renewal that has begun at the time ``since``, or later."""
@@ -183,7 +198,8 @@ class Leases:
         change, holder = self._records.change, record.holder
         ours = self._live.get(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            ours.hold(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
+            # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
+            ours.hold(record, max(until, ours.held_until))
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
             ours.end(CancelCause.LEASE, LOST)
