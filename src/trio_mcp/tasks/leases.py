@@ -80,7 +80,7 @@ class Leases:
         self._began = -math.inf
         """Beginning of the last renewal that has ended."""
         self._works = False
-        """Whether that renewal has worked."""
+        """True where that renewal has worked."""
         self._renewer = Sleeper()
         self._renewed = trio.lowlevel.ParkingLot()
 
@@ -106,7 +106,7 @@ class Leases:
         with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
-                if await self._are_claimed_here(lost):
+                if await self._adopt_claimed(lost):
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
@@ -123,9 +123,9 @@ class Leases:
                 task.renewed(until)
         return lost
 
-    async def _are_claimed_here(self, lost: Collection[str]) -> bool:
-        """Return whether tasks that seem ``lost`` are ours by a claim whose answer is on its way: no more than one
-        claim brings."""
+    async def _adopt_claimed(self, lost: Collection[str]) -> bool:
+        """Go on with tasks that seem ``lost`` and are ours by a claim whose answer is on its way: no more than one
+        claim brings. Return whether there are such tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             task, kept = self._live.get(task_id), await self._store.read(None, task_id)

@@ -209,10 +209,11 @@ class TaskRecords:
             else:
                 if record is not None:
                     return record
-                if ours == holder() and not await self._is_adopted(task_id, adopt):
+                if ours == holder() and not await self._adopt_kept(task_id, adopt):
                     return None
 
-    async def _is_adopted(self, task_id: str, adopt: Callable[[TaskRecord], bool]) -> bool:
+    async def _adopt_kept(self, task_id: str, adopt: Callable[[TaskRecord], bool]) -> bool:
+        """Give ``adopt`` the record that is kept. Return false where another process has the task, or there is none."""
         with suppress(OSError):  # the log was told
             kept = await self.store.read(None, task_id)
             return kept is not None and adopt(kept.record)
