@@ -1,4 +1,5 @@
-"""A server that is killed: its tasks are in the file of the first argument, and what they do is told in the second."""
+"""A server that is killed: its tasks are in the file of the first argument, what they do is told in the second, and the
+third is the length of its leases in seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 store = SqliteTaskStore(sys.argv[1], poll_interval=0.1)
 told = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
-server = Server("killed", tasks=TaskSettings(store=store, lease=1.0, look_interval=0.2, max_attempts=10_000, ttl=600.0))
+server = Server(
+    "killed",
+    tasks=TaskSettings(store=store, lease=float(sys.argv[3]), look_interval=0.2, max_attempts=10_000, ttl=600.0),
+)
 
 
 def tell(ctx: RequestContext, *words: object) -> None:

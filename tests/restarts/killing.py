@@ -33,13 +33,13 @@ _PATIENCE = 60.0
 
 
 class Process:
-    """One server."""
+    """One server, with leases of so many seconds."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lease: float = 1.0) -> None:
         stdin, self._input = os.pipe()
         output, stdout = os.pipe()
         with (folder / "errors").open("ab") as errors:
-            arguments = [str(SERVER), str(folder / "tasks.db"), str(folder / "told")]
+            arguments = [str(SERVER), str(folder / "tasks.db"), str(folder / "told"), str(lease)]
             self.process = Forked(arguments, stdin=stdin, stdout=stdout, stderr=errors.fileno())
         os.close(stdin)
         os.close(stdout)

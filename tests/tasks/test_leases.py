@@ -339,20 +339,29 @@ async def test_lone_process_loses_nothing_when_the_clock_of_the_store_is_set(
     assert work.causes == []
 
 
+async def let_leases_run_out(store: MemoryTaskStore) -> None:
+    for record in await store.page("", None, 9):
+        store._records[record.id] = attrs.evolve(record, leased_until=1)
+    store._leases.clear()
+
+
+def lose_one_renewal(store: Any) -> None:
+    """Let the next renewal do nothing, unnoticed."""
+
+    async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        del store.renew
+        return ()
+
+    store.renew = lose
+
+
 async def test_process_that_claims_its_own_task_goes_on_with_it(autojump_clock: MockClock) -> None:
     """Its lease was over, and renewals were late."""
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("work")
-        (record,) = await store.page("", None, 9)
-        store._records[task_id] = attrs.evolve(record, leased_until=1)
-        store._leases.clear()
-
-        async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
-            del store.renew  # type: ignore[method-assign]
-            return ()
-
-        store.renew = lose  # type: ignore[method-assign, assignment]
+        await let_leases_run_out(store)
+        lose_one_renewal(store)
         await caller.final(task_id)
         assert await caller.text(task_id) == "run 1"
         assert (await record_in(store, task_id)).epoch == 1
@@ -383,18 +392,37 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
     async with calling(work.server(store, look_interval=0.5)) as caller:
         task_id = await caller.start("work")
         await trio.sleep(already)
-        (record,) = await memory.page("", None, 9)
-        memory._records[task_id] = attrs.evolve(record, leased_until=1)
-        memory._leases.clear()
-
-        async def lose(held: Mapping[str, str], *, lease: int) -> Collection[str]:
-            del store.renew  # type: ignore[method-assign]
-            return ()
-
-        store.renew = lose  # type: ignore[method-assign, assignment]
+        await let_leases_run_out(memory)
+        lose_one_renewal(store)
         await caller.final(task_id)
         assert await caller.text(task_id) == "run 1"
         assert store.claims == 1
+    assert work.causes == []
+
+
+async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its_task(
+    autojump_clock: MockClock,
+) -> None:
+    """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
+
+    class StoppedInClaim(TouchyStore):
+        is_stopped = False
+
+        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+            if not self.is_stopped and trio.current_time() > LEASE:
+                self.is_stopped = True
+                autojump_clock.jump(2 * LEASE)
+            claimed = await super().claim(holder, lease=lease, most=most, names=names)
+            if claimed:
+                await trio.sleep(LEASE / 2)
+            return claimed
+
+    store, work = StoppedInClaim(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("work")
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+        assert (await record_in(store, task_id)).epoch == 1
     assert work.causes == []
 
 

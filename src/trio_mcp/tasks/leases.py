@@ -78,7 +78,7 @@ class Leases:
         self._began = -math.inf
         """Beginning of the last renewal that has ended."""
         self._works = False
-        """Whether that renewal has worked."""
+        """True where that renewal has worked."""
         self._renewer = Sleeper()
         self._renewed = trio.lowlevel.ParkingLot()
 
@@ -101,19 +101,34 @@ class Leases:
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
         with suppress(Exception):  # the log was told, and the guard sees to the tasks where that lasts
             with trio.fail_after(self._lease):
-                lost = await self._store.renew(held, lease=self._length) if held else ()
+                lost = await self._renew_held(began + self._lease)
+                if await self._reacquire_claimed(lost):
+                    lost = await self._renew_held(began + self._lease)
             works = True
-            until = began + self._lease
-            for task in self._live:
-                if held.get(task.id) == task.holder and task.id not in lost:
-                    task.held_until = until
             for task_id in lost:
                 self._records.changed(task_id)  # has the record read
         self._began, self._works = began, works
         self._renewed.unpark_all()
+
+    async def _renew_held(self, until: float) -> Collection[str]:
+        """Lengthen all leases, and return the ids of tasks that have another holder."""
+        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
+        lost = await self._store.renew(held, lease=self._length) if held else ()
+        for task in self._live:
+            if held.get(task.id) == task.holder and task.id not in lost:
+                task.held_until = until
+        return lost
+
+    async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
+        """Go on with tasks that seem ``lost`` and are ours by a claim whose answer is on its way: no more than one
+        claim brings. Return whether there are such tasks."""
+        found = False
+        for task_id in tuple(lost)[:_BATCH]:
+            task, kept = self._live.by_id.get(task_id), await self._store.read(None, task_id)
+            found |= task is not None and kept is not None and task.reacquire(kept.record)
+        return found
 
     async def _asked(self, since: float) -> None:
         """Wait for the end of a renewal that has begun at the time ``since``, or later."""
@@ -181,7 +196,8 @@ class Leases:
         change, holder = self._records.change, record.holder
         ours = self._live.by_id.get(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            ours.acquire(record, until)  # its lease was over, or it cleans up, and nobody else was quicker
+            # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
+            ours.acquire(record, max(until, ours.held_until))
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
             ours.cancel(CancelCause.LEASE, LOST)

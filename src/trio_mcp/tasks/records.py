@@ -184,10 +184,10 @@ class TaskRecords:
         task_id: str,
         holder: Callable[[], str | None],
         transition: Transition,
-        adopt: Callable[[TaskRecord], bool],
+        reacquire: Callable[[TaskRecord], bool],
     ) -> TaskRecord | None:
         """Do as `change`, and try again as long as the store fails. ``holder``: function that returns the holder.
-        ``adopt``: function that goes on under another holder of the same process, which the record has, and returns
+        ``reacquire``: function that goes on under another holder of the same process, which the record has, and returns
         whether it does."""
         has_failed = False
         while True:
@@ -204,13 +204,15 @@ class TaskRecords:
             else:
                 if record is not None:
                     return record
-                if ours == holder() and not await self._is_adopted(task_id, adopt):
+                if ours == holder() and not await self._reacquire_kept(task_id, reacquire):
                     return None
 
-    async def _is_adopted(self, task_id: str, adopt: Callable[[TaskRecord], bool]) -> bool:
+    async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
+        """Give ``reacquire`` the record that is kept. Return false where another process has the task, or where there
+        is none."""
         with suppress(OSError):  # the log was told
             kept = await self.store.read(None, task_id)
-            return kept is not None and adopt(kept.record)
+            return kept is not None and reacquire(kept.record)
         return True  # nobody can say: the change, which waits for the store, will
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:

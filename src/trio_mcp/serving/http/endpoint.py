@@ -144,7 +144,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
         self._sessions = SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
-        """What has come of requests, and of messages over WebSocket, that wait for their rest."""
+        """Bytes of requests, and of messages over WebSocket, that wait for their rest."""
         self._is_ending = False
 
     # The end
