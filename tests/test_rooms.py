@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,39 @@ def test_a_room_says_in_a_sentence_what_a_reader_finds_there(room: Path) -> None
 
 def test_every_folder_with_modules_is_a_room() -> None:
     assert {file.parent for file in PACKAGE.rglob("*.py")} == set(ROOMS)
+
+
+UPWARDS = sorted(
+    {
+        pair
+        for contract in tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["tool"]["importlinter"][
+            "contracts"
+        ]
+        for pair in contract.get("ignore_imports", ())
+        if "*" not in pair
+    }
+)
+"""The imports that point upwards, as the contracts name them."""
+
+
+@pytest.mark.parametrize("pair", UPWARDS)
+def test_an_import_that_points_upwards_is_for_types_alone(pair: str) -> None:
+    importer, imported = pair.split(" -> ")
+    tree = ast.parse((PACKAGE.parent / importer.replace(".", "/")).with_suffix(".py").read_text())
+    for_types = {
+        node
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    found = {
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and absolute(node, importer) == imported
+    }
+    assert found
+    assert found <= for_types
+
+
+def absolute(node: ast.ImportFrom, importer: str) -> str:
+    room = importer.split(".")[: -node.level]
+    return ".".join([*room, node.module or ""])
