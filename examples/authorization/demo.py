@@ -31,7 +31,7 @@ from trio_mcp.auth.fetching import UrlRules
 from trio_mcp.auth.http_fetcher import HttpFetcher
 from trio_mcp.auth.oauth_client.acquisition import drive
 from trio_mcp.auth.oauth_client.browser import open_in_browser
-from trio_mcp.auth.oauth_client.grants import Situation
+from trio_mcp.auth.oauth_client.grants import GrantContext
 from trio_mcp.auth.oauth_client.oauth import OAuth
 from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.storage.records import MemoryStorage
@@ -143,9 +143,9 @@ class _Story:
         self.screen.headline("6. The tokens are revoked: the user is asked anew, and says no this time")
         stored = await auth.storage.load(self.url)
         assert stored is not None
-        situation = Situation(server_url=self.url, stored=stored)
+        context = GrantContext(server_url=self.url, stored=stored)
         fetcher = HttpFetcher(UrlRules.for_server(self.url), proxy=None)
-        await drive(revoke(auth.settings(), situation, self.issuer.issuer), fetcher, None, lambda: None)
+        await drive(revoke(auth.settings(), context, self.issuer.issuer), fetcher, None, lambda: None)
         await self._account("revocation")
         await trio.sleep(protected_server.REMEMBERED)  # for so long the server need not ask whether a token is good
         user.says_yes = False
