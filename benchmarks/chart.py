@@ -32,7 +32,7 @@ def chart(samples: Samples, suite: str) -> str:
         {name for measure in measures for name in samples.of(measure)} - {FLOOR},
         key=lambda name: (name != OURS_NAME, name),
     )
-    colours = dict(zip(subjects, _COLOURS, strict=False))
+    colours: dict[str, str] = dict(zip(subjects, _COLOURS, strict=False))
     height = _TOP + _ROW * len(measures) + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 40} {height}" '

@@ -11,7 +11,7 @@ from itertools import count as numbers
 import trio
 import trio.testing
 
-from trio_mcp import Limits, Principal, Protected, RequestContext, Server, serve_http
+from trio_mcp import Limits, Principal, Protected, RequestContext, Server, TextContent, serve_http
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
@@ -61,8 +61,8 @@ def _server() -> Server:
 
     @server.tool
     async def ask(count: int, ctx: RequestContext) -> str:
-        answers = [(await ctx.sample("question", max_tokens=10)).content.text for _ in range(count)]
-        return " ".join(answers)
+        answers = [(await ctx.sample("question", max_tokens=10)).content for _ in range(count)]
+        return " ".join(answer.text for answer in answers if isinstance(answer, TextContent))
 
     @server.tool
     async def wait() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import orjson
 import trio
@@ -43,7 +44,8 @@ class Floor:
 
     async def request(self, method, params):
         self.last_id = request_id = self.last_id + 1
-        self.waiting[request_id] = mailbox = [trio.Event()]
+        mailbox: list[Any] = [trio.Event()]
+        self.waiting[request_id] = mailbox
         self.put({"id": request_id, "method": method, "params": params})
         await mailbox[0].wait()
         return mailbox[1]

@@ -6,6 +6,7 @@ import warnings
 import anyio
 import anyio.to_thread
 from mcp import Client, StdioServerParameters
+from mcp_types import TextContent
 from orders import Rows, obey
 
 warnings.simplefilter("ignore")
@@ -18,7 +19,9 @@ async def main():
         rows.got(params.data)
 
     async def call(tool, arguments):
-        return (await client.call_tool(tool, arguments)).content[0].text
+        block = (await client.call_tool(tool, arguments)).content[0]
+        assert isinstance(block, TextContent)
+        return block.text
 
     server = StdioServerParameters(command=sys.argv[2], args=sys.argv[3:])
     async with Client(server, mode="legacy", logging_callback=log) as client:

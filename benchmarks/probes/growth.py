@@ -50,6 +50,7 @@ def payloads(session: Session) -> dict[str, float]:
 def connections(session: Session) -> dict[str, float]:
     """Echoes per second, one in flight on each of so many connections, and the server's memory for each."""
     figures: dict[str, float] = {}
+    assert session.port is not None
     before = session.child.memory()
     with ExitStack() as stack:
         others: list[Session] = []

@@ -38,12 +38,13 @@ async def ask(count: int, ctx: Context) -> str:
     for number in range(count):
         message = SamplingMessage(role="user", content=TextContent(type="text", text=question(number)))
         reply = await ctx.session.create_message([message], max_tokens=10, related_request_id=ctx.request_id)
+        assert isinstance(reply.content, TextContent)
         right += reply.content.text == answer(number)
     return f"{right} answers"
 
 
 @server.tool(output_schema=None)
-async def hang(number: int) -> str:
+async def hang(number: int) -> None:
     began(number)
     try:
         await anyio.sleep_forever()

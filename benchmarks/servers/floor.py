@@ -3,6 +3,7 @@ gives for nothing: one task with its own nursery per request, one bytearray with
 
 import time
 from math import inf
+from typing import Any
 
 import orjson
 import trio
@@ -89,7 +90,8 @@ class Floor:
         messages = [{"role": "user", "content": {"type": "text", "text": text}}]
         params = {"messages": messages, "maxTokens": 10}
         line = {"jsonrpc": "2.0", "id": request_id, "method": "sampling/createMessage", "params": params}
-        self.waiting[request_id] = mailbox = [trio.Event()]
+        mailbox: list[Any] = [trio.Event()]
+        self.waiting[request_id] = mailbox
         await self.send(encode(line))
         await mailbox[0].wait()
         return mailbox[1]["content"]["text"]

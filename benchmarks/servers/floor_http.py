@@ -8,6 +8,7 @@ writes by hand.
 import itertools
 import sys
 from functools import partial
+from typing import Any
 
 import h11
 import httptools
@@ -135,17 +136,20 @@ class Connection:
             head += b"Mcp-Session-Id: %s\r\n" % session
         return b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
 
-    def start(self):
+    def start(self) -> Any:
         return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     def chunk(self, data):
         return b"%x\r\n%s\r\n" % (len(data), data)
 
-    def end(self):
+    def end(self) -> Any:
         return b"0\r\n\r\n"
 
     def next(self):
         """The response is over."""
+
+    def feed(self, data):
+        raise NotImplementedError
 
 
 class ReadByH11(Connection):
@@ -160,11 +164,11 @@ class ReadByH11(Connection):
 
     def pump(self):
         while (found := self.http.next_event()) is not h11.NEED_DATA and found is not h11.PAUSED:
-            if type(found) is h11.Request:
+            if isinstance(found, h11.Request):
                 self.request = found
-            elif type(found) is h11.Data:
+            elif isinstance(found, h11.Data):
                 self.body += found.data
-            elif type(found) is h11.EndOfMessage:
+            elif isinstance(found, h11.EndOfMessage):
                 body, self.body = self.body, b""
                 session = None
                 for name, value in self.request.headers:

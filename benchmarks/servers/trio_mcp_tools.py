@@ -5,7 +5,7 @@ import time
 import trio
 from marking import answer, began, ended, question, row
 
-from trio_mcp import Limits, RequestContext, Server
+from trio_mcp import Limits, RequestContext, Server, TextContent
 
 _LIMITS = Limits(max_in_flight=20_000, max_connections=10_000, max_subscriptions=10_000)
 server = Server("measured", limits=_LIMITS)
@@ -37,6 +37,7 @@ async def ask(count: int, ctx: RequestContext) -> str:
     right = 0
     for number in range(count):
         reply = await ctx.sample(question(number), max_tokens=10)
+        assert isinstance(reply.content, TextContent)
         right += reply.content.text == answer(number)
     return f"{right} answers"
 
