@@ -37,9 +37,9 @@ MODULES = [
     "trio_mcp.cli.group",
     "trio_mcp.cli.demo.walkthrough",
     "trio_mcp.serving.http.serve",
-    "trio_mcp.serving.stdio",
+    "trio_mcp.serving.process",
     "trio_mcp.serving.websocket",
-    "trio_mcp.serving.lines",
+    "trio_mcp.serving.connections",
     *("rich._emoji_codes", "rich._unicode_data", "rich.live", "rich.table"),
 ]
 

@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from .server.input_required import InputRequired
     from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
     from .server.logs import ClientLogHandler
-    from .server.options import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+    from .server.registration import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.request_context import RequestContext
     from .server.resources import ResourceNotFound
     from .server.results import error_result, text_result
@@ -115,10 +115,10 @@ if TYPE_CHECKING:
     from .server.worker_context import WorkerContext, WorkerTask, WorkerTasks
     from .serving.accepting import ServingOptions
     from .serving.callers import TrustedProxies
+    from .serving.connections import serve_tcp, serve_unix
     from .serving.http.asgi import HTTPApp, http_app
     from .serving.http.serve import serve_http
-    from .serving.lines import serve_tcp, serve_unix
-    from .serving.stdio import serve_stdio
+    from .serving.process import serve_stdio
     from .serving.websocket import serve_websocket
     from .stores.memory import MemoryTaskStore
     from .stores.sqlite_store import SqliteTaskStore
@@ -137,7 +137,7 @@ _MODULES: Final = {
     "BadTarget": ".connecting.bad_target",
     "Bearer": ".auth.credentials",
     "BlobResourceContents": ".protocol.types.content",
-    "CacheHints": ".server.options",
+    "CacheHints": ".server.registration",
     "CachePartition": ".client.cache",
     "CallToolResult": ".protocol.types.tools",
     "CallerTasks": ".server.kept_tasks",
@@ -219,7 +219,7 @@ _MODULES: Final = {
     "Prompt": ".protocol.types.prompts",
     "PromptArgument": ".protocol.types.prompts",
     "PromptMessage": ".protocol.types.prompts",
-    "PromptOptions": ".server.options",
+    "PromptOptions": ".server.registration",
     "PromptReference": ".protocol.types.completion",
     "Protected": ".auth.resource_server.protected",
     "ProtocolViolation": ".jsonrpc.errors",
@@ -231,7 +231,7 @@ _MODULES: Final = {
     "ResourceContents": ".protocol.types.content",
     "ResourceLink": ".protocol.types.content",
     "ResourceNotFound": ".server.resources",
-    "ResourceOptions": ".server.options",
+    "ResourceOptions": ".server.registration",
     "ResourceTemplate": ".protocol.types.resources",
     "ResourceTemplateReference": ".protocol.types.completion",
     "ResponseCache": ".client.cache",
@@ -242,7 +242,7 @@ _MODULES: Final = {
     "RunningTask": ".client.remote_tasks",
     "Sampling": ".protocol.types.lifecycle",
     "SamplingMessage": ".protocol.types.sampling",
-    "SamplingOptions": ".server.options",
+    "SamplingOptions": ".server.registration",
     "Server": ".server.server",
     "ServerCapabilities": ".protocol.types.lifecycle",
     "ServingOptions": ".serving.accepting",
@@ -269,7 +269,7 @@ _MODULES: Final = {
     "ToolAnnotations": ".protocol.types.tools",
     "ToolChoice": ".protocol.types.sampling",
     "ToolError": ".protocol.types.tools",
-    "ToolOptions": ".server.options",
+    "ToolOptions": ".server.registration",
     "ToolResultContent": ".protocol.types.content",
     "ToolUseContent": ".protocol.types.content",
     "TraceContext": ".protocol.meta",
@@ -297,9 +297,9 @@ _MODULES: Final = {
     "proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
     "serve_http": ".serving.http.serve",
-    "serve_stdio": ".serving.stdio",
-    "serve_tcp": ".serving.lines",
-    "serve_unix": ".serving.lines",
+    "serve_stdio": ".serving.process",
+    "serve_tcp": ".serving.connections",
+    "serve_unix": ".serving.connections",
     "serve_websocket": ".serving.websocket",
     "should_log": ".protocol.types.notifications",
     "text_result": ".server.results",

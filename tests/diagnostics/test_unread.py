@@ -9,7 +9,7 @@ from tests.patience import PATIENCE
 
 FILLED = """
 import os, _thread, threading
-from trio_mcp.diagnostics.writer import let_go_of_unread_output
+from trio_mcp.diagnostics.log import let_go_of_unread_output
 
 reads, writes = os.pipe()
 os.set_blocking(writes, False)

@@ -19,7 +19,7 @@ from trio_mcp.runtime.peer import Peer
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import Kept
-from trio_mcp.testing.task_stores.storage import change
+from trio_mcp.testing.store_records import change
 from trio_mcp.transports.memory import memory_channel_pair
 
 TASKS = "notifications/tasks"

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.server.registry import Registry
+from trio_mcp.server.registration import Registry
 
 
 def listing(*names: str, page_size: int | None = 2) -> Registry[str]:

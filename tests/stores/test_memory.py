@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.testing.task_stores.storage import HOUR, change, create, found, record
+from trio_mcp.testing.store_records import HOUR, change, create, found, record
 
 
 async def test_length_is_the_number_of_records(autojump_clock: MockClock):

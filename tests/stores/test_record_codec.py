@@ -6,8 +6,8 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.stores.record_codec import RecordCodec, StoredRecord, UnreadableRecord
-from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord
+from trio_mcp.stores.record_codec import RecordCodec, StoredRecord
+from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord, UnreadableRecord
 
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
 

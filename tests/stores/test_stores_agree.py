@@ -16,7 +16,7 @@ from tests.examples import examples
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import Outcome, StoreFull, TaskPhase, TaskStore
-from trio_mcp.testing.task_stores.storage import record
+from trio_mcp.testing.store_records import record
 
 Operation = Callable[[TaskStore], Awaitable[Any]]
 

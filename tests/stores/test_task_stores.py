@@ -11,7 +11,7 @@ import pytest
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.testing.task_stores.suite import TaskStoreSuite
+from trio_mcp.testing.store_suite import TaskStoreSuite
 
 SECRET, OLDER = bytes(range(32)), bytes(range(32, 64))
 

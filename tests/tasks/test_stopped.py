@@ -12,7 +12,7 @@ from tests.restarts.killing import Process
 from tests.tasks.touchy_store import record_in
 
 from trio_mcp import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import over
+from trio_mcp.testing.store_records import over
 
 LEASE = 3.0
 """Seconds. The process has a third of that for asking the store when it goes on, which may take a while on a busy

@@ -26,7 +26,7 @@ from trio_mcp.tasks.transitions import (
     taken_over,
     withdrawn,
 )
-from trio_mcp.testing.task_stores.storage import record
+from trio_mcp.testing.store_records import record
 
 NOW = 1_800_000_000_000
 LATER = NOW + 5000

@@ -12,8 +12,7 @@ import trio
 
 from trio_mcp import MemoryTaskStore, StoreFull, TaskRecord, TaskStore
 from trio_mcp.stores.task_store import GAP
-from trio_mcp.testing import TaskStoreSuite
-from trio_mcp.testing.task_stores import pages
+from trio_mcp.testing import TaskStoreSuite, store_suite
 
 
 class TellsAll(MemoryTaskStore):
@@ -170,8 +169,8 @@ class SaysNothing(MemoryTaskStore):
 class HidesGaps(MemoryTaskStore):
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[Any]:
-        async with super().watch() as pages:
-            yield (hint async for hint in pages if hint is not GAP)
+        async with super().watch() as store_suite:
+            yield (hint async for hint in store_suite if hint is not GAP)
 
 
 DEFECTS: dict[Callable[[], MemoryTaskStore], str] = {
@@ -215,7 +214,7 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 def test_a_defect_of_a_store_fails_the_test_of_that_sentence(
     make: Callable[[], TaskStore], test: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pages, "_PATIENCE", 2.0)
+    monkeypatch.setattr(store_suite, "_PATIENCE", 2.0)
     trio.run(getattr(suite_of(MemoryTaskStore), test))
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         trio.run(getattr(suite_of(make), test))

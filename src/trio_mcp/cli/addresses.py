@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ..classes import frozen
-from ..server.served import Servable
+from ..server.connection import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
         return None
 
     # Servers on standard input and output start without all this.
+    from ..serving.connections import serve_tcp, serve_unix
     from ..serving.http.serve import serve_http
-    from ..serving.lines import serve_tcp, serve_unix
     from ..serving.websocket import serve_websocket
 
     path = "/mcp" if addresses.path is None else addresses.path

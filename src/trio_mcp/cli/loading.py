@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import trio_mcp
 from trio_mcp import Server
 from trio_mcp.concurrency.contexts import contextmanager
-from trio_mcp.serving import stdio
+from trio_mcp.serving import process
 
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
 _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
@@ -123,18 +123,18 @@ def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
     """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
     without a guard. Yields the list of the servers served."""
     served: list[Server] = []
-    real = stdio.serve_stdio
+    real = process.serve_stdio
 
     async def serve_stdio(server: Server, **options: Any) -> None:
         served.append(server)
         with wire.given_back():
             await real(server, **options)
 
-    stdio.serve_stdio = trio_mcp.serve_stdio = serve_stdio
+    process.serve_stdio = trio_mcp.serve_stdio = serve_stdio
     try:
         yield served
     finally:
-        stdio.serve_stdio = trio_mcp.serve_stdio = real
+        process.serve_stdio = trio_mcp.serve_stdio = real
 
 
 @contextmanager

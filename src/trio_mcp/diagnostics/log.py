@@ -1,15 +1,23 @@
 """Log: the way of this package's log records to the handlers, the records of each peer within its share.
 
 Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` need not know of the
-module. Levels, filters, handlers and propagation remain under the application's control.
+module. Levels, filters, handlers and propagation remain under the application's control. During serving a thread, the
+`Writer`, writes the log, so that no other code waits for the log.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import queue
+import select
+import signal
+import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Final
@@ -18,8 +26,221 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..concurrency.fair_share import Caller
-from .log_shares import Share, Shares, bound
-from .writer import Writer, hand_over, let_go_of_unread_output
+from .log_shares import Share, Shares, bound, resolve
+
+_MOST_WAITING: Final = 1000
+_MOST_CHARACTERS: Final = 4 * 1024 * 1024
+_LAST_WAIT: Final = 0.2
+"""Seconds that the end of the process waits for the thread."""
+
+
+def hand_over(record: logging.LogRecord) -> None:
+    """Pass ``record`` to the handlers of its logger, or of the application, and wait for the handlers."""
+    logger = logging.getLogger(record.name)
+    type(logger).callHandlers(logger, record)
+
+
+class Writer:
+    """Calls jobs in the order of `put`, in a daemon thread that exists while there are jobs.
+
+    The queue is bounded; further jobs are dropped, counted, and reported once the thread has caught up. `put` may be
+    called in any thread and never waits for a writing thread, because the lock is not held during writing. If no thread
+    can be started, jobs stay in the queue, and each `put` tries again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
+        self._waiting = self._characters = self._dropped = 0
+        self._thread: threading.Thread | None = None
+        self._shares: dict[Shares, int] = {}
+        """Shares of the servers that run now, and how often each was entered."""
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._start_again)
+
+    def _start_again(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
+        self._waiting = self._characters = self._dropped = 0
+        self._thread = None
+        self._shares = {}
+
+    @property
+    def serving(self) -> bool:
+        """True while something is served: records are to be written here."""
+        return bool(self._shares)
+
+    def enter(self, shares: Shares) -> None:
+        """Note that a server runs from now on; the thread reports the records suppressed by ``shares``."""
+        with self._lock:
+            self._shares[shares] = self._shares.get(shares, 0) + 1
+
+    def leave(self, shares: Shares) -> None:
+        """Undo one `enter`. Waiting jobs are still done."""
+        with self._lock:
+            self._shares[shares] -= 1
+            last = not self._shares[shares]
+            if last:
+                del self._shares[shares]
+        if last:
+            for record in shares.rest():
+                self.put_record(record)
+
+    def put_record(self, record: logging.LogRecord) -> None:
+        """Write ``record`` in the thread. Handlers get its exception, too, unless other jobs wait: an exception keeps
+        alive everything that its frames refer to."""
+        characters = resolve(record, keep_exception=not self._waiting)
+        self.put(partial(hand_over, record), characters)
+
+    def put(self, job: Callable[[], object], characters: int) -> None:
+        """Call ``job``, which writes ``characters`` characters, in the thread."""
+        with self._lock:
+            if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
+                self._dropped += 1
+            else:
+                self._put(job, characters)
+
+    def _put(self, job: Callable[[], object], characters: int) -> None:
+        self._waiting += 1
+        self._characters += characters
+        self._jobs.put((job, characters))
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
+            # There may be no room for one more thread, or the interpreter is about to end: the next `put` tries again.
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+
+    def wake(self) -> None:
+        """Have the thread check again when something is due, and whether to go on."""
+        with self._lock:
+            if self._thread is not None or self._waiting:
+                self._put(_nothing, 0)
+
+    def wait_until_written(self, timeout: float) -> bool:
+        """Wait until all jobs in the queue are done, at most ``timeout`` seconds. Return False when time runs out."""
+        written = threading.Event()
+        with self._lock:
+            if not self._waiting:
+                return True
+            self._put(written.set, 0)
+        return written.wait(timeout)
+
+    # In the thread
+
+    def _run(self) -> None:
+        while self._goes_on():
+            characters = 0
+            with suppress(queue.Empty):
+                job, characters = self._jobs.get(timeout=self._due_in())
+                self._do(job)
+                del job
+                with self._lock:
+                    self._waiting -= 1
+                    self._characters -= characters
+            for shares in tuple(self._shares):
+                self._do(partial(self._tell_due, shares))
+            self._do(self._tell_dropped)
+
+    def _goes_on(self) -> bool:
+        """Return whether there is something to do, or will be."""
+        with self._lock:
+            if not self._waiting and not self._shares:
+                self._thread = None
+            return self._thread is not None
+
+    def _due_in(self) -> float | None:
+        """Return the seconds until something is to be reported; `None`: for ever."""
+        with self._lock:
+            times = [time for shares in self._shares if (time := shares.due_in()) is not None]
+        return min(times, default=None)
+
+    def _do(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except BaseException:
+            # A handler raised instead of reporting it: shown as for any other thread, but this one goes on.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+    def _tell_due(self, shares: Shares) -> None:
+        for record in shares.due():
+            self._do(partial(hand_over, record))
+
+    def _tell_dropped(self) -> None:
+        with self._lock:
+            if self._waiting or not self._dropped:
+                return
+            number, self._dropped = f"{self._dropped:,}", 0
+        text = "%s records were dropped: this log is written more slowly than it grows"
+        make = logging.getLogRecordFactory()
+        record = make("trio_mcp", logging.WARNING, __file__, 0, text, (number,), None)
+        if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
+            hand_over(record)
+
+    # At the end of the process
+
+    def _at_exit(self) -> None:
+        if not self.wait_until_written(_LAST_WAIT):
+            # The thread holds the locks of a stream and a handler, for which the interpreter would wait.
+            let_go_of_unread_output()
+            self.wait_until_written(_LAST_WAIT)
+
+
+def _nothing() -> None:
+    """Do nothing: the job only wakes the thread."""
+
+
+def takes_more(descriptor: int) -> bool:
+    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+def let_go_of_unread_output() -> None:
+    """Discard, from now on, text for a standard output or error that accepts no more.
+
+    The function is for a process that is to end, and whose output nobody will ever read. A thread that waits in such a
+    write holds the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and
+    of the process, and would wait for the thread for ever. Does nothing outside of the main thread.
+    """
+    # The descriptor of a stream that was closed when Python started may have been given to somebody else since.
+    ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
+    full = [descriptor for descriptor in ours if not takes_more(descriptor)]
+    if full and threading.current_thread() is threading.main_thread():
+        _throw_away(full)
+
+
+def _throw_away(descriptors: Sequence[int]) -> None:
+    """Discard text for ``descriptors``, even if threads wait in writes already. For the main thread."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor)
+    os.close(null)
+    # A write that has begun waits at the pipe until a signal interrupts it; then Python writes the rest to where the
+    # descriptor leads now. The signal is one that nothing else uses; without a handler it would interrupt nothing.
+    signal.signal(signal.SIGURG, _go_on)
+    # `threading.enumerate` does not fit: it does not hear of the end of threads that others have started, and a signal
+    # to a thread that is gone may crash the process.
+    threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; of threads that are there
+    for ident in threads.keys() - {threading.get_ident()}:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            signal.pthread_kill(ident, signal.SIGURG)
+    atexit.unregister(_end_printing)
+    atexit.register(_end_printing)
+
+
+def _end_printing() -> None:
+    """Close standard output, at the end of the process. Closing waits for a thread that prints; later prints fail.
+    Without the close, the interpreter would later give up waiting, and abort."""
+    if sys.__stdout__ is not None:
+        with suppress(OSError, ValueError):
+            sys.__stdout__.close()
+
+
+def _go_on(number: int, frame: object) -> None:
+    """Do nothing: the interrupted call is tried again."""
+
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""

@@ -1,22 +1,30 @@
-"""ServerConnection serves one client of a running server, and knows which scopes each request needs."""
+"""ServerConnection serves one client of a running server, and knows which scopes each request needs.
+
+A transport serves a `Servable`: a `Server`, or a `StandIn` for one.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, ClassVar, Final, cast
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 import attrs
 import trio
 
+from ..classes import frozen
+from ..concurrency.fair_share import Callers
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
+from ..protocol.param_headers import ParamHeader
 from ..protocol.revisions import MODERN_REVISIONS
 from ..protocol.types.lifecycle import (
     CacheScope,
     DiscoverResult,
     EmptyResult,
+    Implementation,
     InitializeResult,
     ResourcesCapability,
     ServerCapabilities,
@@ -27,6 +35,7 @@ from ..protocol.types.resources import ListResourcesResult, ListResourceTemplate
 from ..protocol.types.tools import ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
+from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
@@ -36,7 +45,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
-from .registry import Registry
+from .registration import Registry
 from .request_state import RoundStates
 from .server import RunningServer, Server
 from .subscriptions import Subscriptions
@@ -289,3 +298,106 @@ _NAMED_BY: Final = {
     "completion/complete": _completed,
     "subscriptions/listen": _watched,
 }
+
+
+class ServedConnection(Protocol):
+    """The connection of one client that is served."""
+
+    @property
+    def duplex(self) -> Connection:
+        """The transport of the connection."""
+        ...
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the client until the connection ends. See `Connection.run`."""
+        ...
+
+    def everything_changed(self) -> None:
+        """Tell a legacy client, which may have missed changes, that the lists that were declared and the resources that
+        the client subscribed to may have changed."""
+        ...
+
+
+@frozen
+class RunningStandIn:
+    """A stand-in that serves clients now."""
+
+    callers: Callers
+    """The parties that call the stand-in, by which its bounds are shared."""
+    limits: Limits
+    """The limits of each connection."""
+    connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
+    """Returns the connection of one more client, whose messages the state rules on."""
+    stateless: bool = attrs.field(default=False, init=False)
+    """A stand-in keeps the state of its connections between requests."""
+
+
+class StandIn(Protocol):
+    """An object that looks like a server to its clients, a proxy for example."""
+
+    @property
+    def info(self) -> Implementation:
+        """The stand-in's name, for the people who run the stand-in."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of each connection, unless `running` is given others."""
+        ...
+
+    def running(
+        self, limits: Limits | None = None, *, stateless: bool = False
+    ) -> AbstractAsyncContextManager[RunningStandIn]:
+        """Return the stand-in between its start and its end. See `Server.running`."""
+        ...
+
+
+Servable: TypeAlias = Server | StandIn
+Running: TypeAlias = RunningServer | RunningStandIn
+
+
+def check_servable(server: object) -> None:
+    """Raise `TypeError` for what cannot be served, where it is given."""
+    if not isinstance(server, Server) and not callable(getattr(server, "running", None)):
+        raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
+
+
+def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:
+    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown, or a
+    stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
+    if not (isinstance(running, RunningServer) and isinstance(tool, str)):
+        return ()
+    entry = running.server.tools.registry.get(tool)
+    return () if entry is None else entry.param_headers
+
+
+def scopes_of(running: Running, method: str, params: object) -> frozenset[str]:
+    """Return the scopes that a request needs: see `required_scopes`. A stand-in has none."""
+    return required_scopes(running.server, method, params) if isinstance(running, RunningServer) else _NO_SCOPES
+
+
+def needs_scopes(running: Running) -> bool:
+    """Return whether anything that ``running`` offers needs a scope."""
+    return isinstance(running, RunningServer) and has_scopes(running.server)
+
+
+def connection_to(
+    running: Running,
+    transport: Transport | Outbox,
+    peer: Peer = NOBODY_KNOWN,
+    state: ConnectionState | None = None,
+    check_scopes: CheckScopes | None = None,
+) -> ServedConnection:
+    """Return the connection of one client of ``running``, over ``transport``: see `Connection`. ``state`` rules on
+    the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
+    not."""
+    if isinstance(running, RunningServer):
+        return ServerConnection(running, transport, peer, state, check_scopes)
+    return running.connect(transport, peer, state)
+
+
+def end_tasks(running: Running, *, hurry: bool) -> None:
+    """Have the tasks of ``running`` end while its connections do. Idempotent. ``hurry``: less than a second is left. A
+    stand-in has no tasks of its own."""
+    if isinstance(running, RunningServer):
+        running.tasks.host.shut_down(hurry=hurry)

@@ -34,7 +34,7 @@ from .foreign_names import ContextNames
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_way_back, structured
 from .kept_tasks import CallerTasks, LiveTask, TaskContext
 from .logs import SilentLog
-from .options import SamplingOptions
+from .registration import SamplingOptions
 
 T = TypeVar("T")
 

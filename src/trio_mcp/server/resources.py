@@ -25,8 +25,7 @@ from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
-from .options import CacheHints, ResourceOptions
-from .registry import Registry, checked_scopes
+from .registration import CacheHints, Registry, ResourceOptions, checked_scopes
 from .results import to_plain
 from .signature import BadArguments, UserFunction
 

@@ -32,11 +32,10 @@ from ..stores.task_store import TaskStore
 from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
-from .completions import Completions
 from .connected_clients import ConnectedClient, Observers
 from .kept_tasks import KeptTasks
-from .options import NOT_CACHED, CacheHints, PromptOptions, ResourceOptions, ToolOptions, hints_by_method
-from .prompts import Prompts
+from .prompts import Completions, Prompts
+from .registration import NOT_CACHED, CacheHints, PromptOptions, ResourceOptions, ToolOptions, hints_by_method
 from .request_state import StateCipher
 from .resources import Resources
 from .running_tasks import RunningTasks

@@ -22,7 +22,7 @@ from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of
-from .options import PromptOptions
+from .registration import PromptOptions
 from .request_context import LiveContext, RequestContext
 from .worker_context import WorkerContext
 

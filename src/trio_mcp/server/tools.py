@@ -35,8 +35,7 @@ from ..tasks.task_methods import asked_ttl, milliseconds, unknown_task
 from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
-from .options import ToolOptions
-from .registry import Registry, checked_scopes
+from .registration import Registry, ToolOptions, checked_scopes
 from .results import ToResult, error_result, result_maker
 from .signature import BadArguments, UserFunction
 

@@ -22,7 +22,7 @@ from ..concurrency.fair_share import Caller, Callers, SharedBytes
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
 from ..runtime.peer import Auth, CheckScopes
-from ..server.served import Running, needs_scopes
+from ..server.connection import Running, needs_scopes
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate

@@ -1,23 +1,29 @@
-"""Connections: a front for transports that carry whole messages, where each stream is one connection."""
+"""Connections: a front for transports that carry whole messages, where each stream is one connection.
+
+`serve_tcp` and `serve_unix` serve many clients at once in the framing of stdio.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sized
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 import attrs
 import trio
 
 from ..classes import frozen
 from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
+from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import share_of_a_peer
 from ..runtime.limits import Limits
-from ..runtime.peer import CheckScopes, Peer
+from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.transport import ConnectionLost, Transport
-from ..server.served import Running, Servable, ServedConnection, connection_to
-from .accepting import SocketListeners, serve_streams
+from ..server.connection import Running, Servable, ServedConnection, connection_to
+from ..transports.sockets import SocketLineTransport, unix_listener
+from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, serve_streams, warn_if_exposed
 from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
@@ -217,3 +223,65 @@ class _MessageFront(Connections):
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Close a stream for which there is no room: see `Greeting.turn_away`."""
         await self._greeting.turn_away(stream)
+
+
+async def serve_tcp(
+    server: Servable,
+    host: str | None = "127.0.0.1",
+    port: int = 8766,
+    *,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
+) -> None:
+    """Serve ``server`` over plain TCP, one message per line as over stdio, until cancelled or shut down.
+
+    Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Where
+    other machines do, a warning is logged. Reports its
+    listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    """
+
+    check_served_under_trio("serve_tcp")
+
+    async def listen() -> SocketListeners:
+        opened = await trio.open_tcp_listeners(port, host=host)
+        warn_if_exposed(opened, LINES_ADVICE)
+        return opened
+
+    await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
+
+
+async def serve_unix(
+    server: Servable,
+    path: str | os.PathLike[str],
+    *,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
+) -> None:
+    """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until cancelled or shut down.
+
+    Only this user may connect (mode 0600). The socket is removed at the end. A socket of a dead server is replaced.
+    `OSError` is raised if a live server listens at ``path``, or if ``path`` is not a socket. During the check, the
+    function holds a lock on a file beside the socket (``path`` with ``.lock`` appended), and removes the file. Reports
+    its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    """
+    check_served_under_trio("serve_unix")
+    with unix_listener(path) as listener:
+
+        async def listen() -> SocketListeners:
+            return [listener]
+
+        await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
+
+
+@frozen
+class _LineGreeting:
+    async def greet(
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+    ) -> Arrival:
+        transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
+        await transport.until_first()  # a client that sends nothing, or half a message, takes a connection from others
+        return Arrival(transport, NOBODY_KNOWN)
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Close the stream: no message would be understood by every client."""
+        await trio.aclose_forcefully(stream)

@@ -21,9 +21,9 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from .record_codec import RecordCodec, StoredRecord, UnreadableRecord, decoded, encoded
+from .record_codec import RecordCodec, StoredRecord, decoded, encoded
 from .sqlite_database import Database, Location
-from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, Watchers
+from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers
 
 logger = logging.getLogger("trio_mcp")
 

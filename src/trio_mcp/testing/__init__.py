@@ -29,7 +29,7 @@ from .scripted_sides import (
     serve_scripted_stdio,
 )
 from .scripted_user import in_turn
-from .task_stores.suite import TaskStoreSuite
+from .store_suite import TaskStoreSuite
 
 __all__ = [
     "Cut",

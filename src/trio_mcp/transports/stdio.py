@@ -24,7 +24,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from ..diagnostics.writer import takes_more
+from ..diagnostics.log import takes_more
 from .lines import LineTransport
 
 

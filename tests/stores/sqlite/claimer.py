@@ -8,7 +8,7 @@ import sys
 import trio
 
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import claim
+from trio_mcp.testing.store_records import claim
 
 
 async def main(path: str, name: str) -> None:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
 from trio_mcp.stores.task_store import GAP, Hint
-from trio_mcp.testing.task_stores.storage import change, create, over, record
+from trio_mcp.testing.store_records import change, create, over, record
 
 
 @pytest.fixture

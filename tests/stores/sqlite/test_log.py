@@ -9,7 +9,7 @@ import pytest
 
 from trio_mcp.stores import sqlite_database
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import create, record
+from trio_mcp.testing.store_records import create, record
 
 LONG = 200_000
 

@@ -13,7 +13,7 @@ from tests.forked import Forked
 from tests.patience import PATIENCE
 
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import create, record
+from trio_mcp.testing.store_records import create, record
 
 WRITER = str(Path(__file__).with_name("writer.py"))
 CLAIMER = str(Path(__file__).with_name("claimer.py"))

@@ -20,10 +20,9 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 import trio_mcp
-from trio_mcp.stores.record_codec import UnreadableRecord
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.stores.task_store import StoreDown
-from trio_mcp.testing.task_stores.storage import HOUR, change, claim, create, ended, kept, over, record
+from trio_mcp.stores.task_store import StoreDown, UnreadableRecord
+from trio_mcp.testing.store_records import HOUR, change, claim, create, ended, kept, over, record
 
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
 

@@ -10,7 +10,7 @@ import sys
 import trio
 
 from trio_mcp.stores.sqlite_store import SqliteTaskStore
-from trio_mcp.testing.task_stores.storage import create, ended, next_of, record
+from trio_mcp.testing.store_records import create, ended, next_of, record
 
 
 async def main(path: str, name: str) -> None:

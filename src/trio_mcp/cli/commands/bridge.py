@@ -19,7 +19,7 @@ from ...connecting.targets import Address, Target
 from ...diagnostics.log import WrittenInAThread
 from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
-from ...serving.stdio import serve_stdio
+from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
 from ..reporting import say
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE

@@ -10,7 +10,7 @@ import click
 import trio
 
 from ...server.server import Server
-from ...serving.stdio import serve_stdio
+from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
 from ..loading import LoadingFailed, NoServer, load_server
 from ..terminal.printable import log_to_stderr

@@ -16,7 +16,7 @@ from ...concurrency.misuse import check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
-from ...server.served import Running, Servable, check_servable, end_tasks
+from ...server.connection import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest

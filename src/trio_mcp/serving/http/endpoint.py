@@ -20,20 +20,26 @@ from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadabl
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.peer import Auth
-from ...server.served import Running
-from ...transports.http.application import (
-    Admitted,
-    Answer,
-    HeadDecision,
-    HttpApplication,
-    ResponseHandle,
-    UnservedBody,
-)
+from ...server.connection import Running
+from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.requests import RequestHead
 from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_unchecked_scopes
-from .answers import busy, empty, error, invalid, refused, text, unavailable
-from .entrance import JSON_AND_STREAM, STREAM, Cors, EndpointSettings, accepted_types, resource_metadata
-from .post_exchange import HttpRequest, refuses_scopes
+from .entrance import (
+    JSON_AND_STREAM,
+    STREAM,
+    Cors,
+    EndpointSettings,
+    accepted_types,
+    busy,
+    empty,
+    error,
+    invalid,
+    refused,
+    resource_metadata,
+    text,
+    unavailable,
+)
+from .exchanges import HttpRequest, refuses_scopes
 from .session import HttpSession
 from .session_table import SessionTable
 from .stateless import StatelessEndpoint

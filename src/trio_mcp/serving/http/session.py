@@ -15,14 +15,13 @@ from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
 from ...runtime.transport import ConnectionLost
-from ...server.served import Running
+from ...server.connection import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token
-from .answers import empty, invalid, status_of_legacy_refusal
-from .fed_connection import FedConnection
-from .post_exchange import HttpRequest, PostExchange
+from .entrance import empty, invalid, status_of_legacy_refusal
+from .exchanges import FedConnection, HttpRequest, PostExchange
 from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:

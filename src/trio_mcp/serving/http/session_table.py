@@ -12,9 +12,9 @@ from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.peer import Headers, Peer, PrincipalId
-from ...server.served import Running
-from .answers import busy
-from .post_exchange import HttpRequest
+from ...server.connection import Running
+from .entrance import busy
+from .exchanges import HttpRequest
 from .session import HttpSession
 
 _ID_BYTES: Final = 16

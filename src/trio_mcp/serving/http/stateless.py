@@ -22,16 +22,15 @@ from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange
 from ...runtime.peer import EVERYBODY
 from ...runtime.requests.scope import RequestScope
-from ...server.served import Running, param_headers_of
+from ...server.connection import Running, param_headers_of
 from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
-from .answers import empty, error, status_of_legacy_refusal, unavailable
-from .fed_connection import FedConnection
-from .post_exchange import HttpRequest, PostExchange, refuses_scopes
+from .entrance import empty, error, status_of_legacy_refusal, unavailable
+from .exchanges import FedConnection, HttpRequest, PostExchange, refuses_scopes
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate

@@ -1,14 +1,17 @@
 """PostExchange is the exchange of one POST, an `HttpRequest` that an endpoint has admitted. Its first line decides on
-the form of the answer: JSON, or a stream.
+the form of the answer: JSON, or a stream. `FedConnection` is the connection to which POSTs bring the messages.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from ...classes import define
 from ...concurrency.fair_share import Caller
@@ -16,14 +19,17 @@ from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import Batch, Message, Request
 from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.cancellation import CancelCause
+from ...runtime.connection import Connection
 from ...runtime.exchange import Exchange, PartExchange
-from ...runtime.outbox import Outbox, Owner
+from ...runtime.outbox import Outbox, Owner, dropping_outbox
 from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
-from ...server.served import Running, scopes_of
+from ...server.connection import Running, connection_to, scopes_of
+from ...state.connection import ConnectionState
+from ...state.events import Event
 from ...transports.http.application import Answer, ResponseHandle
 from ...transports.http.requests import RequestHead
 from ..callers import LacksScopes, lacking
-from .answers import JSON_HEADERS, RETRY_AFTER, error, lines_of, status_of_refusal, unavailable
+from .entrance import JSON_HEADERS, RETRY_AFTER, error, lines_of, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
@@ -204,3 +210,43 @@ class PostExchange(PartExchange):
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
+
+
+class FedConnection:
+    """A connection of ``peer`` to ``running``. What no request asked for goes to ``outbox``, or, without one, nowhere:
+    2026-07-28 has such messages on the streams of ``subscriptions/listen`` alone. ``state`` rules on the messages; a
+    connection's own state by default."""
+
+    def __init__(
+        self, running: Running, peer: Peer, outbox: Outbox | None = None, state: ConnectionState | None = None
+    ) -> None:
+        outbox = outbox or dropping_outbox(running.limits.high_water)
+        self.served = connection_to(running, outbox, peer, state)
+        self.duplex: Connection = self.served.duplex
+        self.state = self.duplex.state
+        self.exchange: Exchange = self.duplex.exchange
+        self.ended = trio.Event()
+        """Event set when the last request is over. From then on `Exchange.ending` is set, too."""
+        self._early: list[tuple[Event, bytes, Exchange]] = []
+        self.feed: Callable[[Event, bytes, Exchange], None] = partial(_keep, self._early)
+        """Carries out an event, which a body brought by an exchange: see `Connection.take`. Events from before the
+        start of the connection wait for the start."""
+
+    async def run(self) -> None:
+        """Serve until the connection ends. See `Connection.run`."""
+        try:
+            await self.served.run(task_status=self)
+        finally:
+            self.exchange.ending.set()
+            self.ended.set()
+
+    def started(self, value: None = None) -> None:
+        """Carry out the events from before the start."""
+        self.feed = self.duplex.take
+        for event in self._early:
+            self.feed(*event)
+        self._early.clear()
+
+
+def _keep(early: list[tuple[Event, bytes, Exchange]], event: Event, body: bytes, exchange: Exchange) -> None:
+    early.append((event, body, exchange))

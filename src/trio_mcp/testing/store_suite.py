@@ -1,0 +1,464 @@
+"""TaskStoreSuite has all tests of a store of tasks.
+
+Each task has one holder at a time, as long as the holder renews the lease. Records are listed in one order, and are
+gone when their time is over. Who watches is told of changes, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import attrs
+import trio
+
+from ..stores.task_store import Gap, Hint, Position, TaskPhase, TaskRecord, TaskStore
+from .store_records import (
+    HOUR,
+    RecordTests,
+    TestedStorage,
+    change,
+    claim,
+    create,
+    ended,
+    found,
+    interrupt,
+    kept,
+    next_of,
+    over,
+    record,
+)
+
+
+class LeaseTests(TestedStorage):
+    """The tests of `claim` and `renew`, and of the lease after a `change`."""
+
+    async def test_task_without_a_holder_is_claimed(self) -> None:
+        """The record has the holder, the lease, and the next epoch and version, and is kept so."""
+        async with self.open_store() as store, self.open_store() as other:
+            one = await create(store, record("one", epoch=2, version=5))
+            claimed = (await claim(store, "me:1", lease=1000))["one"]
+            changes = {"holder": "me:1", "epoch": 3, "version": 6, "mark": b"me:1"}
+            assert claimed == attrs.evolve(one, leased_until=claimed.leased_until, **changes)
+            assert one.created_at + 1000 <= claimed.leased_until <= (await found(store, "one")).now + 1000
+            assert await kept(other, "one") == claimed
+
+    async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
+        """A lease lasts until its time has passed; a task that waits for an answer is claimed like any other."""
+        async with self.open_store() as store:
+            await create(store, record("alive", holder="alive"))
+            late = await create(store, record("over", holder="dead"), lease=1)
+            asking = record("asking", holder="dead", phase=TaskPhase.INPUT_REQUIRED)
+            await over(store, late, (await create(store, asking, lease=1)).leased_until)
+            assert set(await claim(store, "me")) == {"over", "asking"}
+            assert await claim(store, "you") == {}
+
+    async def test_lease_lasts_until_its_time_has_passed(self) -> None:
+        """A task is not taken in the last moment of its lease."""
+        async with self.open_store() as store:
+            for number in range(20):
+                one = await create(store, record(f"task {number}", holder="me"), lease=2)
+                while not await claim(store, f"you {number}"):
+                    await trio.lowlevel.checkpoint()
+                assert (await found(store, one.id)).now > one.leased_until
+
+    async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
+        """Ended, cancelled and external tasks are left alone."""
+        async with self.open_store() as store:
+            await create(store, record("ended", phase=TaskPhase.ENDED))
+            await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
+            await create(store, record("external", is_external=True))
+            for name, phase in (("ends later", TaskPhase.ENDED), ("given away", TaskPhase.WORKING)):
+                one = await create(store, record(name, holder="one"), lease=1)
+                assert await change(store, one, phase=phase, is_external=name == "given away") is not None
+                await over(store, one, one.leased_until)
+            assert await claim(store, "me") == {}
+
+    async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
+        """The others are left to who has their tools, however long they wait."""
+        async with self.open_store() as store, self.open_store() as other:
+            for number in range(5):
+                await create(store, record(f"old {number}", name="other"))
+            await create(store, record("one"))
+            await create(store, record("two", name="\N{SNOWMAN} too"))
+            assert await claim(store, "me", names=()) == {}
+            assert await claim(store, "me", names=("Report", "repor", "")) == {}
+            assert set(await claim(store, "me", most=3, names=("report", "\N{SNOWMAN} too", "third"))) == {"one", "two"}
+            assert len(await claim(other, "you", names=("other",))) == 5
+
+    async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
+        """Those that have waited longest come first, and the others are there for the next."""
+        async with self.open_store() as store:
+            leases = [await create(store, record(f"over {number}", holder="dead"), lease=1) for number in range(2)]
+            await over(store, leases[-1], leases[-1].leased_until)
+            for number in range(3):
+                await create(store, record(f"free {number}"))
+            for most in (0, -1):
+                assert await claim(store, "me", most=most) == {}
+            first = await claim(store, "me", most=3)
+            second = await claim(store, "you", most=3)
+            assert set(first) == {"free 0", "free 1", "free 2"}
+            assert set(second) == {"over 0", "over 1"}
+
+    async def test_no_task_is_claimed_twice(self) -> None:
+        """Ten claim at the same time, in two stores, and each task has one holder."""
+        async with self.open_store() as store, self.open_store() as other:
+            for number in range(50):
+                await create(store, record(str(number)))
+            claimed: list[tuple[str, str | None, int]] = []
+
+            async def take(number: int) -> None:
+                taken = await claim((store, other)[number % 2], f"owner {number}", most=7)
+                claimed.extend((each.id, each.holder, each.epoch) for each in taken.values())
+
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(take, number)
+            assert len(claimed) == 50
+            assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
+
+    async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
+        """The change that gives up the lease may change the record, too."""
+        async with self.open_store() as store:
+            await create(store, record("one"))
+            claimed = (await claim(store, "me"))["one"]
+            assert await change(store, claimed, holder="me", give_up=True, attempt=0) is not None
+            left = await kept(store, "one")
+            assert (left.holder, left.leased_until, left.attempt) == (None, 0, 0)
+            again = (await claim(store, "you"))["one"]
+            assert (again.holder, again.epoch) == ("you", 2)
+            assert await change(store, again, holder="me") is None
+
+    async def test_renewed_lease_is_longer(self) -> None:
+        """The mark stays, so that the holder's next change succeeds."""
+        async with self.open_store() as store, self.open_store() as other:
+            await create(store, record("one"))
+            await create(store, record("two"))
+            claimed = await claim(store, "me", lease=1)
+            assert set(await store.renew({"one": "me"}, lease=HOUR)) == set()
+            renewed = await kept(other, "one")
+            assert renewed.leased_until > claimed["one"].leased_until + HOUR - 1000
+            assert attrs.evolve(renewed, leased_until=claimed["one"].leased_until) == claimed["one"]
+            assert await kept(other, "two") == claimed["two"]
+            await over(store, claimed["two"], claimed["two"].leased_until)
+            assert set(await claim(other, "you")) == {"two"}
+            assert await change(store, claimed["one"], holder="me") is not None
+
+    async def test_renewal_tells_which_tasks_are_lost(self) -> None:
+        """Lost are the tasks of a successor, and tasks that have ended, were given up or given away, or are gone."""
+        async with self.open_store() as store:
+            names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
+            for name in names:
+                await create(store, record(name))
+            mine = await claim(store, "me")
+            assert await change(store, mine["ended"], phase=TaskPhase.ENDED) is not None
+            assert await change(store, mine["cancelled"], phase=TaskPhase.CANCELLED) is not None
+            assert await change(store, mine["given away"], is_external=True) is not None
+            assert await store.void("gone", keep=1)
+            assert await change(store, mine["taken"], holder="me", give_up=True) is not None
+            assert set(await claim(store, "you")) == {"taken"}
+            assert await change(store, mine["given up"], holder="me", give_up=True) is not None
+            lost = await store.renew(dict.fromkeys((*names, "never"), "me"), lease=HOUR)
+            assert set(lost) == {*names, "never"} - {"mine"}
+
+    async def test_renewal_names_the_holder_of_each_task(self) -> None:
+        """A process has several: one for each of its claims."""
+        async with self.open_store() as store:
+            for number in range(2):
+                await create(store, record(f"task {number}"))
+                assert set(await claim(store, f"me:{number}")) == {f"task {number}"}
+            assert set(await store.renew({"task 0": "me:0", "task 1": "me:0"}, lease=HOUR)) == {"task 1"}
+            assert set(await store.renew({"task 0": "me:0", "task 1": "me:1"}, lease=HOUR)) == set()
+            assert await claim(store, "you") == {}
+
+    async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
+        """There is no bound on how many there are."""
+        async with self.open_store() as store:
+            for number in range(40):
+                await create(store, record(f"task {number}", holder="me"))
+            held = dict.fromkeys([f"task {number}" for number in range(40_000)], "me")
+            lost = await store.renew(held, lease=HOUR)
+            assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
+
+    async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
+        """The task is still the holder's until another claims the task."""
+        async with self.open_store() as store:
+            one = await create(store, record("one", holder="me"), lease=1)
+            await over(store, one, one.leased_until)
+            assert set(await store.renew({"one": "me"}, lease=HOUR)) == set()
+            assert await claim(store, "you") == {}
+
+    async def test_renewal_of_nothing_loses_nothing(self) -> None:
+        """A process without tasks may renew."""
+        async with self.open_store() as store:
+            assert set(await store.renew({}, lease=HOUR)) == set()
+
+    async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
+        """A claim that was cancelled leaves each task to the next claim."""
+        async with self.open_store() as store:
+            step, waits = 1, True
+            while waits:
+                for number in range(3):
+                    await create(store, record(f"task {step} {number}"))
+                waits, returned = await interrupt(step, claim, store, f"me {step}")
+                assert len(await claim(store, f"you {step}")) == (0 if returned else 3)
+                step += 1
+
+    async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
+        """A renewal that was cancelled leaves each lease alone."""
+        async with self.open_store() as store:
+            step, waits = 1, True
+            held = {"one": "me", "two": "me"}
+            for name in held:
+                await create(store, record(name, holder="me"))
+
+            async def renew(lease: int) -> None:
+                assert set(await store.renew(held, lease=lease)) == set()
+
+            while waits:
+                leases = [(await kept(store, name)).leased_until for name in held]
+                waits, returned = await interrupt(step, renew, (step + 1) * HOUR)
+                changed = [(await kept(store, name)).leased_until > leases[0] for name in held]
+                assert changed == [bool(returned)] * 2
+                step += 1
+
+
+class PageTests(TestedStorage):
+    """The tests of `page` and `expire`."""
+
+    async def test_page_is_in_the_order_of_creation(self) -> None:
+        """Records of the same millisecond, too, and of two stores."""
+        async with self.open_store() as store, self.open_store() as other:
+            names = [f"{99 - number}" for number in range(40)]
+            for number, name in enumerate(names):
+                await create((store, other)[number % 2], record(name))
+            assert await ids(store, None) == names
+
+    async def test_page_has_records_of_its_scope_alone(self) -> None:
+        """The empty scope is one like others."""
+        async with self.open_store() as store:
+            anns = await create(store, record("a"))
+            await create(store, record("b", scope="bob"))
+            nobodys = await create(store, record("n", scope=""))
+            assert list(await store.page("ann", None, 9)) == [anns]
+            assert list(await store.page("", None, 9)) == [nobodys]
+            assert list(await store.page("carol", None, 9)) == []
+
+    async def test_pages_follow_each_other(self) -> None:
+        """A page has as many records as were asked for, and the next page begins behind the position."""
+        async with self.open_store() as store:
+            at = [place(await create(store, record(f"task {number}"))) for number in range(8)]
+            for most in (0, -1):
+                assert await ids(store, None, most) == []
+            assert await ids(store, None, 3) == ["task 0", "task 1", "task 2"]
+            assert await ids(store, at[2], 3) == ["task 3", "task 4", "task 5"]
+            assert await ids(store, at[5], 3) == ["task 6", "task 7"]
+            assert await ids(store, at[7], 3) == []
+
+    async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
+        """No record that is there all the time is missed, or comes twice."""
+        async with self.open_store() as store, self.open_store() as other:
+            created = [await create(store, record(f"task {number}")) for number in range(6)]
+            first = await store.page("ann", None, 2)
+            await create(other, record("late"))
+            assert await other.void("task 0", keep=HOUR)
+            assert await other.change(ended(created[3]), was=created[3].mark, holder=None)
+            rest = await store.page("ann", place(first[-1]), 2)
+            names = [each.id for each in (*first, *rest)] + await ids(store, place(rest[-1]))
+            assert names == [*(f"task {number}" for number in range(6)), "late"]
+
+    async def test_position_is_good_when_its_record_is_gone(self) -> None:
+        """Nor does it matter whose the record was, or whether there was one."""
+        async with self.open_store() as store:
+            created = [await create(store, record(f"task {number}")) for number in range(3)]
+            gone = place(created[1])
+            assert await store.void("task 1", keep=HOUR)
+            assert await ids(store, gone) == ["task 2"]
+            assert await ids(store, (0, "")) == ["task 0", "task 2"]
+            assert await ids(store, (2**62, "\ud800")) == []
+
+    async def test_records_are_deleted_after_their_time(self) -> None:
+        """The phase does not matter, nor the holder; a record without such a time stays."""
+        async with self.open_store() as store, self.open_store() as other:
+            past = await create(store, record("past", holder="one"), ttl=1, keep=0)
+            end = await create(store, record("end"), ttl=0, keep=1)
+            assert await store.change(ended(end), was=end.mark, holder=None)
+            await create(store, record("present"))
+            await create(store, record("for ever"), ttl=None)
+            await over(store, past, max(past.kept_until or 0, end.kept_until or 0))
+            assert await store.expire(most=9) == 2
+            assert await store.expire(most=9) == 0
+            assert await ids(other, None) == ["present", "for ever"]
+            assert await other.read(None, "past") is None
+
+    async def test_expire_deletes_no_more_than_it_is_asked_for(self) -> None:
+        """The others are there for the next."""
+        async with self.open_store() as store:
+            created = [await create(store, record(f"task {number}"), ttl=1, keep=0) for number in range(5)]
+            await over(store, created[-1], created[-1].kept_until or 0)
+            assert [await store.expire(most=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
+
+    async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
+        """Also before it is deleted."""
+        async with self.open_store() as store:
+            past = await create(store, record("past"), ttl=1, keep=0)
+            await create(store, record("present"))
+            await over(store, past, past.kept_until or 0)
+            assert await ids(store, None, 1) == ["present"]
+
+    async def test_latest_time_counts(self) -> None:
+        """A change may set another time, later or earlier, or none."""
+        async with self.open_store() as store:
+            for name in ("later", "earlier", "never"):
+                one = await create(store, record(name), ttl=1 if name == "later" else HOUR, keep=0)
+                until = {"later": one.created_at + HOUR, "earlier": one.created_at + 1, "never": None}[name]
+                assert await change(store, one, kept_until=until) is not None
+            await over(store, one, one.created_at + 1)
+            assert await store.expire(most=9) == 1
+            assert await ids(store, None) == ["later", "never"]
+
+    async def test_deleted_records_leave_room(self) -> None:
+        """A record that is gone counts in no bound."""
+        async with self.open_store() as store:
+            for turn in range(3):
+                one = await create(store, record(f"task {turn}"), ttl=0, keep=0, most=1, most_of_scope=1)
+                await over(store, one, one.created_at)
+                assert await store.expire(most=9) == 1
+
+    async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
+        """An expire that returned has deleted all, and one that was cancelled none."""
+        async with self.open_store() as store:
+            step, waits = 1, True
+
+            async def expire() -> int:
+                return await store.expire(most=9)
+
+            while waits:
+                for number in range(3):
+                    one = await create(store, record(f"task {step} {number}", scope=str(step)))
+                    one_more = next_of(one, kept_until=one.created_at)
+                    await over(store, one, one.created_at)
+                    assert await store.change(one_more, was=one.mark, holder=None)
+                waits, returned = await interrupt(step, expire)
+                left = [await store.read(None, f"task {step} {number}") for number in range(3)]
+                assert [each is None for each in left] == [bool(returned)] * 3
+                await store.expire(most=9)
+                step += 1
+
+
+def place(record: TaskRecord) -> Position:
+    """Return the position of a record."""
+    return record.place, record.id
+
+
+async def ids(store: TaskStore, after: Position | None, most: int = 99) -> list[str]:
+    """Return the ids of a page."""
+    return [each.id for each in await store.page("ann", after, most)]
+
+
+_PATIENCE = 60.0
+"""Seconds after which a hint is taken never to come."""
+
+
+class HintTests(TestedStorage):
+    """The tests of `watch`."""
+
+    async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
+        """A record that is created, changed, claimed or deleted gives a hint."""
+        async with self.open_store() as store:
+            await _told_of_all(store, store)
+
+    async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
+        """Another store of the same storage stands for another process."""
+        async with self.open_store() as store, self.open_store() as other:
+            await _told_of_all(store, other)
+
+    async def test_watcher_is_not_told_of_the_past(self) -> None:
+        """The first hint is of a change after the stream was opened."""
+        async with self.open_store() as store, self.open_store() as other:
+            await create(store, record("before"))
+            await create(other, record("before, elsewhere"))
+            async with store.watch() as hints:
+                await create(other, record("after"))
+                with trio.fail_after(_PATIENCE):
+                    assert await anext(hints) == "after"
+
+    async def test_all_watchers_are_told(self) -> None:
+        """A watcher that leaves takes no hint from another."""
+        async with self.open_store() as store, store.watch() as hints:
+            async with store.watch() as others:
+                await create(store, record("one"))
+                await told(others, "one")
+                await told(hints, "one")
+            await create(store, record("two"))
+            await told(hints, "two")
+
+    async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
+        """Hints that nobody reads are lost in the end, which a gap tells; later hints are not."""
+        async with self.open_store() as store, store.watch() as hints:
+            one = await create(store, record("one"))
+            with trio.fail_after(_PATIENCE):
+                for _ in range(1500):
+                    changed = await change(store, one)
+                    assert changed is not None
+                    one = changed
+                gaps, is_over = 0, False
+                while not is_over:
+                    # Without a gap so far, a busy machine may just be slow.
+                    with trio.move_on_after(0.1 if gaps else 2.0) as scope:
+                        gaps += isinstance(await anext(hints), Gap)
+                    is_over = scope.cancelled_caught
+                assert gaps > 0
+            await create(store, record("two"))
+            await told(hints, "two")
+
+    async def test_waiting_for_a_hint_can_be_cancelled(self) -> None:
+        """The stream goes on afterwards."""
+        async with self.open_store() as store, store.watch() as hints:
+            with trio.move_on_after(0.01) as scope:
+                await anext(hints)
+            assert scope.cancelled_caught
+            await create(store, record("one"))
+            await told(hints, "one")
+
+
+async def _told_of_all(store: TaskStore, other: TaskStore) -> None:
+    old = await create(store, record("old", is_external=True), ttl=1, keep=0)
+    gone = await create(store, record("gone", is_external=True))
+    await over(store, gone, old.kept_until or 0)
+    async with store.watch() as hints:
+        one = await create(other, record("new"))
+        await told(hints, "new")
+        await change(other, one)
+        await told(hints, "new")
+        await claim(other, "me")
+        await told(hints, "new")
+        await other.expire(most=9)
+        await told(hints, "old")
+        await other.void("gone", keep=HOUR)
+        await told(hints, "gone")
+
+
+async def told(hints: AsyncIterator[Hint], task_id: str) -> None:
+    """Wait for a hint of the task."""
+    with trio.fail_after(_PATIENCE):
+        async for hint in hints:
+            if hint == task_id:
+                return
+    raise AssertionError("the stream of hints has ended")
+
+
+class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
+    """The tests that every `TaskStore` has to pass, for each sentence of its docstrings.
+
+    A test class inherits the tests, and opens the store; pytest needs ``pytest-trio`` and ``trio_mode = true``::
+
+        class TestMyStore(TaskStoreSuite):
+            @pytest.fixture(autouse=True)
+            def storage(self, tmp_path):
+                self.path = tmp_path / "tasks"
+
+            def open_store(self):
+                return MyStore(self.path)
+
+    Real time passes in some tests: the clock of trio may not jump.
+    """
