@@ -35,7 +35,6 @@ COMMANDS = Path(__file__).parents[1] / "src" / "trio_mcp" / "cli" / "commands"
 MODULES = [
     *(f"trio_mcp.cli.commands.{file.stem}" for file in sorted(COMMANDS.glob("[a-z]*.py"))),
     "trio_mcp.cli.group",
-    "trio_mcp.cli.demo.walkthrough",
     "trio_mcp.serving.http.serve",
     "trio_mcp.serving.process",
     "trio_mcp.serving.websocket",

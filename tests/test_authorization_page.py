@@ -38,7 +38,7 @@ from trio_mcp import (
     open_http,
     read_config,
 )
-from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.fetching import HttpFetcher
 from trio_mcp.cli.commands.options import sign_in_options
 from trio_mcp.transports.http_client.client import HttpClient
 

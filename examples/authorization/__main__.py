@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser
 
 from examples.authorization.demo import tell_story_with_authorization
-from trio_mcp.cli.demo.walkthrough import run_demo
+from trio_mcp.cli.commands.demo import run_demo
 
 
 def main() -> int:

@@ -26,16 +26,15 @@ from examples.authorization.provider import (
     press,
 )
 from trio_mcp.auth.challenges import parse_challenges
-from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.fetching import UrlRules
-from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.fetching import HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.acquisition import drive
+from trio_mcp.auth.oauth_client.authorization_code import revoke
 from trio_mcp.auth.oauth_client.browser import open_in_browser
 from trio_mcp.auth.oauth_client.grants import GrantContext
 from trio_mcp.auth.oauth_client.oauth import OAuth
-from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.storage.records import MemoryStorage
-from trio_mcp.cli.demo.walkthrough import Disappointed, Screen, tool_text
+from trio_mcp.cli.commands.demo import Disappointed, Screen, tool_text
 from trio_mcp.client.client import Client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.connecting.http.opening import open_http

@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .auth.credentials import Bearer, ClientAuth
-    from .auth.errors import AuthorizationError, SignInNeeded
+    from .auth.credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
     from .auth.oauth_client.grants import PreregisteredClient
     from .auth.oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
     from .auth.oauth_client.oauth import OAuth
@@ -24,13 +23,12 @@ if TYPE_CHECKING:
     from .auth.storage.files import FileStorage
     from .auth.storage.keyrings import KeyringStorage
     from .auth.storage.records import MemoryStorage, Storage, StorageFailed, Stored
-    from .client.cache import CachePartition, ResponseCache
-    from .client.changes import Change
+    from .client.cache import CachePartition, Change, ResponseCache
     from .client.client import Client
-    from .client.keep_alive import KeepAlive
     from .client.options import ClientOptions, ClientSettings, UnreadableMessage
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
+    from .client.timeouts import KeepAlive
     from .concurrency.time_limits import fail_after_silence, fail_after_work
     from .connecting.bad_target import BadTarget
     from .connecting.http.opening import open_http
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from .connecting.stdio import Command, open_stdio
     from .connecting.targets import Address, InMemory
     from .connecting.websocket import open_websocket
-    from .hosting.catalogue import Catalogue, Entry
+    from .hosting.catalogue import Catalogue, Entry, Watch
     from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import (
         MemberDescription,
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
         NotInCatalogue,
         RestartPolicy,
     )
-    from .hosting.feed import Watch
     from .hosting.group import Group, GroupTask, open_group
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
     from .protocol.converters import NotExpressible
@@ -132,7 +129,7 @@ _MODULES: Final = {
     "Annotations": ".protocol.types.content",
     "AudioContent": ".protocol.types.content",
     "Auth": ".runtime.peer",
-    "AuthorizationError": ".auth.errors",
+    "AuthorizationError": ".auth.credentials",
     "BadAnswer": ".protocol.errors",
     "BadTarget": ".connecting.bad_target",
     "Bearer": ".auth.credentials",
@@ -145,7 +142,7 @@ _MODULES: Final = {
     "Cancellation": ".runtime.cancellation",
     "CapabilityMissing": ".protocol.errors",
     "Catalogue": ".hosting.catalogue",
-    "Change": ".client.changes",
+    "Change": ".client.cache",
     "Changes": ".client.subscriptions",
     "Client": ".client.client",
     "ClientAuth": ".auth.credentials",
@@ -187,7 +184,7 @@ _MODULES: Final = {
     "InputRequired": ".server.input_required",
     "IntrospectionVerifier": ".auth.resource_server.introspection",
     "JWTVerifier": ".auth.resource_server.jwt",
-    "KeepAlive": ".client.keep_alive",
+    "KeepAlive": ".client.timeouts",
     "Kept": ".stores.task_store",
     "KeptTasks": ".server.kept_tasks",
     "KeyringStorage": ".auth.storage.keyrings",
@@ -246,7 +243,7 @@ _MODULES: Final = {
     "Server": ".server.server",
     "ServerCapabilities": ".protocol.types.lifecycle",
     "ServingOptions": ".serving.accepting",
-    "SignInNeeded": ".auth.errors",
+    "SignInNeeded": ".auth.credentials",
     "SqliteTaskStore": ".stores.sqlite_store",
     "Statistics": ".runtime.limits",
     "Storage": ".auth.storage.records",
@@ -277,7 +274,7 @@ _MODULES: Final = {
     "Uncertain": ".stores.task_store",
     "UnreadableMessage": ".client.options",
     "VerifierUnavailable": ".auth.resource_server.verification",
-    "Watch": ".hosting.feed",
+    "Watch": ".hosting.catalogue",
     "WorkerContext": ".server.worker_context",
     "WorkerTask": ".server.worker_context",
     "WorkerTasks": ".server.worker_context",

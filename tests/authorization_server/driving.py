@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 import trio
 from examples.authorization.provider import press
 
-from trio_mcp.auth.fetching import Fetch, FetchFailed, UrlRules
-from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.fetching import Fetch, FetchFailed, HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.grants import Machine
 
 T = TypeVar("T")

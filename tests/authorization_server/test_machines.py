@@ -19,8 +19,8 @@ from tests.interaction.websocket.raw_peer import port_of, serving
 
 from trio_mcp import Protected
 from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.errors import AuthorizationError
-from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
+from trio_mcp.auth.credentials import AuthorizationError
+from trio_mcp.auth.oauth_client.authorization_code import refresh, revoke, sign_in
 from trio_mcp.auth.oauth_client.grants import (
     ClientCredentialsSettings,
     Grant,
@@ -29,7 +29,6 @@ from trio_mcp.auth.oauth_client.grants import (
     PreregisteredClient,
 )
 from trio_mcp.auth.oauth_client.machine_clients import client_credentials
-from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.auth.storage.records import Stored
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from trio_mcp import Progress
-from trio_mcp.cli.terminal.terminal import progress_bar, progress_words
+from trio_mcp.cli.terminal import progress_bar, progress_words
 
 HUGE = 10**400
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import Address, Command
-from trio_mcp.cli.hosts import configured_names
-from trio_mcp.cli.targets import NoTarget, target_typed
+from trio_mcp.cli.targets import NoTarget, configured_names, target_typed
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ async def test_demo_says_how_to_run_the_example_with_authorization():
 async def test_demo_says_why_its_server_could_not_be_called():
     code = """if True:
         import sys
-        from trio_mcp.cli.demo import walkthrough as demo
+        from trio_mcp.cli.commands import demo
         demo.SERVER = [sys.executable, "-c", "import sys; sys.exit('no luck')"]
         sys.exit(demo.run_demo())
     """

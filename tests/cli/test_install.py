@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from tests.cli.commands import TRIO_MCP, run, written
 
 from trio_mcp.cli.group import trio_mcp
-from trio_mcp.cli.hosts import HOSTS
+from trio_mcp.cli.targets import HOSTS
 
 SERVER = """
     import os

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trio_mcp.cli.terminal.printable import log_to_stderr
+from trio_mcp.cli.printable import log_to_stderr
 
 
 def not_set_up(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:

@@ -14,7 +14,7 @@ import trio_mcp.cli
 from trio_mcp.cli.group import SUMMARIES
 from trio_mcp.cli.group import trio_mcp as commands
 
-DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo") / "server.py"
+DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo_server.py")
 
 
 async def test_version_is_that_of_the_distribution():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.terminal.printable import name_shown, on_one_line, printable
+from trio_mcp.cli.printable import name_shown, on_one_line, printable
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ElicitFormParams
-from trio_mcp.cli.terminal.questions import Questions
-from trio_mcp.cli.terminal.terminal import Terminal
+from trio_mcp.cli.questions import Questions
+from trio_mcp.cli.terminal import Terminal
 
 FORM = ElicitFormParams("Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
 

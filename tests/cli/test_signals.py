@@ -14,7 +14,7 @@ from tests.patience import LONG, PATIENCE
 STUCK = """
 import sys
 import trio
-from trio_mcp.cli.terminal.signals import Signals
+from trio_mcp.cli.signals import Signals
 
 async def main():
     with Signals() as signals, signals.limited({limit}):
@@ -81,7 +81,7 @@ async def test_ctrl_c_ends_a_call_that_is_stuck_and_leaves_the_terminal_as_it_wa
 OBEYING = """
 import signal, sys
 import trio
-from trio_mcp.cli.terminal.signals import Signals
+from trio_mcp.cli.signals import Signals
 
 async def main():
     with Signals() as signals, signals.limited({limit}):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import CachePartition, ResponseCache
-from trio_mcp.client.cache import PendingAnswer, RequestKey
-from trio_mcp.client.changes import Change
+from trio_mcp.client.cache import Change, PendingAnswer, RequestKey
 
 TOOLS = RequestKey("tools/list", b"{}")
 SECOND_PAGE = RequestKey("tools/list", b'{"cursor":"2"}', cursor="2")

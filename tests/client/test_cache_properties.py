@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.examples import examples
 
-from trio_mcp.client.cache import CachePartition, PendingAnswer, RequestKey, ResponseCache
-from trio_mcp.client.changes import Change
+from trio_mcp.client.cache import CachePartition, Change, PendingAnswer, RequestKey, ResponseCache
 
 MAX_TTL = 3
 QUESTIONS = (

@@ -6,7 +6,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Server, open_memory
-from trio_mcp.client.changes import Change
+from trio_mcp.client.cache import Change
 
 
 def noted() -> Server:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.hosting.feed import Feed, Watch
+from trio_mcp.hosting.catalogue import Feed, Watch
 
 
 async def all_of(watch: Watch[Any]) -> list[Any]:

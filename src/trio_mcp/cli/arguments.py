@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from ..protocol.fields import JSONObject
-from .terminal.printable import name_shown, on_one_line
+from .printable import name_shown, on_one_line
 
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 20

@@ -7,12 +7,12 @@ from typing import Final
 
 import trio
 
-from ..auth.errors import AuthorizationError, SignInNeeded
+from ..auth.credentials import AuthorizationError, SignInNeeded
 from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.transport import ConnectionLost, HTTPError
+from .printable import printable
 from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
-from .terminal.printable import printable
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """Exceptions of the use of a server, for `say_error`."""

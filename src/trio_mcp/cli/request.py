@@ -36,12 +36,12 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
+from .printable import name_shown, printable
+from .questions import Questions
 from .reporting import WITH_SERVER, say, say_error
+from .signals import Signals
 from .statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
-from .terminal.printable import name_shown, printable
-from .terminal.questions import Questions
-from .terminal.signals import Signals
-from .terminal.terminal import Terminal
+from .terminal import Terminal
 
 R = TypeVar("R")
 N = TypeVar("N", bound="_Named")

@@ -1,5 +1,5 @@
 """Answers: the answers of a client to the questions of its server, in either era; Turns: the number of questions
-that are answered at the same time.
+that are answered at the same time; Relay: the code between a server and the clients that a client here speaks for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -26,9 +26,10 @@ from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capa
 from ..protocol.types.lifecycle import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
 from ..protocol.types.tasks import TASKS_EXTENSION
-from .call_timeouts import CallTimeouts
-from .callbacks import Relay
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
 from .options import ClientSettings
+from .timeouts import CallTimeouts
 
 T = TypeVar("T")
 
@@ -38,6 +39,33 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 class NobodyAnswersHere(CodedError):
     """The server may ask this question in a task alone, to be answered later (`ClientSettings.answers_later`)."""
+
+
+class Relay(Protocol):
+    """Gets the notifications of the server, and the questions that the client declared to forward
+    (`ClientSettings.forwards`).
+
+    The upstream of a proxy is one. A protocol, since a client knows nothing of proxies.
+    """
+
+    def told(self, event: NotificationReceived) -> None:
+        """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
+        any later reply. Must be quick, and must not raise."""
+        ...
+
+    def came(self, request: InboundRequest) -> None:
+        """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
+        raise."""
+        ...
+
+    def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
+        """Return the result of a question, plain data, in the form of this client's revision.
+
+        A question of a modern server, which asks in a call, runs in a task of that call; one of a legacy server, in the
+        task of the question. ``key`` is the name that a modern server gave the question; `None` for a legacy server.
+        Raises `CodedError` for an error reply.
+        """
+        ...
 
 
 class Answers:

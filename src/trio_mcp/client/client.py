@@ -48,15 +48,14 @@ from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
-from .answers import Answers
-from .call_timeouts import CallTimeouts
-from .callbacks import Callbacks, Relay
+from .answers import Answers, Relay
 from .options import ClientSettings, UnreadableMessages
 from .remote_tasks import RunningTask
 from .requests import Requests
 from .results import Pages
-from .server_messages import ServerMessages
+from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
+from .timeouts import CallTimeouts
 
 T = TypeVar("T")
 

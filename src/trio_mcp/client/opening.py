@@ -35,10 +35,10 @@ from ..protocol.types.lifecycle import (
 )
 from ..runtime.transport import ConnectionLost, Transport
 from ..state.events import NotificationReceived
-from .call_timeouts import CallTimeouts
 from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
+from .timeouts import CallTimeouts
 
 Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 """Settles the revision of a client that is being opened."""

@@ -25,7 +25,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.host import Tracing
 from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
-from .keep_alive import KeepAlive
+from .timeouts import KeepAlive
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]

@@ -24,9 +24,8 @@ from ..runtime.calls import OnProgress, Progress
 from ..tasks.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 from ..tasks.task_state import TaskCancelled, TaskState, state_of
 from .answers import Answers
-from .input_rounds import Give, prepared
 from .options import ClientSettings
-from .results import check_result_type
+from .results import Give, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
 """Waits for the result of a task of the server."""

@@ -34,12 +34,11 @@ from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, wish_for_task
 from .answers import Answers, current_turn
 from .cache import CachePartition, RequestKey
-from .call_timeouts import CallTimeouts
-from .callbacks import OpenURLs
-from .input_rounds import InputRounds
 from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
-from .results import structured
+from .results import InputRounds, structured
+from .server_messages import OpenURLs
+from .timeouts import CallTimeouts
 from .tool_calls import ToolCalls
 
 T = TypeVar("T")

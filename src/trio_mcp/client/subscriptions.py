@@ -27,10 +27,10 @@ from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
-from .call_timeouts import CallTimeouts
-from .callbacks import Callbacks
-from .changes import Change, change_in, kinds_in
+from .cache import Change, change_in, kinds_in
 from .results import check_result_type
+from .server_messages import Callbacks
+from .timeouts import CallTimeouts
 
 logger = logging.getLogger("trio_mcp")
 

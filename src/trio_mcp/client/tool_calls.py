@@ -21,12 +21,11 @@ from ..runtime.calls import OnProgress
 from ..runtime.outbound import Outbound, answering
 from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
 from .answers import Answers
-from .call_timeouts import CallTimeouts
-from .changes import Change
-from .input_rounds import InputRounds
+from .cache import Change
 from .options import ClientSettings
 from .remote_tasks import Answering, ExtensionRemoteTask, TaskProgress
-from .results import check_result_type
+from .results import InputRounds, check_result_type
+from .timeouts import CallTimeouts
 
 _CALL = "tools/call"
 

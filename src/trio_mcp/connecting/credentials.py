@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from ..auth.credentials import ClientAuth, Credentials
-from ..client.call_timeouts import CallTimeouts
+from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..transports.host_checks import is_loopback
 from ..transports.http_client.origins import split_url

@@ -10,10 +10,10 @@ from typing import Unpack
 
 import trio
 
-from ..client.call_timeouts import CallTimeouts
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..runtime.transport import ConnectionLost

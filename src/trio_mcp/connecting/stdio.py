@@ -17,9 +17,9 @@ import trio
 
 from ..classes import frozen
 from ..client.client import Client
-from ..client.keep_alive import answers, in_progress
 from ..client.opening import LegacyServers, LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..client.timeouts import answers, in_progress
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery

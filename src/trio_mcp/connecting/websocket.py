@@ -11,10 +11,10 @@ import trio
 
 from ..auth.credentials import ClientAuth, Credentials, RefusedRequest
 from ..classes import frozen
-from ..client.call_timeouts import CallTimeouts
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery

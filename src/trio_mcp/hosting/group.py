@@ -24,9 +24,8 @@ from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
-from .catalogue import Catalogue, Entry, ListName, catalogue_uri, may_name, parse_uri
+from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
-from .feed import Feed, Watch
 from .member import Member
 
 

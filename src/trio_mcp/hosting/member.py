@@ -14,10 +14,9 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from ..auth.credentials import ClientAuth, Credentials, UserIsAsked
-from ..auth.errors import AuthorizationError
+from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, UserIsAsked
 from ..classes import frozen
-from ..client.changes import Change
+from ..client.cache import Change
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager

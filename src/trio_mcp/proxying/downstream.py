@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from ..client.callbacks import OpenURLs
+from ..client.server_messages import OpenURLs
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ..auth.errors import AuthorizationError
+from ..auth.credentials import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.converters import NotExpressible, unstructure
@@ -29,8 +29,8 @@ from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
 from .downstream import Downstream, ForwardedCall
+from .server_requests import translated, translated_result
 from .tasks import LONGEST_TASK_ID, Owner
-from .translation import translated, translated_result
 from .upstream import Upstream
 
 logger = logging.getLogger("trio_mcp")

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from ..client.changes import Change
+from ..client.cache import Change
 from ..client.subscriptions import Changes
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery

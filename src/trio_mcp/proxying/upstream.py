@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ..client.callbacks import Relay
+from ..client.answers import Relay
 from ..client.client import Client
 from ..client.subscriptions import Changes
 from ..connecting.http.outgoing import ToolHeaders

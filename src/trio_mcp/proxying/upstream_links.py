@@ -15,7 +15,7 @@ from typing import Final, Protocol, Unpack
 
 import trio
 
-from ..auth.errors import AuthorizationError
+from ..auth.credentials import AuthorizationError
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.fair_share import leaves_enough

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ..client.answers import Answers
-from ..client.call_timeouts import CallTimeouts
 from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
+from ..client.timeouts import CallTimeouts
 from ..concurrency.fair_share import Caller
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import Workers

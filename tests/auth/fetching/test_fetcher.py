@@ -14,8 +14,7 @@ from tests.patience import LONG
 from tests.transports.http_client.scripted import OK, Visitor, answering, scripted
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed, UrlRules
-from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed, HttpFetcher, UrlRules
 
 HERE = UrlRules(loopback=True)
 PUBLIC = UrlRules(public_addresses_only=True)

@@ -23,9 +23,8 @@ from trio_mcp import (
     PreregisteredClient,
     open_http,
 )
-from trio_mcp.auth.fetching import UrlRules
-from trio_mcp.auth.http_fetcher import HttpFetcher
-from trio_mcp.auth.oauth_client.revocation import sign_out
+from trio_mcp.auth.fetching import HttpFetcher, UrlRules
+from trio_mcp.auth.oauth_client.authorization_code import sign_out
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Storage, Stored, Tokens
 
 SECRET = "h1dden"

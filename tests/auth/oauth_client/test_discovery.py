@@ -16,7 +16,7 @@ from tests.auth.oauth_client.scripted_web import (
 from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import FetchFailed
 from trio_mcp.auth.oauth_client.discovery import discover
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored

@@ -23,7 +23,7 @@ from tests.auth.oauth_client.scripted_web import (
 )
 
 from trio_mcp.auth.challenges import Challenge
-from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.grants import (
     ClientCredentialsSettings,
     EnterpriseManagedSettings,

@@ -13,8 +13,7 @@ from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
 from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, SignInNeeded, open_http
-from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.http_fetcher import HttpFetcher
+from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed, HttpFetcher
 
 
 async def as_json(got: Got, answer: Answer) -> None:

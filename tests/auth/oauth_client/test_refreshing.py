@@ -20,7 +20,7 @@ from tests.auth.oauth_client.scripted_web import (
     settings,
 )
 
-from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import refresh
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens

@@ -19,8 +19,8 @@ from tests.auth.oauth_client.scripted_web import (
 )
 
 from trio_mcp import AuthorizationError
+from trio_mcp.auth.oauth_client.authorization_code import revoke
 from trio_mcp.auth.oauth_client.grants import PreregisteredClient
-from trio_mcp.auth.oauth_client.revocation import revoke
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Stored, Tokens
 
 ENDPOINT = f"{ISSUER}/revoke"

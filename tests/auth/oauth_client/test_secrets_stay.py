@@ -15,7 +15,7 @@ from tests.auth.oauth_client.hostile_web import ISSUERS, MOST_STEPS, REDIRECT, H
 from tests.auth.oauth_client.scripted_web import context, usual_web
 from tests.examples import examples
 
-from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetched
 from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
 from trio_mcp.auth.oauth_client.grants import (

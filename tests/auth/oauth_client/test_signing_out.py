@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from trio_mcp import FileStorage, MemoryStorage, Storage, Stored
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.revocation import sign_out
+from trio_mcp.auth.oauth_client.authorization_code import sign_out
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, Tokens
 
 GONE = "https://gone.example"

@@ -14,7 +14,7 @@ import trio
 from tests.auth.storage.places import URL, record
 
 from trio_mcp import FileStorage
-from trio_mcp.auth.storage.private_folder import PrivateFolder, file_lock, unlock
+from trio_mcp.auth.storage.files import PrivateFolder, file_lock, unlock
 
 COUNTING = """
 import sys, trio

@@ -15,8 +15,7 @@ from tests.patience import PATIENCE
 from trio_mcp import AuthorizationError, HTTPError, Limits, MCPError, open_http
 from trio_mcp.concurrency.time_limits import growing_delay
 from trio_mcp.connecting.http import posted_request, transport
-from trio_mcp.connecting.http.outgoing import OutboundFrame
-from trio_mcp.connecting.http.sessions import Session, SessionQuestion, SessionQuestions
+from trio_mcp.connecting.http.outgoing import OutboundFrame, Session, SessionQuestion, SessionQuestions
 from trio_mcp.connecting.http.transport import OneWayPosts
 
 CANCELLED = "notifications/cancelled"

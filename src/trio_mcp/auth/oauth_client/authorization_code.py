@@ -1,6 +1,7 @@
-"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps).
+"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps), and out.
 
-`refresh` gets new tokens without the user, for the refresh token of that grant (RFC 6749 section 6).
+`refresh` gets new tokens without the user, for the refresh token of that grant (RFC 6749 section 6). `sign_out` forgets
+the record of a server, and has each authorization server in it revoke its tokens by `revoke` (RFC 7009).
 """
 
 from __future__ import annotations
@@ -8,20 +9,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
+import trio
 
 from ...classes import frozen
 from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origins import split_url
-from ..errors import AuthorizationError
-from ..fetching import nearness
-from ..storage.records import IssuerRecord, Tokens
+from ..credentials import AuthorizationError
+from ..fetching import Fetcher, nearness
+from ..storage.records import IssuerRecord, Storage, StorageFailed, Stored, Tokens
+from .acquisition import drive
 from .discovery import (
     OFFLINE_ACCESS,
     AuthorizationServer,
@@ -32,9 +37,9 @@ from .discovery import (
     scopes_at,
     scopes_to_register,
 )
-from .grants import Grant, GrantContext, Machine, OAuthSettings, Visit, refused
+from .grants import ClientBindings, Grant, GrantContext, Machine, OAuthSettings, Visit, error_code, refused
 from .registration import client_at, client_of
-from .token_request import TokenClient, tokens_by
+from .token_request import TokenClient, authentication, post_form, tokens_by
 
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192
@@ -217,3 +222,84 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     if tokens.refresh_token is None:
         tokens = attrs.evolve(tokens, refresh_token=old.refresh_token)
     return Grant(issuer=issuer, record=attrs.evolve(record, tokens=tokens))
+
+
+_SIGN_OUT_DEADLINE: Final = 10.0
+"""Seconds for all revocations together."""
+
+
+async def sign_out(
+    server_url: str,
+    storage: Storage,
+    settings: OAuthSettings,
+    fetcher: Fetcher,
+    *,
+    now: Callable[[], float] = time.time,
+) -> list[str] | None:
+    """Forget the record of the server at ``server_url``, and have its tokens revoked; return the reasons why some may
+    be good still, and `None` where there was no record.
+
+    The record is gone first, readable or not; then each authorization server is asked, all within ten seconds. Raises
+    `StorageFailed` where the record stays.
+    """
+    reasons: list[str] = []
+    stored = Stored()
+    async with storage.lock(server_url):
+        try:
+            stored = await storage.load(server_url) or stored
+        except StorageFailed as error:
+            reasons.append(str(error))
+        if not await storage.remove(server_url):
+            return None
+    bindings = ClientBindings(storage)
+    with trio.move_on_after(_SIGN_OUT_DEADLINE) as patience:
+        for issuer in stored.issuers:
+            context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
+            try:
+                await drive(revoke(settings, context, issuer), fetcher, None, _nothing, bindings.settle)
+            except AuthorizationError as error:
+                reasons.append(str(error))
+    if patience.cancelled_caught:
+        reasons.append(f"the authorization server has not answered within {_SIGN_OUT_DEADLINE:g} s")
+    return reasons
+
+
+def _nothing() -> None:
+    """Do nothing: leaving a revocation halfway harms nobody."""
+
+
+def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
+    """Have ``issuer`` revoke the stored tokens that it has granted; the refresh token first, since its end is that of
+    the access tokens, too (RFC 7009 section 2.1). Asks for five URLs at most.
+
+    Raises `AuthorizationError` where a token may be good still.
+    """
+    record = context.stored.issuers.get(issuer)
+    if record is None or record.tokens is None:
+        return
+    server = yield from metadata_of(issuer, context.server_url)
+    url = server.revocation_endpoint
+    if url is None:
+        raise AuthorizationError(f"the authorization server {issuer[:200]!r} revokes no tokens")
+    client = client_of(server, record, settings, context.now())
+    if client is None:
+        if record.client is None:
+            raise AuthorizationError("it is not known which client the tokens were granted to")
+        # Its id is all that is left of a client that other settings had made: enough for one without a secret.
+        client = TokenClient(client_id=record.client.client_id, auth_method="none", kept=record.client)
+    elif settings.client is not None:
+        context.claim(settings.client, issuer)
+    tokens = record.tokens
+    for hint, token in (("refresh_token", tokens.refresh_token), ("access_token", tokens.access_token)):
+        if token is not None:
+            yield from _revoke_one(url, {"token": token, "token_type_hint": hint}, server, client, context.now())
+
+
+def _revoke_one(
+    url: str, form: dict[str, str], server: ServerMetadata, client: TokenClient, now: float
+) -> Machine[None]:
+    headers, named = authentication(client, server.issuer, now, server.token_endpoint_auth_signing_alg_values_supported)
+    answer = yield from post_form("revocation", url, headers, {**form, **named}, server.issuer)
+    if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
+        what = f"the revocation endpoint of {server.issuer[:200]!r} has refused"
+        raise refused(what, error_code(answer.body), answer.status)

@@ -22,8 +22,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
 from ...transports.streams import until_broken
-from ..credentials import UserIsAsked
-from ..errors import AuthorizationError, calling_user_code
+from ..credentials import AuthorizationError, UserIsAsked, calling_user_code
 from .grants import Visit
 
 OnVisit: TypeAlias = Callable[[str], Awaitable[str | None]]

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origins import split_url
-from ..errors import AuthorizationError
+from ..credentials import AuthorizationError
 from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored
 from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown

@@ -23,7 +23,7 @@ from ...classes import frozen
 from ...jsonrpc.codec import canonical_value
 from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ..challenges import Challenge
-from ..errors import AuthorizationError, calling_user_code
+from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch
 from ..storage.records import BINDING, IssuerRecord, Storage, Stored
 

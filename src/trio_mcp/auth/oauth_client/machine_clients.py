@@ -21,8 +21,7 @@ import msgspec
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...protocol.authorization import ServerMetadata
-from ..credentials import ClientAuth, Credentials, UserIsAsked
-from ..errors import AuthorizationError, calling_user_code
+from ..credentials import AuthorizationError, ClientAuth, Credentials, UserIsAsked, calling_user_code
 from ..storage.records import MemoryStorage, RegisteredClient, Storage
 from .acquisition import GrantFlow
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at

@@ -12,8 +12,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
-from ..credentials import ClientAuth, Credentials, UserIsAsked
-from ..errors import SignInNeeded
+from ..credentials import ClientAuth, Credentials, SignInNeeded, UserIsAsked
 from ..storage.records import MemoryStorage, Storage, Stored
 from .acquisition import GrantFlow
 from .authorization_code import refresh, sign_in

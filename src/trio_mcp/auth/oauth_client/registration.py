@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ...protocol.authorization import ClientInformation, ClientMetadata, InvalidDocument, ServerMetadata
-from ..errors import AuthorizationError
+from ..credentials import AuthorizationError
 from ..fetching import Fetch, Fetched, FetchFailed
 from ..storage.records import IssuerRecord, RegisteredClient
 from .discovery import scopes_in

@@ -26,14 +26,11 @@ from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
 from ..challenges import Challenge, parse_challenges
-from ..credentials import Credentials, RefusedRequest
-from ..errors import AuthorizationError
-from ..fetching import Fetcher, UrlRules
-from ..http_fetcher import HttpFetcher
+from ..credentials import AuthorizationError, Credentials, RefusedRequest
+from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
 from ..storage.records import Storage, Stored
-from .acquisition import Acquisition, Finishing, TokenSource, drive
-from .client_state import HeldTokens, Record, nonce_in, token_in
+from .acquisition import Acquisition, Finishing, HeldTokens, Record, TokenSource, drive, nonce_in, token_in
 from .discovery import scopes_in
 from .grants import ClientBindings, Grant, GrantContext
 

@@ -14,7 +14,7 @@ import attrs
 
 from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ServerMetadata, TokenResponse
-from ..errors import AuthorizationError
+from ..credentials import AuthorizationError
 from ..fetching import Fetch, Fetched, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from ..storage.records import IssuerRecord, RegisteredClient, Tokens

@@ -241,7 +241,9 @@ _ISSUER_DEADLINE: Final = 10.0
 def fetcher_for(url: str) -> Fetcher:
     """Return a fetcher for ``url``, and for what the answer names: by ``https`` alone, and by ``http`` where both are
     on this machine. Raises `ValueError`."""
-    from ..fetching import UrlRules
-    from ..http_fetcher import HttpFetcher  # which imports an HTTP client
+    from ..fetching import (
+        HttpFetcher,  # which imports an HTTP client
+        UrlRules,
+    )
 
     return HttpFetcher(UrlRules.for_server(url), deadline=_ISSUER_DEADLINE)

@@ -12,7 +12,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
-from .private_folder import PrivateFolder, file_lock, state_folder
+from .files import PrivateFolder, file_lock, state_folder
 from .records import Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
-from ..errors import AuthorizationError
+from ..credentials import AuthorizationError
 
 _VERSION: Final = 1
 BINDING: Final = "urn:trio-mcp:client:"

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 import trio
 
-from ...auth.errors import AuthorizationError
+from ...auth.credentials import AuthorizationError
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.stdio import Command
@@ -21,10 +21,10 @@ from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
+from ..printable import CopiedToStderr, log_to_stderr
 from ..reporting import say
 from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
 from ..targets import NoTarget, SignIn, target_typed
-from ..terminal.printable import CopiedToStderr, log_to_stderr
 from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_options, words_after_dashes
 
 

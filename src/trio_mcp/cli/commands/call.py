@@ -15,10 +15,10 @@ from ...protocol.revisions import Revision
 from ...protocol.types.tools import CallToolResult
 from ...runtime.calls import OnProgress
 from ..arguments import arguments_typed, object_typed
+from ..printable import printable
 from ..reporting import say
 from ..request import CommandRequest, found, show_result
 from ..statuses import ENDED_WELL, TOOL_FAILED
-from ..terminal.printable import printable
 from .options import TARGET, TOOL, TargetCommand, request_options
 
 

@@ -16,10 +16,10 @@ from ...protocol.revisions import Revision
 from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
+from ..printable import printable
 from ..reporting import say
 from ..request import CommandRequest, not_offered
 from ..statuses import ENDED_WELL
-from ..terminal.printable import printable
 from .inspect import listed
 from .options import REFERENCE, TARGET, TargetCommand, request_options
 

@@ -1,10 +1,45 @@
-"""``trio-mcp demo`` calls a bundled server and shows the events in that server."""
+"""``trio-mcp demo`` starts a bundled server in a child process, and shows the features of a client.
+
+Over HTTP or WebSocket two clients use one server at once, and one client cancels.
+"""
 
 from __future__ import annotations
 
-import click
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from importlib.util import find_spec
+from typing import Any, Final
 
-from ..demo.walkthrough import run_demo, tell_story_over_http, tell_story_over_websocket
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ... import (
+    CallToolResult,
+    Client,
+    ElicitFormParams,
+    ElicitResult,
+    LogParams,
+    MCPError,
+    Progress,
+    TextContent,
+    Tool,
+    open_stdio,
+)
+from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ...concurrency.nurseries import open_service_nursery
+from ...connecting.targets import Address
+from ...runtime.calls import OnProgress
+from ..signals import run_until_interrupted
+from ..statuses import INTERRUPTED
+from ..terminal import progress_bar, progress_words, read_line
 
 _WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, and no part of the package. \
 In a clone, with Node.js 22 or newer and npm:
@@ -35,3 +70,290 @@ def demo(transport: str | None) -> int:
     if transport == "auth":
         raise click.UsageError(_WITH_AUTHORIZATION)
     return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)
+
+
+# -P: what lies in the current directory is none of the demo's business.
+SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
+PATIENCE: Final = 0.5
+
+
+class Disappointed(Exception):
+    """The demo did not show its point."""
+
+
+def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:
+    """Run the demo on standard output: ``tell``, or the story over stdio.
+
+    Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
+    """
+    try:
+        run_until_interrupted(lambda: (tell or _story_over_stdio)(Screen()))
+    except KeyboardInterrupt:
+        print("\ntrio-mcp demo: interrupted; the server process has exited", file=sys.stderr)
+        return INTERRUPTED
+    except (MCPError, Disappointed, trio.TooSlowError) as error:
+        print(f"trio-mcp demo: {error or 'the server did not answer in time'}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _story_over_stdio(screen: Screen) -> None:
+    screen.headline("1. A server in a child process, connected over its standard input and output")
+    started = time.monotonic()
+    async with open_stdio(SERVER, inherit_env=True, elicitation=screen.answer, on_log=screen.log) as client:
+        await client.set_log_level("info")
+        assert client.server_info is not None
+        screen.say(f"  {client.server_info.name} {client.server_info.version}, revision {client.revision.name}")
+        screen.tools([tool async for tool in client.list_tools()])
+        summary = [
+            await pack(client, screen),
+            await label(client, screen),
+            *await _give_up(client, screen),
+            await pack_again(client, screen),
+            await _start_task(client, screen),
+        ]
+    screen.headline("Summary")
+    for line in summary:
+        screen.say(f"  - {line}")
+    screen.say(f"  - the server process has exited; all of it took {time.monotonic() - started:.1f} s")
+
+
+async def pack(client: Client, screen: Screen) -> str:
+    """Make a long call, with progress and log lines on the way, and return a line for the summary."""
+    screen.headline("2. A long call, with progress and log lines on the way")
+    notifications = 0
+    with screen.progress() as show:
+
+        def count(news: Progress) -> None:
+            nonlocal notifications
+            notifications += 1
+            show(news)
+
+        files = 30 if screen.is_terminal else 10
+        result = await client.call_tool("pack", {"files": files}, on_progress=count)
+    screen.say(f"  {tool_text(result)}")
+    return f"long call: {tool_text(result)}, with {notifications} progress notifications"
+
+
+async def label(client: Client, screen: Screen) -> str:
+    """Make a call in which the server asks the user, and return a line for the summary."""
+    screen.headline("3. A call in which the server asks the user (elicitation)")
+    result = tool_text(await client.call_tool("label"))
+    screen.say(f"  {result}")
+    return f"elicitation: {result}"
+
+
+async def _give_up(client: Client, screen: Screen) -> list[str]:
+    screen.headline(f"4. A call that never ends, inside trio.move_on_after({PATIENCE})")
+    return await watch(client, screen)
+
+
+async def watch(client: Client, screen: Screen) -> list[str]:
+    """Give up on a call that never ends, and return lines about the events in the server."""
+    with trio.move_on_after(PATIENCE) as scope:
+        await client.call_tool("watch", {"folder": "photos"})
+    gave_up = time.monotonic() + scope.deadline - trio.current_time()
+    end = await _last_watch(client)
+    # Both processes read the machine's monotonic clock.
+    handler = (end["handler_ended"] - gave_up) * 1000
+    child = (end["child_task_ended"] - gave_up) * 1000
+    screen.say(f"  process {os.getpid()}, the client: its deadline passed and it left the scope")
+    screen.say(f"  process {end['process']}, the server: the handler's finally ran {handler:.1f} ms after the deadline")
+    screen.say(f"  process {end['process']}, the server: the handler's child task ended {child:.1f} ms after it")
+    screen.say(f"  what the handler was told: {end['reason']}")
+    return [
+        f"cancelled call: the handler's finally ran {handler:.1f} ms after the deadline, in the other process",
+        f"its child task: ended {child:.1f} ms after the deadline",
+    ]
+
+
+async def _last_watch(client: Client) -> Mapping[str, Any]:
+    with trio.fail_after(5):
+        result = await client.call_tool("last_watch")
+    tool_text(result)
+    return result.structured_content
+
+
+async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
+    """Make one more call, to show that the connection goes on, and return a line for the summary."""
+    screen.headline(f"{number}. The same connection, one more call")
+    result = tool_text(await client.call_tool("pack", {"files": 2}))
+    screen.say(f"  {result}")
+    return f"same connection, one more call: {result}"
+
+
+async def _start_task(client: Client, screen: Screen) -> str:
+    screen.headline("6. A call that goes on without its caller, as a task")
+    task = await client.start_task("develop", {"photos": 5})
+    screen.say(f"  the server has answered with the id of the task, {task.id}")
+    screen.say(f"  meanwhile: {tool_text(await client.call_tool('pack', {'files': 2}))}")
+    screen.say(f"  the task is {(await task.get()).status}")
+    result = tool_text(await task.result())
+    screen.say(f"  the result, asked for by the id: {result}")
+    return f"task: {result}, while its caller did something else"
+
+
+def tool_text(result: CallToolResult) -> str:
+    """Return the text of ``result``. Raises `Disappointed` for one that says that the tool failed."""
+    text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+    if result.is_error:
+        raise Disappointed(f"a tool of the demo server failed: {text}")
+    return text
+
+
+_START_DEADLINE: Final = 20.0
+_END_DEADLINE: Final = 10.0
+
+
+async def tell_story_over_http(screen: Screen) -> None:
+    """Show the demo over HTTP on ``screen``."""
+    screen.headline("1. A server in a child process that listens for HTTP requests, and two clients")
+    await _tell_story(screen, "--http")
+
+
+async def tell_story_over_websocket(screen: Screen) -> None:
+    """Show the demo over WebSocket on ``screen``."""
+    screen.headline("1. A server in a child process that listens for WebSockets, and two clients")
+    await _tell_story(screen, "--websocket")
+
+
+async def _tell_story(screen: Screen, option: str) -> None:
+    started = time.monotonic()
+    async with _server(option) as (process, url):
+        screen.say(f"  {url}")
+        # One server serves both eras, and asks in both.
+        async with (
+            Address(url).open(era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
+            Address(url).open(era="modern") as two,
+        ):
+            assert one.server_info is not None
+            screen.say(f"  {one.server_info.name} {one.server_info.version}")
+            screen.say(f"  client one: revision {one.revision.name}; client two: revision {two.revision.name}")
+            screen.tools([tool async for tool in one.list_tools()])
+            summary = [
+                await pack(one, screen),
+                await label(one, screen),
+                *await _at_once(one, two, screen),
+                await pack_again(one, screen),
+            ]
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(_END_DEADLINE):
+            status = await process.wait()
+    screen.headline("Summary")
+    for line in summary:
+        screen.say(f"  - {line}")
+    screen.say(f"  - the server exited with status {status} after SIGTERM; all took {time.monotonic() - started:.1f} s")
+
+
+async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
+    screen.headline(f"4. Both clients at once: one gives up after trio.move_on_after({PATIENCE}), the other does not")
+    packed = ""
+
+    async def meanwhile() -> None:
+        nonlocal packed
+        packed = (await two.call_tool("pack", {"files": 10})).text
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(meanwhile)
+        summary = await watch(one, screen)
+    screen.say(f"  client two, all the while: {packed}")
+    return [*summary, f"the other client, at the same time: {packed}"]
+
+
+@asynccontextmanager
+async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
+    """Run the server in a process of its own, where ``option`` of `trio-mcp run` says, and yield the process and the
+    server's URL. The process is killed at the end."""
+    spec = find_spec("trio_mcp.cli.demo_server")
+    assert spec is not None
+    assert spec.origin is not None
+    # -P: what lies in the current directory is none of the demo's business.
+    command = [sys.executable, "-P", "-m", "trio_mcp.cli", "run", spec.origin, option, "0"]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stderr is not None
+        told = ""
+        with trio.fail_after(_START_DEADLINE):
+            while not (found := re.search(r"at (\w+://\S+);.*\n", told)):  # the whole line, to its end
+                data = await process.stderr.receive_some()
+                if not data:
+                    raise Disappointed(f"the server did not start: {told}")
+                told += data.decode(errors="replace")
+        async with open_service_nursery("the story is over") as nursery:
+            nursery.start_soon(_copy, process.stderr)
+            yield process, found.group(1)
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_DEADLINE):
+            await process.wait()
+
+
+async def _copy(stderr: trio.abc.ReceiveStream) -> None:
+    """Copy further output of the server to our standard error, for the user."""
+    async for data in stderr:
+        print(data.decode(errors="replace"), end="", file=sys.stderr)
+
+
+class Screen:
+    """Standard output and, for answers, standard input.
+
+    ``is_terminal`` is true when both are a terminal, so that there is a user to ask. Otherwise only plain lines are
+    written, without control codes.
+    """
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._console = Console(highlight=False, force_terminal=None if self.is_terminal else False)
+
+    def headline(self, text: str) -> None:
+        """Print the headline of a new part."""
+        self._console.print()
+        self.say(text, "bold")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line, however long."""
+        self._console.print(Text(text, style), soft_wrap=True)
+
+    def tools(self, tools: Iterable[Tool]) -> None:
+        """Print a table of the tools."""
+        table = Table("tool", "arguments", "description")
+        for tool in tools:
+            names = ", ".join(tool.input_schema.get("properties", {}))
+            table.add_row(Text(tool.name, "cyan"), Text(names), Text(tool.description or ""))
+        self._console.print(table)
+
+    def log(self, message: LogParams) -> None:
+        """Print a log line of the server, above the bar while there is one."""
+        self.say(f"  log {message.level}: {message.data}", "dim")
+
+    @contextmanager
+    def progress(self) -> Generator[OnProgress]:
+        """Show each `Progress` passed to the yielded function, as a bar or as lines."""
+        if not self.is_terminal or self._console.is_dumb_terminal:
+            yield self._progress_line
+            return
+        with progress_bar(self._console) as bar:
+            yield bar.show
+
+    def _progress_line(self, news: Progress) -> None:
+        self.say(f"  {progress_words(news)}")
+
+    async def answer(self, question: ElicitFormParams) -> ElicitResult:
+        """Have the user fill in the form, or take its defaults when there is nobody to ask."""
+        self.say(f"  the server asks: {question.message}")
+        content: dict[str, str] = {}
+        for name, field in question.requested_schema["properties"].items():
+            prompt, default = f"  {field.get('description', name)}", str(field.get("default", ""))
+            if not self.is_terminal:
+                self.say(f"{prompt}: {default} (answered automatically: this is not a terminal)")
+                content[name] = default
+                continue
+            self._console.print(Text(f"{prompt} [{default}]: ", "bold"), end="")
+            line = await read_line()
+            if not line:  # Ctrl-D
+                self._console.print()
+                return ElicitResult("decline")
+            content[name] = line.strip() or default
+        return ElicitResult("accept", content)

@@ -26,11 +26,11 @@ from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
+from ..printable import CopiedToStderr, name_shown, on_one_line, printable
 from ..reporting import WITH_SERVER, say, say_error
+from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
 from ..targets import NoTarget, SignIn, is_file, target_typed
-from ..terminal.printable import CopiedToStderr, name_shown, on_one_line, printable
-from ..terminal.signals import run_until_interrupted
 from .options import TARGET, TargetCommand, connection_options, words_after_dashes
 
 

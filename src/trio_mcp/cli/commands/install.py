@@ -13,12 +13,11 @@ from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, KeptFile, NotEditable, parse_object, with_value
-from ..hosts import HOSTS, Host
+from ..printable import name_shown
 from ..reporting import WITH_SERVER, say, say_error
+from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
-from ..targets import command_of_file, is_file
-from ..terminal.printable import name_shown
-from ..terminal.signals import run_until_interrupted
+from ..targets import HOSTS, Host, command_of_file, is_file
 from .inspect import Offers, ask_for_offers
 
 

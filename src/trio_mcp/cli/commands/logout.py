@@ -8,18 +8,17 @@ from typing import Literal
 import click
 import trio
 
-from ...auth.fetching import UrlRules
-from ...auth.http_fetcher import HttpFetcher
+from ...auth.fetching import HttpFetcher, UrlRules
+from ...auth.oauth_client.authorization_code import sign_out
 from ...auth.oauth_client.oauth import OAuth
-from ...auth.oauth_client.revocation import sign_out
 from ...auth.storage.files import FileStorage
 from ...auth.storage.records import StorageFailed
 from ...connecting.credentials import is_confidential, resource_at
 from ...connecting.targets import Address, Target
 from ..reporting import say
+from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
 from ..targets import NoTarget, SignIn, storage_in, target_typed
-from ..terminal.signals import run_until_interrupted
 from .options import TARGET, config_option, tokens_option
 
 

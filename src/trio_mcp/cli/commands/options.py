@@ -146,9 +146,9 @@ def _options_typed(
     stderr: bool,
 ) -> RequestOptions:
     """Return TARGET and all these options, parsed. Raises `NoTarget`."""
+    from ..printable import CopiedToStderr
     from ..request import KeptStderr, RequestOptions
     from ..targets import target_typed
-    from ..terminal.printable import CopiedToStderr
 
     kept_stderr = None if stderr else KeptStderr()
     return RequestOptions(
@@ -221,7 +221,7 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer names and files: see `click.ParamType.shell_complete`."""
-        from ..hosts import BadConfiguration, configured_names
+        from ..targets import BadConfiguration, configured_names
 
         try:
             names = configured_names(cast("Path | None", ctx.params.get("config")))

@@ -16,9 +16,9 @@ from ...protocol.revisions import Revision
 from ...protocol.types.prompts import GetPromptResult
 from ...runtime.calls import OnProgress
 from ..arguments import no_such_argument, texts_typed
+from ..printable import printable
 from ..request import CommandRequest, found, words_of_block
 from ..statuses import ENDED_WELL
-from ..terminal.printable import printable
 from .options import PROMPT, TARGET, TargetCommand, request_options
 
 

@@ -16,10 +16,10 @@ from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult
 from ...runtime.calls import OnProgress
+from ..printable import printable
 from ..reporting import say
 from ..request import CommandRequest, words_of_resource
 from ..statuses import ENDED_WELL, SERVER_ERROR
-from ..terminal.printable import printable
 from .options import TARGET, URI, TargetCommand, request_options
 
 

@@ -19,10 +19,10 @@ from ...protocol.types.tools import CallToolResult
 from ...runtime.calls import OnProgress
 from ...runtime.transport import HTTPError
 from ...tasks.task_state import TaskState
+from ..printable import name_shown, on_one_line
 from ..reporting import say
 from ..request import CommandRequest, NotOffered, show_result
 from ..statuses import ENDED_WELL, TOOL_FAILED
-from ..terminal.printable import name_shown, on_one_line
 from .options import TARGET, TargetCommand, request_options
 
 _ANY_ID: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}

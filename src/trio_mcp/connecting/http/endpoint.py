@@ -43,8 +43,7 @@ from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
 from ..credentials import Headers, is_challenge
-from .outgoing import OutboundFrame, RequestHeaders, ToolHeaders, read_head
-from .sessions import Session, SessionQuestions, Sessions
+from .outgoing import OutboundFrame, RequestHeaders, Session, SessionQuestions, Sessions, ToolHeaders, read_head
 
 Seen: TypeAlias = Callable[[bool], None]
 """Callback that is told true before the server may see a message, and false where the server has not let the message

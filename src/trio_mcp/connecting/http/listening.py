@@ -10,15 +10,14 @@ from typing import Final
 
 import trio
 
-from ...auth.errors import AuthorizationError
+from ...auth.credentials import AuthorizationError
 from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
 from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of
-from .outgoing import OutboundFrame
+from .outgoing import OutboundFrame, Session
 from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal
-from .sessions import Session
 
 logger = logging.getLogger("trio_mcp")
 

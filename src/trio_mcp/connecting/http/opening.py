@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from ...auth.credentials import ClientAuth
-from ...client.call_timeouts import CallTimeouts
 from ...client.client import Client
 from ...client.opening import (
     LegacyServers,
@@ -30,6 +29,7 @@ from ...client.opening import (
     tell_of_changes,
 )
 from ...client.options import ClientOptions, ClientSettings
+from ...client.timeouts import CallTimeouts
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.misuse import check_opened_under_trio, entered
 from ...concurrency.nurseries import open_service_nursery
@@ -41,9 +41,8 @@ from ...transports.http_client.origins import is_of_this_machine, split_url
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
-from .outgoing import RequestHeaders
+from .outgoing import RequestHeaders, Sessions
 from .responses import Backoff, StatusPeerError, is_passing
-from .sessions import Sessions
 from .transport import HttpTransport
 
 logger = logging.getLogger("trio_mcp")

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import trio
 
-from ...auth.errors import AuthorizationError
+from ...auth.credentials import AuthorizationError
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
 from ...jsonrpc.messages import RequestId, Response
@@ -26,7 +26,7 @@ from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
 from .endpoint import Caller, Endpoint, arrived, cursor_of
-from .outgoing import OutboundFrame
+from .outgoing import OutboundFrame, Session
 from .responses import (
     EVENT_STREAM,
     JSON,
@@ -38,7 +38,6 @@ from .responses import (
     refusal,
     words_of,
 )
-from .sessions import Session
 
 logger = logging.getLogger("trio_mcp")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 
-from ...auth.errors import AuthorizationError
+from ...auth.credentials import AuthorizationError
 from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
@@ -23,10 +23,9 @@ from ...runtime.outbox import Outbox, Owner, cancel_line
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
 from .listening import listen
-from .outgoing import OutboundFrame
+from .outgoing import OutboundFrame, Session, SessionQuestion
 from .posted_request import PostedRequest
 from .responses import is_good, refusal
-from .sessions import Session, SessionQuestion
 
 logger = logging.getLogger("trio_mcp")
 

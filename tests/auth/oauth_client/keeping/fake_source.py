@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from trio_mcp.auth.credentials import RefusedRequest
-from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.credentials import AuthorizationError, RefusedRequest
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 from trio_mcp.auth.oauth_client.acquisition import GrantFlow
 from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import AuthorizationError, MemoryStorage
 from trio_mcp.auth.credentials import RefusedRequest
 from trio_mcp.auth.fetching import Fetch, Fetched
-from trio_mcp.auth.oauth_client.client_state import token_in
+from trio_mcp.auth.oauth_client.acquisition import token_in
 from trio_mcp.auth.oauth_client.grants import Visit
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import trio
 
-from ...classes import frozen
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...protocol.fields import JSONObject
-from ...protocol.meta import related_task_of
-from ...protocol.schema_validator import SchemaValidator
-from ...protocol.types.content import TextContent
-from ...protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
-from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from ..classes import frozen
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..protocol.fields import JSONObject
+from ..protocol.meta import related_task_of
+from ..protocol.schema_validator import SchemaValidator
+from ..protocol.types.content import TextContent
+from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
+from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from .printable import name_shown, on_one_line
 from .terminal import Terminal
 

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from ...concurrency.contexts import asynccontextmanager, contextmanager
-from ...protocol.types.notifications import LogParams, should_log
-from ...runtime.calls import OnProgress, Progress
+from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..protocol.types.notifications import LogParams, should_log
+from ..runtime.calls import OnProgress, Progress
 from .printable import name_shown, on_one_line, printable
 
 

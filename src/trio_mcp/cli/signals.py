@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from ...concurrency.contexts import contextmanager
-from ...concurrency.nurseries import open_service_nursery
-from ...concurrency.time_limits import fail_after_work
-from ..statuses import OUT_OF_TIME, SIGNALLED
+from ..concurrency.contexts import contextmanager
+from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.time_limits import fail_after_work
+from .statuses import OUT_OF_TIME, SIGNALLED
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""

@@ -1,1 +1,0 @@
-"""``trio-mcp demo``: the server, and the calls to the server."""

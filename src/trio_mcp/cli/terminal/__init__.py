@@ -1,1 +1,0 @@
-"""The terminal of the commands: output and input."""
