@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeVar, cast
 
 import attrs
@@ -71,7 +71,7 @@ def _without_later_members(members: Any, kind: type[T], revision: Revision) -> T
         return structure(members, kind)
     except ValueError as error:
         try:
-            return _hook_in(revision, kind)(members, kind)
+            return _hook_for(kind, revision)(members, kind)
         except (KeyError, TypeError, ValueError):
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
@@ -97,23 +97,13 @@ def _unhook_for(revision: Revision, kind: type) -> Callable[[Any], Any]:
 
 
 @cache
-def _hook_for(kind: Any) -> Callable[[Any, Any], Any]:
-    return _fast().get_structure_hook(kind)
+def _hook_for(kind: Any, revision: Revision | None = None) -> Callable[[Any, Any], Any]:
+    return _fast(revision).get_structure_hook(kind)
 
 
 @cache
-def _hook_in(revision: Revision, kind: Any) -> Callable[[Any, Any], Any]:
-    return _fast_in(revision).get_structure_hook(kind)
-
-
-@cache
-def _fast_in(revision: Revision) -> cattrs.Converter:
+def _fast(revision: Revision | None) -> cattrs.Converter:
     return structurer(cattrs.Converter(detailed_validation=False), revision)
-
-
-@cache
-def _fast() -> cattrs.Converter:
-    return structurer(cattrs.Converter(detailed_validation=False))
 
 
 @cache
@@ -126,22 +116,22 @@ def converter_for(revision: Revision) -> cattrs.Converter:
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)
-    converter.register_unstructure_hook_factory(attrs.has, _unstructure_factory(converter, revision))
+    converter.register_unstructure_hook_factory(attrs.has, partial(_class, revision))
     return converter
 
 
-def _unstructure_factory(converter: cattrs.Converter, revision: Revision) -> Callable[[Any], Callable[[Any], Any]]:
-    def factory(kind: Any) -> Callable[[Any], Any]:
-        if kind is ResourceLink and revision.structured_content == "none":
-            # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
-            return lambda link: {"type": "text", "text": link.uri}
-        first = getattr(kind, "SINCE", revision.name)
-        if first > revision.name:
-            return _refuse(f"{_words_for(kind)} cannot be said in revision {revision}; it came with {first}")
-        make = make_dict_unstructure_fn(kind, converter, **_overrides(kind, revision))  # pyright: ignore[reportArgumentType]
-        return SHAPES.get(kind, as_is)(make, revision)
-
-    return factory
+def _class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+    if kind is ResourceLink and revision.structured_content == "none":
+        # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
+        return lambda link: {"type": "text", "text": link.uri}
+    first = getattr(kind, "SINCE", revision.name)
+    if first > revision.name:
+        return _refuse(f"{_words_for(kind)} cannot be said in revision {revision}; it came with {first}")
+    make = make_dict_unstructure_fn(kind, converter, **_overrides(kind, revision))  # pyright: ignore[reportArgumentType]
+    if kind not in SHAPES:
+        return make
+    has_shape, shape = SHAPES[kind]
+    return (lambda value: shape(make, value, revision)) if has_shape(revision) else make
 
 
 def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
@@ -177,108 +167,78 @@ class NotExpressible(ValueError):
 Make = Callable[[Any], dict[str, Any]]
 
 
-def as_is(make: Make, _: Revision) -> Make:
-    return make
+def _tool(make: Make, tool: Tool, _: Revision) -> dict[str, Any]:
+    data = make(tool)
+    if (tool.output_schema or {}).get("type") != "object":
+        data.pop("outputSchema", None)
+    return data
 
 
-def _tool(make: Make, revision: Revision) -> Make:
-    if revision.structured_content == "any":
-        return make
-
-    def unstructure_tool(tool: Tool) -> dict[str, Any]:
-        data = make(tool)
-        if (tool.output_schema or {}).get("type") != "object":
-            data.pop("outputSchema", None)  # until 2025-11-25 its root is an object
-        return data
-
-    return unstructure_tool
+def _call_result(make: Make, result: CallToolResult | ToolResultContent, _: Revision) -> dict[str, Any]:
+    data = make(result)
+    if not isinstance(result.structured_content, dict):
+        data.pop("structuredContent", None)
+    return data
 
 
-def _call_result(make: Make, revision: Revision) -> Make:
-    if revision.structured_content == "any":
-        return make
-
-    def unstructure_result(result: CallToolResult | ToolResultContent) -> dict[str, Any]:
-        data = make(result)
-        if not isinstance(result.structured_content, dict):
-            data.pop("structuredContent", None)  # until 2025-11-25 it is an object
-        return data
-
-    return unstructure_result
+def _message(make: Make, message: Any, revision: Revision) -> dict[str, Any]:
+    content = message.content
+    if _has_tool_use(revision) or not isinstance(content, list):
+        return make(message)
+    if len(cast("list[Any]", content)) != 1:
+        raise NotExpressible(f"a message holds exactly one content block in revision {revision}")
+    return make(attrs.evolve(message, content=content[0]))
 
 
-def _message_content(make: Make, revision: Revision) -> Make:
-    if revision.name >= ToolUseContent.SINCE:  # several blocks are possible since tools can be used
-        return make
-
-    def unstructure_message(message: Any) -> dict[str, Any]:
-        content = message.content
-        if not isinstance(content, list):
-            return make(message)
-        if len(cast("list[Any]", content)) != 1:
-            raise NotExpressible(f"a message holds exactly one content block in revision {revision}")
-        return make(attrs.evolve(message, content=content[0]))
-
-    return unstructure_message
+def _sampled(make: Make, result: CreateMessageResult, revision: Revision) -> dict[str, Any]:
+    data = _message(make, result, revision)
+    extra = data.pop("extra")
+    return {**extra, **data}
 
 
-def _with_extras(make: Make, revision: Revision) -> Make:
-    inner = _message_content(make, revision)
-
-    def unstructure_result(result: CreateMessageResult) -> dict[str, Any]:
-        data = inner(result)
-        extra = data.pop("extra")
-        return {**extra, **data}
-
-    return unstructure_result
+def _elicit_form(make: Make, params: ElicitFormParams, revision: Revision) -> dict[str, Any]:
+    try:
+        form = first_form(params.requested_schema)
+    except ValueError as error:
+        raise NotExpressible(f"{error}; this is revision {revision}") from None
+    return make(attrs.evolve(params, requested_schema=form))
 
 
-def _elicit_form(make: Make, revision: Revision) -> Make:
-    if revision.name >= ElicitURLParams.SINCE:
-        return make
-
-    def unstructure_form(params: ElicitFormParams) -> dict[str, Any]:
-        try:
-            form = first_form(params.requested_schema)
-        except ValueError as error:
-            raise NotExpressible(f"{error}; this is revision {revision}") from None
-        return make(attrs.evolve(params, requested_schema=form))
-
-    return unstructure_form
+def _elicit_url(make: Make, params: ElicitURLParams, revision: Revision) -> dict[str, Any]:
+    if params.elicitation_id is None:
+        raise NotExpressible(f"a URL elicitation needs an elicitation id in revision {revision}")
+    return make(params)
 
 
-def _elicit_url(make: Make, revision: Revision) -> Make:
-    if "notifications/elicitation/complete" not in revision.methods:
-        return make
-
-    def unstructure_url(params: ElicitURLParams) -> dict[str, Any]:
-        if params.elicitation_id is None:
-            raise NotExpressible(f"a URL elicitation needs an elicitation id in revision {revision}")
-        return make(params)
-
-    return unstructure_url
+def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict[str, Any]:
+    for name, value in (result.content or {}).items():
+        if isinstance(value, list):
+            raise NotExpressible(f"field {name!r} is a list, which revision {revision} has no form for")
+    return make(result)
 
 
-def _elicit_result(make: Make, revision: Revision) -> Make:
-    if revision.name >= ElicitURLParams.SINCE:
-        return make
-
-    def unstructure_result(result: ElicitResult) -> dict[str, Any]:
-        for name, value in (result.content or {}).items():
-            if isinstance(value, list):
-                raise NotExpressible(f"field {name!r} is a list, which revision {revision} has no form for")
-        return make(result)
-
-    return unstructure_result
+def _wants_objects(revision: Revision) -> bool:
+    """Return whether structured content, and the root of an output schema, is an object: until 2025-11-25."""
+    return revision.structured_content != "any"
 
 
-SHAPES: dict[Any, Callable[[Make, Revision], Make]] = {
-    Tool: _tool,
-    CallToolResult: _call_result,
-    ToolResultContent: _call_result,
-    SamplingMessage: _message_content,
-    CreateMessageResult: _with_extras,
-    ElicitFormParams: _elicit_form,
-    ElicitURLParams: _elicit_url,
-    ElicitResult: _elicit_result,
+def _has_tool_use(revision: Revision) -> bool:
+    """Return whether messages may have several blocks: since tools can be used."""
+    return revision.name >= ToolUseContent.SINCE
+
+
+def _lacks_urls(revision: Revision) -> bool:
+    return revision.name < ElicitURLParams.SINCE
+
+
+SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, Revision], dict[str, Any]]]]] = {
+    Tool: (_wants_objects, _tool),
+    CallToolResult: (_wants_objects, _call_result),
+    ToolResultContent: (_wants_objects, _call_result),
+    SamplingMessage: (lambda revision: not _has_tool_use(revision), _message),
+    CreateMessageResult: (lambda _: True, _sampled),
+    ElicitFormParams: (_lacks_urls, _elicit_form),
+    ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision.methods, _elicit_url),
+    ElicitResult: (_lacks_urls, _elicit_result),
 }
+"""The shapes of classes, each with the revisions that have it."""

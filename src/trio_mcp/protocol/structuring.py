@@ -4,8 +4,9 @@ with a revision given, members unknown to the revision are ignored."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
 import attrs
 import cattrs
@@ -13,7 +14,7 @@ from cattrs.cols import list_structure_factory
 from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
 from cattrs.gen import make_dict_structure_fn, override
 
-from .fields import is_said, wire_name
+from .fields import JSONObject, is_said, wire_name
 from .plain_classes import convert, is_plain_class
 from .revisions import Revision
 from .types.content import BlobResourceContents, ResourceContents, TextResourceContents
@@ -23,6 +24,8 @@ from .types.notifications import LogLevel, log_level_rank
 from .types.sampling import CreateMessageResult
 from .types.tasks import Task
 
+_Hook: TypeAlias = Callable[[Any, Any], Any]
+
 
 def structurer(converter: cattrs.Converter, revision: Revision | None = None) -> cattrs.Converter:
     for kind in (str, bool, int, float):
@@ -30,20 +33,18 @@ def structurer(converter: cattrs.Converter, revision: Revision | None = None) ->
     converter.register_structure_hook(LogLevel, _log_level)  # otherwise it counts as a plain string
     converter.register_structure_hook_factory(_is_plain_union, _plain_union)
     converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _structure_object)
-    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list_factory(converter))
-    converter.register_structure_hook_factory(
-        lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict_factory(converter)
-    )
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list)
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _one_of)
-    converter.register_structure_hook_factory(_is_tagged_union, _tagged_union_factory(converter))
-    converter.register_structure_hook_factory(attrs.has, _class_factory(converter, revision))
+    converter.register_structure_hook_factory(_is_tagged_union, _tagged_union)
+    converter.register_structure_hook_factory(attrs.has, partial(_class, revision))
     converter.register_structure_hook_func(is_plain_class, convert)
-    converter.register_structure_hook(ElicitFormParams | ElicitURLParams, _elicit_params(converter))
-    converter.register_structure_hook(ResourceContents, _resource_contents(converter))
+    converter.register_structure_hook(ElicitFormParams | ElicitURLParams, partial(_elicit_params, converter))
+    converter.register_structure_hook(ResourceContents, partial(_resource_contents, converter))
     return converter
 
 
-def _exactly(kind: type, words: str) -> Callable[[Any, Any], Any]:
+def _exactly(kind: type, words: str) -> _Hook:
     def check(value: Any, _: Any) -> Any:
         # bool is an int to Python, not to JSON; an integer is a number to both.
         if type(value) is kind or (kind is float and type(value) is int):
@@ -74,7 +75,7 @@ def _is_plain_union(kind: Any) -> bool:
     return bool(members) and all(member in _SCALARS or member == dict[str, Any] for member in members)
 
 
-def _plain_union(kind: Any) -> Callable[[Any, Any], Any]:
+def _plain_union(kind: Any) -> _Hook:
     members = _members(kind)
     accepted = {dict if member == dict[str, Any] else member for member in members}
     if float in accepted:
@@ -89,7 +90,7 @@ def _plain_union(kind: Any) -> Callable[[Any, Any], Any]:
     return check
 
 
-def _one_of(kind: Any) -> Callable[[Any, Any], Any]:
+def _one_of(kind: Any) -> _Hook:
     allowed = get_args(kind)
 
     def check(value: Any, _: Any) -> Any:
@@ -112,31 +113,21 @@ def _structure_object(value: Any, _: Any) -> Any:
     raise TypeError("expected an object")
 
 
-def _list_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
-    def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        (item_kind,) = get_args(kind)
-        make = list_structure_factory(kind, converter)
+def _list(kind: Any, converter: cattrs.Converter) -> _Hook:
+    (item_kind,) = get_args(kind)
+    make = list_structure_factory(kind, converter)
 
-        def structure_list(value: Any, kind: Any) -> Any:
-            if type(value) is not list:
-                raise TypeError(f"expected a list of {getattr(item_kind, '__name__', 'items')}")
-            return make(value, kind)
+    def structure_list(value: Any, kind: Any) -> Any:
+        if type(value) is not list:
+            raise TypeError(f"expected a list of {getattr(item_kind, '__name__', 'items')}")
+        return make(value, kind)
 
-        return structure_list
-
-    return factory
+    return structure_list
 
 
-def _dict_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
-    def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        make: Callable[[Any, Any], Any] = _mapping_factory(kind, converter)
-
-        def structure_dict(value: Any, kind: Any) -> Any:
-            return make(_structure_object(value, kind), kind)
-
-        return structure_dict
-
-    return factory
+def _dict(kind: Any, converter: cattrs.Converter) -> _Hook:
+    make: _Hook = _mapping_factory(kind, converter)
+    return lambda value, kind: make(_structure_object(value, kind), kind)
 
 
 def _tag_of(kind: Any) -> str | None:
@@ -152,119 +143,92 @@ def _is_tagged_union(kind: Any) -> bool:
     return any(_tag_of(member) is not None for member in _members(kind) if get_origin(member) is not list)
 
 
-def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
-    def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
-        list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
-        hooks: dict[Any, Callable[[Any, Any], Any]] = {}
+def _tagged_union(kind: Any, converter: cattrs.Converter) -> _Hook:
+    by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
+    list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
+    hooks: dict[Any, _Hook] = {}
 
-        def structure_union(value: Any, _: Any) -> Any:
-            if type(value) is dict:
-                members = cast("dict[str, Any]", value)
-                tag = members.get("type")
-                if type(tag) is not str or tag not in by_tag:
-                    raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-                if tag not in hooks:  # not before the first of them: the members of a union may hold the union
-                    hooks[tag] = converter.get_structure_hook(by_tag[tag])
-                return hooks[tag](members, by_tag[tag])
-            if list_kind is not None and type(value) is list:
-                return converter.structure(cast("Any", value), list_kind)
+    def structure_union(value: Any, _: Any) -> Any:
+        if type(value) is dict:
+            members = cast("dict[str, Any]", value)
+            tag = members.get("type")
+            if type(tag) is not str or tag not in by_tag:
+                raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
+            if tag not in hooks:  # not before the first of them: the members of a union may hold the union
+                hooks[tag] = converter.get_structure_hook(by_tag[tag])
+            return hooks[tag](members, by_tag[tag])
+        if list_kind is not None and type(value) is list:
+            return converter.structure(cast("Any", value), list_kind)
+        raise TypeError("expected an object")
+
+    return structure_union
+
+
+def _class(revision: Revision | None, kind: Any, converter: cattrs.Converter) -> _Hook:
+    renames = {
+        field.name: override(
+            rename=wire_name(field.name), omit=revision is not None and not is_said(field, revision.name)
+        )
+        for field in attrs.fields(kind)
+    }
+    if kind is CreateMessageResult:
+        renames["extra"] = override(omit=True)
+    make: _Hook = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]
+
+    def structure_class(value: dict[str, Any], kind: Any) -> Any:
+        if type(value) is not dict:
             raise TypeError("expected an object")
+        return make(value, kind)
 
-        return structure_union
-
-    return factory
-
-
-def _class_factory(
-    converter: cattrs.Converter, revision: Revision | None
-) -> Callable[[Any], Callable[[Any, Any], Any]]:
-    def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        renames = {
-            field.name: override(
-                rename=wire_name(field.name), omit=revision is not None and not is_said(field, revision.name)
-            )
-            for field in attrs.fields(kind)
-        }
-        if kind is CreateMessageResult:
-            renames["extra"] = override(omit=True)
-        make: Callable[[Any, Any], Any] = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]
-
-        def structure_class(value: dict[str, Any], kind: Any) -> Any:
-            if type(value) is not dict:
-                raise TypeError("expected an object")
-            return make(value, kind)
-
-        if "cache_scope" in renames:
-            return _reading_hints(structure_class)
-        if kind is CreateMessageResult:
-            return _keeping_extras(structure_class)
-        if kind is ElicitResult:
-            return _checking_content(structure_class)
-        if kind is Task:
-            return _supplying_ttl(structure_class)
-        return structure_class
-
-    return factory
+    before = _BEFORE.get(kind, with_good_hints if "cache_scope" in renames else None)
+    if before is not None:
+        return lambda value, kind: structure_class(before(_structure_object(value, None)), kind)
+    if (after := _AFTER.get(kind)) is not None:
+        return lambda value, kind: after(structure_class(value, kind), value)
+    return structure_class
 
 
-def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    known = {wire_name(field.name) for field in attrs.fields(CreateMessageResult)} - {"extra"}
-
-    def structure_result(value: Any, kind: Any) -> Any:
-        result = structure_class(value, kind)
-        if value.keys() <= known:
-            return result
-        return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in known})
-
-    return structure_result
+def _with_ttl(task: JSONObject) -> JSONObject:
+    """Return a task with its ``ttl``: null for a task for ever (2025-11-25 tasks, Task), which mcp 1.x leaves out."""
+    return {"ttl": None, **task}
 
 
-def _reading_hints(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def structure_result(value: Any, kind: Any) -> Any:
-        return structure_class(with_good_hints(_structure_object(value, None)), kind)
-
-    return structure_result
+@cache
+def _names_of(kind: type) -> frozenset[str]:
+    return frozenset(wire_name(field.name) for field in attrs.fields(kind))
 
 
-def _checking_content(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def structure_result(value: Any, kind: Any) -> Any:
-        result = structure_class(value, kind)
-        if result.content is not None and not content_fits(result.content):
-            raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
-        return result
-
-    return structure_result
+def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
+    extra = {name: member for name, member in value.items() if name == "extra" or name not in _names_of(type(result))}
+    return attrs.evolve(result, extra=extra) if extra else result
 
 
-def _supplying_ttl(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A task for ever has a ``ttl`` of null (2025-11-25 tasks, Task), which mcp 1.x leaves out."""
-
-    def structure_task(value: Any, kind: Any) -> Any:
-        return structure_class({"ttl": None, **_structure_object(value, None)}, kind)
-
-    return structure_task
+def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
+    if result.content is not None and not content_fits(result.content):
+        raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
+    return result
 
 
-def _elicit_params(converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    def structure_params(value: Any, _: Any) -> Any:
-        mode = cast("dict[str, Any]", value).get("mode", "form") if type(value) is dict else None
-        if mode == "url":
-            return converter.structure(value, ElicitURLParams)
-        if mode == "form":
-            return converter.structure(value, ElicitFormParams)
+_BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: _with_ttl}
+"""Steps on the data before the object is made."""
+_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
+    CreateMessageResult: _with_extras,
+    ElicitResult: _checked,
+}
+"""Steps on the object, and the data that the object was made of."""
+
+
+def _elicit_params(converter: cattrs.Converter, value: Any, _: Any) -> Any:
+    mode = cast("dict[str, Any]", value).get("mode", "form") if type(value) is dict else None
+    if mode not in ("url", "form"):
         raise ValueError("the mode must be form or url")
+    return converter.structure(value, ElicitURLParams if mode == "url" else ElicitFormParams)
 
-    return structure_params
 
-
-def _resource_contents(converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    def structure_contents(value: Any, _: Any) -> Any:
-        members = _structure_object(value, None)
-        if "text" in members:
-            return converter.structure(members, TextResourceContents)
-        if "blob" in members:
-            return converter.structure(members, BlobResourceContents)
-        raise ValueError("expected text or blob")
-
-    return structure_contents
+def _resource_contents(converter: cattrs.Converter, value: Any, _: Any) -> Any:
+    members = _structure_object(value, None)
+    if "text" in members:
+        return converter.structure(members, TextResourceContents)
+    if "blob" in members:
+        return converter.structure(members, BlobResourceContents)
+    raise ValueError("expected text or blob")
