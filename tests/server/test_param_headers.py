@@ -36,7 +36,7 @@ def test_an_annotated_parameter_is_mirrored() -> None:
     )
     entry = server.tools.registry.get("query")
     assert entry is not None
-    assert entry.tool.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
+    assert entry.listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
 
 def test_an_annotation_in_a_schema_of_the_author_counts_as_well() -> None:

@@ -7,15 +7,13 @@ those that are read must have the right type, and are bounded. What a URL or a n
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 import attrs
 import msgspec
 from msgspec import Meta
 
 from ..classes import frozen
-
-T = TypeVar("T")
 
 _LONGEST: Final = 256 * 1024
 
@@ -30,14 +28,42 @@ class InvalidDocument(ValueError):
     """The bytes are no such document. The text says why, and has nothing of the values in the document."""
 
 
+class _Document:
+    """What the documents share."""
+
+    __slots__ = ()
+
+    _COMPLAINT: ClassVar[str]
+    """What is wrong with bytes that are no such document."""
+    _HAS_SECONDS_IN_TEXT: ClassVar[bool] = False
+    """True where seconds may be a text, as some servers write."""
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read the document. Raises `InvalidDocument`."""
+        if len(data) > _LONGEST:
+            raise InvalidDocument(f"{cls._COMPLAINT}: more than {_LONGEST} bytes")
+        try:
+            return msgspec.json.decode(data, type=cls, strict=not cls._HAS_SECONDS_IN_TEXT)
+        except msgspec.ValidationError as error:
+            reason = str(error)  # which member it is, and what was expected
+        except RecursionError:
+            reason = "nested too deeply"
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reason = "no JSON in UTF-8"
+        raise InvalidDocument(f"{cls._COMPLAINT}: {reason}")
+
+
 def _finite(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and not math.isfinite(value):
         raise ValueError(f"{field.name} is no number of seconds")
 
 
 @frozen(kw_only=True)
-class ResourceMetadata:
+class ResourceMetadata(_Document):
     """What a protected resource says about itself (RFC 9728 section 2)."""
+
+    _COMPLAINT: ClassVar = "no metadata of a protected resource"
 
     resource: _Text
     authorization_servers: _Texts | None = None
@@ -47,15 +73,12 @@ class ResourceMetadata:
     dpop_signing_alg_values_supported: _Texts | None = None
     dpop_bound_access_tokens_required: bool | None = None
 
-    @classmethod
-    def from_json(cls, data: bytes) -> ResourceMetadata:
-        """Read the document. Raises `InvalidDocument`."""
-        return _read(cls, data, "no metadata of a protected resource")
-
 
 @frozen(kw_only=True)
-class ServerMetadata:
+class ServerMetadata(_Document):
     """What an authorization server says about itself (RFC 8414 section 2; OpenID Connect Discovery section 3)."""
+
+    _COMPLAINT: ClassVar = "no metadata of an authorization server"
 
     issuer: _Text
     authorization_endpoint: _Text | None = None
@@ -80,16 +103,13 @@ class ServerMetadata:
     dpop_signing_alg_values_supported: _Texts | None = None
     """RFC 9449 section 5.1."""
 
-    @classmethod
-    def from_json(cls, data: bytes) -> ServerMetadata:
-        """Read the document. Raises `InvalidDocument`."""
-        return _read(cls, data, "no metadata of an authorization server")
-
 
 @frozen(kw_only=True)
-class ClientMetadata:
+class ClientMetadata(_Document):
     """What a client says about itself, to register, or in a document that its id is the URL of (RFC 7591 section 2;
     OpenID Connect Registration section 2)."""
+
+    _COMPLAINT: ClassVar = "no metadata of a client"
 
     client_id: _Text | None = None
     """The URL of the document, in a document (2026-07-28 client registration, Client ID Metadata Documents)."""
@@ -105,11 +125,6 @@ class ClientMetadata:
     software_id: _Text | None = None
     software_version: _Text | None = None
 
-    @classmethod
-    def from_json(cls, data: bytes) -> ClientMetadata:
-        """Read the document. Raises `InvalidDocument`."""
-        return _read(cls, data, "no metadata of a client")
-
     def to_json(self) -> bytes:
         """Return the document, without the members that are `None`."""
         members = attrs.asdict(self, recurse=False)
@@ -117,8 +132,11 @@ class ClientMetadata:
 
 
 @frozen(kw_only=True)
-class ClientInformation:
+class ClientInformation(_Document):
     """The answer to a registration (RFC 7591 section 3.2.1)."""
+
+    _COMPLAINT: ClassVar = "no answer to a registration"
+    _HAS_SECONDS_IN_TEXT: ClassVar = True
 
     client_id: _Text
     client_secret: _Token | None = attrs.field(default=None, repr=False)
@@ -129,15 +147,13 @@ class ClientInformation:
     grant_types: _Texts | None = None
     scope: _Text | None = None
 
-    @classmethod
-    def from_json(cls, data: bytes) -> ClientInformation:
-        """Read the document. Seconds may be a text, as some servers write. Raises `InvalidDocument`."""
-        return _read(cls, data, "no answer to a registration", seconds_in_text=True)
-
 
 @frozen(kw_only=True)
-class TokenResponse:
+class TokenResponse(_Document):
     """The answer of a token endpoint that has granted something (RFC 6749 section 5.1; RFC 8693 section 2.2.1)."""
+
+    _COMPLAINT: ClassVar = "no answer of a token endpoint"
+    _HAS_SECONDS_IN_TEXT: ClassVar = True
 
     access_token: _Token = attrs.field(repr=False)
     token_type: _Text
@@ -148,36 +164,14 @@ class TokenResponse:
     issued_token_type: _Text | None = None
     """The kind of a token that was exchanged."""
 
-    @classmethod
-    def from_json(cls, data: bytes) -> TokenResponse:
-        """Read the document. Seconds may be a text, as some servers write. Raises `InvalidDocument`."""
-        return _read(cls, data, "no answer of a token endpoint", seconds_in_text=True)
-
 
 @frozen(kw_only=True)
-class OAuthErrorResponse:
+class OAuthErrorResponse(_Document):
     """The answer of a token endpoint, or to a registration, that has refused (RFC 6749 section 5.2; RFC 7591 section
     3.2.2)."""
+
+    _COMPLAINT: ClassVar = "no error of OAuth"
 
     error: _Code
     error_description: _Text | None = attrs.field(default=None, repr=False)
     """The words of the server, which may be any, secrets included: nobody is told."""
-
-    @classmethod
-    def from_json(cls, data: bytes) -> OAuthErrorResponse:
-        """Read the document. Raises `InvalidDocument`."""
-        return _read(cls, data, "no error of OAuth")
-
-
-def _read(kind: type[T], data: bytes, complaint: str, *, seconds_in_text: bool = False) -> T:
-    if len(data) > _LONGEST:
-        raise InvalidDocument(f"{complaint}: more than {_LONGEST} bytes")
-    try:
-        return msgspec.json.decode(data, type=kind, strict=not seconds_in_text)
-    except msgspec.ValidationError as error:
-        reason = str(error)  # which member it is, and what was expected
-    except RecursionError:
-        reason = "nested too deeply"
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        reason = "no JSON in UTF-8"
-    raise InvalidDocument(f"{complaint}: {reason}")

@@ -193,18 +193,23 @@ def _listed(said: Any) -> list[Any]:
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
     """Return the subschemas that have a name of their own, by that name, or by the last part of their ``$id``."""
     found: dict[str, list[JSONObject]] = {}
+    for node in objects_in(schema):
+        for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+            if isinstance(name := node.get(keyword), str):
+                found.setdefault(_last(name), []).append(node)
+        if node.get("$recursiveAnchor") is True:
+            found.setdefault("", []).append(node)
+    return found
+
+
+def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
+    """Yield ``schema`` and each object inside, the last ones first."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
-            node = cast("JSONObject", item)
-            for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
-                if isinstance(name := node.get(keyword), str):
-                    found.setdefault(_last(name), []).append(node)
-            if node.get("$recursiveAnchor") is True:
-                found.setdefault("", []).append(node)
+            yield cast("JSONObject", item)
         pending += _listed(item)
-    return found
 
 
 def _last(name: str) -> str:

@@ -27,7 +27,7 @@ from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small, is_too_deep
 from .fields import JSONObject
 from .schema_evaluation import SchemaEvaluation, TooManyEvaluations
-from .schema_growth import SchemaGrowth
+from .schema_growth import SchemaGrowth, objects_in
 
 
 class SchemaValidator:
@@ -145,16 +145,8 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 def _alternatives(schema: JSONObject) -> int:
     """Return the largest number of alternatives in one place of ``schema``."""
-    most, pending = 0, list[Any]([schema])
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            members = cast("JSONObject", item)
-            most = max(most, *(_tried(said) for keyword, said in members.items() if keyword in _LISTS), 0)
-            pending += members.values()
-        elif isinstance(item, list):
-            pending += cast("list[Any]", item)
-    return most
+    tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
+    return max(tried, default=0)
 
 
 def _tried(said: Any) -> int:
@@ -245,16 +237,7 @@ class SchemaFaults:
 
 def _multiplies(schema: JSONObject) -> bool:
     """Return whether the faults of a value may be many times those of its parts: alternatives that refer to others."""
-    found: set[str] = set()
-    pending: list[Any] = [schema]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            members = cast("JSONObject", item)
-            found.update(members)
-            pending.extend(members.values())
-        elif isinstance(item, list):
-            pending.extend(cast("list[Any]", item))
+    found = set[str]().union(*objects_in(schema))
     return not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES)
 
 

@@ -81,27 +81,16 @@ class Observer(Protocol):
         ...
 
 
-class Observers:
+class Observers(set[Observer]):
     """The connections of one server. Every connection is told at once; connections may come or go during the
     telling."""
 
-    def __init__(self) -> None:
-        self._all: set[Observer] = set()
-
-    def add(self, observer: Observer) -> None:
-        """Tell ``observer`` of changes from now on."""
-        self._all.add(observer)
-
-    def discard(self, observer: Observer) -> None:
-        """Tell ``observer`` no more. Idempotent."""
-        self._all.discard(observer)
-
     def list_changed(self, method: str) -> None:
         """Tell all observers. See `Observer.list_changed`."""
-        for observer in tuple(self._all):
+        for observer in tuple(self):
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
         """Tell all observers. See `Observer.resource_updated`."""
-        for observer in tuple(self._all):
+        for observer in tuple(self):
             observer.resource_updated(uri)

@@ -174,23 +174,23 @@ class ServerConnection:
             case "subscriptions/listen":
                 return self._subscriptions.listen(scope)
             case "tools/list":
-                return self._list(scope, server.tools.registry, "tool", ListToolsResult)
+                return self._list(scope, server.tools.registry, ListToolsResult)
             case "resources/list":
-                return self._list(scope, server.resources.registry, "resource", ListResourcesResult)
+                return self._list(scope, server.resources.registry, ListResourcesResult)
             case "resources/templates/list":
-                return self._list(scope, server.resources.templates, "template", ListResourceTemplatesResult)
+                return self._list(scope, server.resources.templates, ListResourceTemplatesResult)
             case "prompts/list":
-                return self._list(scope, server.prompts.registry, "prompt", ListPromptsResult)
+                return self._list(scope, server.prompts.registry, ListPromptsResult)
             case "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update" | "tasks/cancel":
                 return self._tasks.answer(scope)
             case unknown:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 
-    async def _list(self, scope: RequestScope, registry: Registry[Any], shown: str, result: Callable[..., Any]) -> Any:
-        """Return a page of a listing: of each entry what is ``shown``."""
+    async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
+        """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         page, following = registry.page(cursor)
-        return result([getattr(entry, shown) for entry in page], following, *self._hints(scope.request))
+        return result([entry.listed for entry in page], following, *self._hints(scope.request))
 
     # Notifications
 

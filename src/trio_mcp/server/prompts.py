@@ -35,7 +35,7 @@ from .signature import BadArguments, UserFunction
 class RegisteredPrompt:
     """A prompt with its function."""
 
-    prompt: Prompt
+    listed: Prompt
     handler: UserFunction
     scopes: frozenset[str]
 
@@ -85,7 +85,7 @@ class Prompts:
         if isinstance(value, GetPromptResult | InputRequiredResult):
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
-        return GetPromptResult([_message(message) for message in messages], entry.prompt.description)
+        return GetPromptResult([_message(message) for message in messages], entry.listed.description)
 
 
 def _message(value: Any) -> PromptMessage:

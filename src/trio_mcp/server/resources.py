@@ -37,23 +37,13 @@ class ResourceNotFound(MCPError):
 
 @frozen(eq=False)
 class RegisteredResource:
-    """A resource under one URI, with the function that reads its contents."""
+    """A resource under one URI, or, with a ``pattern``, a family of resources, with the function that reads one."""
 
-    resource: Resource
+    listed: Resource | ResourceTemplate
     handler: UserFunction
     hints: CacheHints
     scopes: frozenset[str]
-
-
-@frozen(eq=False)
-class RegisteredTemplate:
-    """A family of resources, with the function that reads a member of the family."""
-
-    template: ResourceTemplate
-    pattern: UriTemplate
-    handler: UserFunction
-    hints: CacheHints
-    scopes: frozenset[str]
+    pattern: UriTemplate | None = None
 
 
 class Resources:
@@ -62,7 +52,7 @@ class Resources:
     def __init__(self, page_size: int | None, hints: CacheHints) -> None:
         self._hints = hints
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
-        self.templates: Registry[RegisteredTemplate] = Registry("resource template", page_size)
+        self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
@@ -87,7 +77,7 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, hints, needed))
+            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, pattern))
             return
         if names:
             raise TypeError(
@@ -106,7 +96,7 @@ class Resources:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
 
-    def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
+    def find(self, uri: str) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the entry that serves ``uri``, and the template's values; a resource goes before templates, and
         templates go in the order of registration. `None` when there is no such entry, and for a URI that is too long,
         which is not matched."""
@@ -115,6 +105,7 @@ class Resources:
         if (resource := self.registry.get(uri)) is not None:
             return resource, {}
         for template in self.templates:
+            assert template.pattern is not None, "each template has one"
             if (values := template.pattern.match(uri)) is not None:
                 return template, values
         return None
@@ -142,10 +133,9 @@ class Resources:
         if isinstance(value, ReadResourceResult):
             hints = entry.hints.but(value.ttl_ms, "private" if entry.scopes else value.cache_scope)
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
-        mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
         try:
-            contents = [_contents(uri, part, mime_type) for part in parts]
+            contents = [_contents(uri, part, entry.listed.mime_type) for part in parts]
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -171,14 +172,8 @@ class Server:
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
         cannot be used. Clients are told of a tool that is added at run time.
         """
-
         _check_options("@server.tool", options, ToolOptions)
-
-        def register(function: F) -> F:
-            self.tools.add(function, options)
-            self.observers.list_changed("notifications/tools/list_changed")
-            return function
-
+        register = self._registration("tools", partial(self.tools.add, options=options))
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
@@ -203,15 +198,8 @@ class Server:
                 "    wrong:  @server.resource\n"
                 '    right:  @server.resource("note://{name}")'
             )
-
         _check_options("@server.resource", options, ResourceOptions)
-
-        def register(function: F) -> F:
-            self.resources.add(uri, function, options)
-            self.observers.list_changed("notifications/resources/list_changed")
-            return function
-
-        return register
+        return self._registration("resources", partial(self.resources.add, uri, options=options))
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -221,15 +209,19 @@ class Server:
         """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
         returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
         `PromptOptions` documents the keywords. Raises as `tool`."""
-
         _check_options("@server.prompt", options, PromptOptions)
+        register = self._registration("prompts", partial(self.prompts.add, options=options))
+        return register if function is None else register(function)
+
+    def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
+        """Return the decorator that has ``add`` register a function, and tells the clients that a list changed."""
 
         def register(function: F) -> F:
-            self.prompts.add(function, options)
-            self.observers.list_changed("notifications/prompts/list_changed")
+            add(function)
+            self.observers.list_changed(f"notifications/{kind}/list_changed")
             return function
 
-        return register if function is None else register(function)
+        return register
 
     def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.

@@ -49,7 +49,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 class RegisteredTool:
     """A tool with its function, and the headers that mirror its arguments over HTTP."""
 
-    tool: Tool
+    listed: Tool
     param_headers: tuple[ParamHeader, ...]
     handler: UserFunction
     to_result: ToResult
@@ -200,14 +200,14 @@ class Tools:
                 error.add_note(words)
             raise
         if isinstance(value, TaskState):
-            return left_to_others(value, scope, entry.tool.name)
+            return left_to_others(value, scope, entry.listed.name)
         if isinstance(value, InputRequiredResult):
             return value
         try:
             value = value if isinstance(value, CallToolResult) else entry.to_result(value)
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
-        if entry.tool.output_schema is not None and not value.is_error:
+        if entry.listed.output_schema is not None and not value.is_error:
             self._check_output(entry, value)
         return value
 
@@ -218,18 +218,18 @@ class Tools:
                 return await call()
             with scope.move_on_after(entry.timeout):
                 return await call()
-        raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
+        raise ToolError(f"{entry.listed.name} took longer than its limit of {entry.timeout:g} seconds")
 
     def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
         if result.structured_content is None:
             # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
             raise CodedError(
-                INTERNAL_ERROR, f"{entry.tool.name} declares an output schema and gave no structured content"
+                INTERNAL_ERROR, f"{entry.listed.name} declares an output schema and gave no structured content"
             )
         if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
             raise CodedError(
                 INTERNAL_ERROR,
-                f"{entry.tool.name} gave a result that does not fit its output schema: {fault}",
+                f"{entry.listed.name} gave a result that does not fit its output schema: {fault}",
             )
 
 

@@ -69,23 +69,17 @@ async def serve_connections(
     greeting: Greeting,
     *,
     task_status: trio.TaskStatus[SocketListeners],
-    limits: Limits | None = None,
-    stateless: bool = False,
-    handle_signals: bool = True,
     gate: Gate | None = None,
     proxies: TrustedProxies | None = None,
+    **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
     that ``greeting`` asks; ``proxies`` may connect for others."""
-    await serve_streams(
-        server,
-        listen,
-        lambda running, _: _MessageFront(running, greeting, gate, proxies),
-        task_status=task_status,
-        limits=limits,
-        stateless=stateless,
-        handle_signals=handle_signals,
-    )
+
+    def front(running: Running, _: trio.Nursery) -> _MessageFront:
+        return _MessageFront(running, greeting, gate, proxies)
+
+    await serve_streams(server, listen, front, task_status=task_status, **options)
 
 
 class ConnectionRoom:

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, Watchers
+from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, Watchers, as_created
 
 _FEW: Final = 64
 
@@ -67,16 +67,7 @@ class MemoryTaskStore:
             raise StoreFull
         if new.id in self._records or self._void.get(new.id, now) > now:
             raise ValueError("there is a record with this id, or its creation was given up")
-        expires = None if ttl is None else now + ttl
-        record = attrs.evolve(
-            new,
-            created_at=now,
-            place=max(now * 1000, order[-1][0] + 1 if order else 0),
-            updated_at=now,
-            expires_at=expires,
-            kept_until=None if expires is None else expires + keep,
-            leased_until=0 if new.holder is None else now + lease,
-        )
+        record = as_created(new, now, order[-1][0] if order else 0, lease=lease, ttl=ttl, keep=keep)
         self._put(record)
         insort(order, (record.place, record.id))
         self._order[record.scope] = order

@@ -23,7 +23,7 @@ import trio
 from ..concurrency.contexts import asynccontextmanager
 from .record_codec import RecordCodec, StoredRecord, decoded, encoded
 from .sqlite_database import Database, Location
-from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers
+from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers, as_created
 
 logger = logging.getLogger("trio_mcp")
 
@@ -161,16 +161,7 @@ class SqliteTaskStore:
                 raise StoreFull
             if is_void:
                 raise ValueError("the creation of this record was given up")
-            expires = None if ttl is None else now + ttl
-            record = attrs.evolve(
-                new,
-                created_at=now,
-                place=max(now * 1000, last + 1),
-                updated_at=now,
-                expires_at=expires,
-                kept_until=None if expires is None else expires + keep,
-                leased_until=0 if new.holder is None else now + lease,
-            )
+            record = as_created(new, now, last, lease=lease, ttl=ttl, keep=keep)
             row = self._codec.encode(record)
             try:
                 number = connection.execute(_INSERT, values := attrs.asdict(row)).lastrowid
