@@ -4,7 +4,7 @@ with a revision given, members unknown to the revision are ignored."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
@@ -193,14 +193,14 @@ def _with_ttl(task: JSONObject) -> JSONObject:
     return {"ttl": None, **task}
 
 
-@cache
-def _names_of(kind: type) -> frozenset[str]:
-    return frozenset(wire_name(field.name) for field in attrs.fields(kind))
+_SAMPLED: Final = frozenset(wire_name(field.name) for field in attrs.fields(CreateMessageResult)) - {"extra"}
+"""The members of a sampling's result that have a field of their own."""
 
 
 def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
-    extra = {name: member for name, member in value.items() if name == "extra" or name not in _names_of(type(result))}
-    return attrs.evolve(result, extra=extra) if extra else result
+    if value.keys() <= _SAMPLED:
+        return result
+    return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in _SAMPLED})
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
