@@ -17,6 +17,7 @@ from trio_mcp import FileStorage, MemoryStorage, OAuth, SignInNeeded, open_http
 BROWSER = f"""#!{sys.executable}
 import sys
 import trio
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})  # whose examples are in no package
 from examples.authorization.provider import press
 
 trio.run(press, sys.argv[1])
