@@ -5,25 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import click
 
 from ..classes import frozen
 from ..server.connection import Servable
 from ..serving.process import process_is_the_server, quieten_collector
+from .printable import Unusable
 
 if TYPE_CHECKING:
     from ..serving.callers import TrustedProxies
-
-
-class BadAddress(ValueError):
-    """The options that were typed name no address."""
-
-
-class CannotListen(OSError):
-    """The address is in use, or not one of this machine."""
 
 
 @frozen
@@ -38,27 +32,28 @@ class Addresses:
     origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
-    stateless: bool = False
+    stateless: bool = attrs.field(default=False, kw_only=True)
+    """The option of that name, which not all commands have."""
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
     """Return the function that serves there and reports the address on standard error; `None` for standard input and
     output.
 
-    Raises `BadAddress` for senseless options.
+    Raises `Unusable` for senseless options, and the function, for an address that is in use, or not of this machine.
     """
     given = [
         value for value in (addresses.http, addresses.websocket, addresses.tcp, addresses.unix) if value is not None
     ]
     if len(given) > 1:
-        raise BadAddress("--http, --websocket, --tcp and --unix: give one of them")
+        raise Unusable("--http, --websocket, --tcp and --unix: give one of them")
     if addresses.http is None and addresses.websocket is None:
         if addresses.origins or addresses.names or addresses.proxies or addresses.path is not None:
-            raise BadAddress("--path, --origin, --name and --proxy go with --http and --websocket")
+            raise Unusable("--path, --origin, --name and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
-        raise BadAddress(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
+        raise Unusable(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
     if addresses.http is None and addresses.stateless:
-        raise BadAddress("--stateless goes with --http")
+        raise Unusable("--stateless goes with --http")
     if not given:
         return None
 
@@ -99,14 +94,14 @@ def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
     try:
         return TrustedProxies(proxies) if proxies else None
     except ValueError as error:
-        raise BadAddress(str(error)) from None
+        raise Unusable(str(error)) from None
 
 
 def _check_decided(host: str) -> None:
     from ..transports.host_checks import is_loopback
 
     if not is_loopback(host):
-        raise BadAddress(
+        raise Unusable(
             f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
             "for example --origin https://app.example.com --name mcp.example.com, or --origin none"
         )
@@ -115,7 +110,7 @@ def _check_decided(host: str) -> None:
 def _host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
-        raise BadAddress(f"an address must be PORT or HOST:PORT, not {text!r}")
+        raise Unusable(f"an address must be PORT or HOST:PORT, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -128,7 +123,7 @@ async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None
     except OSError as error:
         if announcement.made:
             raise
-        raise CannotListen(f"cannot listen there: {error}") from error
+        raise Unusable(f"cannot listen there: {error}") from error
 
 
 class _Announcement:
@@ -154,15 +149,20 @@ def _address(name: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of Python's logging."""
 
 
-def address_options(command: F) -> F:
+def address_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
-    the clients that may come --origin and --name, and --proxy for the reverse proxies in front."""
+    the clients that may come --origin and --name, and --proxy for the reverse proxies in front. The function gets the
+    argument ``addresses``."""
+
+    @wraps(command)
+    def run(**named: Any) -> int:
+        typed = [named.pop(field.name) for field in attrs.fields(Addresses) if not field.kw_only]
+        return command(addresses=Addresses(*typed), **named)
+
     for option in (
         click.option(
             "--proxy",
@@ -195,5 +195,5 @@ def address_options(command: F) -> F:
         click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket."),
         click.option("--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP."),
     ):
-        command = option(command)
-    return command
+        run = option(run)
+    return run

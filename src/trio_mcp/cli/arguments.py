@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
+import click
+
 from ..protocol.fields import JSONObject
 from .printable import name_shown, on_one_line
 
@@ -17,7 +19,7 @@ _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 20
 
 
-class WrongArgument(ValueError):
+class WrongArgument(click.UsageError):
     """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
 
 

@@ -1,11 +1,15 @@
-"""Text of peers is made harmless for terminals and for the people in front, in log lines, too."""
+"""Text of peers is made harmless for terminals and for the people in front, in log lines and errors, too."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-from typing import Final
+from typing import IO, Any, Final
+
+import click
+
+from .statuses import USAGE
 
 # Control characters move the cursor and rename windows; the others reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -36,6 +40,21 @@ def name_shown(name: str, most: int = 200) -> str:
     the same because of invisible characters."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: most + 1])
     return _cut(_JOINING.sub(_escape, shown), most)
+
+
+def say(line: str) -> None:
+    """Print a sentence for the user on standard error."""
+    print(f"trio-mcp: {printable(line)}", file=sys.stderr)
+
+
+class Unusable(click.ClickException):
+    """The command cannot do what was typed, although the usage is right. The message is one line for the user."""
+
+    exit_code = USAGE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message: see `click.ClickException.show`."""
+        say(self.message)
 
 
 class CopiedToStderr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import trio
@@ -11,16 +10,11 @@ from ..auth.credentials import AuthorizationError, SignInNeeded
 from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.transport import ConnectionLost, HTTPError
-from .printable import printable
+from .printable import say
 from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """Exceptions of the use of a server, for `say_error`."""
-
-
-def say(line: str) -> None:
-    """Print a sentence for the user on standard error."""
-    print(f"trio-mcp: {printable(line)}", file=sys.stderr)
 
 
 def say_error(error: Exception) -> int:

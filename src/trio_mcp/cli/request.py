@@ -11,11 +11,12 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Final, Literal, Protocol, TextIO, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TextIO, TypeVar
 
+import click
 import trio
 
-from ..classes import frozen
+from ..classes import define, frozen
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.nurseries import open_service_nursery
@@ -36,11 +37,11 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
-from .printable import name_shown, printable
+from .printable import name_shown, printable, say
 from .questions import Questions
-from .reporting import WITH_SERVER, say, say_error
+from .reporting import WITH_SERVER, say_error
 from .signals import Signals
-from .statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
+from .statuses import ENDED_WELL, INTERRUPTED, SIGNALLED, TOOL_FAILED
 from .terminal import Terminal
 
 R = TypeVar("R")
@@ -57,7 +58,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-class NotOffered(ValueError):
+class NotOffered(click.UsageError):
     """The server offers nothing of this name. The message is one line for the user."""
 
 
@@ -93,9 +94,13 @@ class RequestOptions:
     timeout: float | None
 
 
-class CommandRequest(Protocol[R]):
+@define(kw_only=True)
+class CommandRequest(Generic[R]):
     """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
     `run_request`."""
+
+    as_json: bool = False
+    """True: the result is printed as JSON, whole."""
 
     cancels: ClassVar[bool] = True
     """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
@@ -109,14 +114,38 @@ class CommandRequest(Protocol[R]):
 
     async def send(self, client: Client, on_progress: OnProgress) -> R:
         """Send the request, or several."""
-        ...
+        raise NotImplementedError
 
     def show(self, result: R, revision: Revision) -> int:
         """Print the result to standard output and return the exit status."""
-        ...
+        if self.as_json:
+            print_json(self.plain(result, revision))
+        else:
+            for line in self.lines(result):
+                print_line(line)
+        return ENDED_WELL
+
+    def plain(self, result: R, revision: Revision) -> Any:
+        """Return the result as plain data."""
+        return unstructure(result, revision)
+
+    def lines(self, result: R) -> Iterable[str]:
+        """Return the lines that tell people the result."""
+        raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
         """Return a sentence on what to do after ``error``, which was reported; `None` where there is nothing to say."""
+        return None
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` to standard output. Escapes keep control characters from a terminal, and are the same JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
+
+
+def print_line(line: str) -> None:
+    """Print a line of a server to standard output, `printable` where that is a terminal."""
+    print(printable(line) if sys.stdout.isatty() else line)
 
 
 def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:

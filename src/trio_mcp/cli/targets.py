@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
+import click
 
 from ..classes import frozen
 from ..connecting.bad_target import BadTarget
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from ..auth.storage.records import Storage
 
 
-class BadConfiguration(ValueError):
-    """The files do not say which server is meant. The message is one line for the user."""
+class NoTarget(click.UsageError):
+    """The text, or the files of hosts, do not say which server is meant, or there is no token where the user says there
+    is. The message is one line for the user."""
 
 
 def configured_target(
@@ -44,25 +46,25 @@ def configured_target(
     name.
 
     ``${NAME}`` in an entry stands for the variable of our environment. ``auth`` is that of `read_config`. Raises
-    `BadConfiguration`, also when well-known files disagree.
+    `NoTarget`, also when well-known files disagree.
     """
     found: dict[Path, Target] = {}
     for path, config in _configs(file, auth).items():
         if name in config.problems:
-            raise BadConfiguration(f"{name!r} in {path}: {config.problems[name]}")
+            raise NoTarget(f"{name!r} in {path}: {config.problems[name]}")
         if name in config.members:
             found[path] = config.members[name].target
         elif file is not None:
-            raise BadConfiguration(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
+            raise NoTarget(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
     if any(target != other for target, other in pairwise(found.values())):
-        raise BadConfiguration(f"{name!r} is another server in {' and '.join(map(str, found))}; choose with --config")
+        raise NoTarget(f"{name!r} is another server in {' and '.join(map(str, found))}; choose with --config")
     for target in found.values():
         return attrs.evolve(target, stderr=stderr) if isinstance(target, Command) else target
     return None
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """Return the names of all servers in ``file`` or the well-known files. Raises `BadConfiguration`."""
+    """Return the names of all servers in ``file`` or the well-known files. Raises `NoTarget`."""
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
@@ -73,7 +75,7 @@ def _configs(file: Path | None, auth: OAuth | None = None) -> dict[Path, Config]
             configs[path] = read_config(path, variables=os.environ, auth=auth)
         except ConfigError as error:
             if file is not None:
-                raise BadConfiguration(str(error)) from None
+                raise NoTarget(str(error)) from None
             # A host's file that the user did not name; it may hold other settings.
     return configs
 
@@ -151,10 +153,6 @@ def well_known_files() -> list[Path]:
     return [file for host in HOSTS.values() if (file := host.file).is_file()]
 
 
-class NoTarget(ValueError):
-    """The text names no server. The message is one line for the user."""
-
-
 def target_typed(
     typed: str | Sequence[str],
     config: Path | None = None,
@@ -169,49 +167,36 @@ def target_typed(
     command's standard error. ``sign_in`` authorizes the requests to what is reached over HTTP or WebSocket; `None`:
     nobody does, and no token is looked at. Raises `NoTarget`.
     """
-    target = _found(typed, config, stderr, None if sign_in is None else sign_in.oauth)
     try:
+        target = _found(typed, config, stderr, None if sign_in is None else sign_in.oauth)
         bearer = None if sign_in is None else sign_in.bearer()
-        return target if bearer is None else _with_token(target, bearer)
-    except (NoToken, BadTarget) as error:
+        if bearer is None:
+            return target
+        if isinstance(target, Address) and is_confidential(target.url):
+            return attrs.evolve(target, auth=bearer)
+    except BadTarget as error:
         raise NoTarget(str(error)) from None
-
-
-def _with_token(target: Target, bearer: Bearer) -> Target:
-    if not isinstance(target, Address) or not is_confidential(target.url):
-        raise NoToken("a token is sent over https or wss alone, or to this machine over http or ws")
-    return attrs.evolve(target, auth=bearer)
+    raise NoTarget("a token is sent over https or wss alone, or to this machine over http or ws")
 
 
 def _found(
     typed: str | Sequence[str], config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None
 ) -> Target:
     if not isinstance(typed, str):
-        try:
-            return Command(typed, inherit_env=True, stderr=stderr)
-        except BadTarget as error:
-            raise NoTarget(str(error)) from None
+        return Command(typed, inherit_env=True, stderr=stderr)
     if config is None and _is_address(typed):
-        try:
-            address = Address(typed)
-            if oauth is None or not is_confidential(typed):
-                return address
-            return attrs.evolve(address, auth=oauth())
-        except BadTarget as error:
-            raise NoTarget(str(error)) from None
+        address = Address(typed)
+        return address if oauth is None or not is_confidential(typed) else attrs.evolve(address, auth=oauth())
     if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
     return _named(typed, config, stderr, oauth) or Command(_words(typed), inherit_env=True, stderr=stderr)
 
 
 def _named(name: str, config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None) -> Target | None:
-    try:
-        target = configured_target(name, config, stderr)
-        if oauth is None or not isinstance(target, Address):
-            return target  # most servers are commands, and signing in takes a tenth of a second to import
-        return configured_target(name, config, auth=oauth())
-    except BadConfiguration as error:
-        raise NoTarget(str(error)) from None
+    target = configured_target(name, config, stderr)
+    if oauth is None or not isinstance(target, Address):
+        return target  # most servers are commands, and signing in takes a tenth of a second to import
+    return configured_target(name, config, auth=oauth())
 
 
 def _is_address(typed: str) -> bool:
@@ -248,10 +233,6 @@ def _words(typed: str) -> list[str]:
     return words
 
 
-class NoToken(ValueError):
-    """There is no token where the user says there is. The message is one line for the user, without the token."""
-
-
 @frozen(kw_only=True)
 class SignIn:
     """The options about tokens, as typed. Nothing of the machinery of OAuth is imported without need."""
@@ -264,18 +245,18 @@ class SignIn:
     """Place of the tokens."""
 
     def bearer(self) -> Bearer | None:
-        """Return the authorization by a token that the user has; `None` for a user who signs in. Raises `NoToken`."""
+        """Return the authorization by a token that the user has; `None` for a user who signs in. Raises `NoTarget`."""
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
             return None
         token = os.environ.get(self.bearer_env, "").strip()
         if not token:
-            raise NoToken(f"there is no variable {self.bearer_env}, or it is empty")
+            raise NoTarget(f"there is no variable {self.bearer_env}, or it is empty")
         try:
             return Bearer(token)
         except ValueError:
-            raise NoToken(f"the variable {self.bearer_env} holds no bearer token") from None
+            raise NoTarget(f"the variable {self.bearer_env} holds no bearer token") from None
 
     def oauth(self) -> OAuth:
         """Return the authorization of a user who signs in with the browser."""

@@ -20,11 +20,10 @@ from ...diagnostics.log import WrittenInAThread
 from ...proxying.proxy import proxy
 from ...runtime.transport import ConnectionLost
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
+from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
 from ..printable import CopiedToStderr, log_to_stderr
-from ..reporting import say
-from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
-from ..targets import NoTarget, SignIn, target_typed
+from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED
+from ..targets import SignIn, target_typed
 from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_options, words_after_dashes
 
 
@@ -50,15 +49,8 @@ from .options import TARGET, TargetCommand, config_option_of_starters, sign_in_o
 def bridge(
     target: str,
     config: Path | None,
-    http: str | None,
-    websocket: str | None,
-    tcp: str | None,
-    unix: str | None,
-    path: str | None,
-    origins: tuple[str, ...],
-    names: tuple[str, ...],
-    proxies: tuple[str, ...],
-    era: Any,
+    addresses: Addresses,
+    era: Literal["auto", "modern", "legacy"],
     log_level: str,
     sign_in: SignIn,
 ) -> int:
@@ -86,32 +78,12 @@ def bridge(
     Exit status: 0; 2 for wrong usage; and while there was one client on standard input and output, 3 when TARGET could
     not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
-    try:
-        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr().write), sign_in)
-    except NoTarget as error:
-        raise click.UsageError(str(error)) from None
-    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, proxies))
-
-
-def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_level: str, addresses: Addresses) -> int:
-    """Serve ``target`` on ``addresses``, or over standard input and output; return the exit status."""
-    try:
-        serve = serving_on(addresses)
-    except BadAddress as error:
-        say(str(error))
-        return USAGE
+    where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr().write), sign_in)
+    serve = serving_on(addresses)
     log_to_stderr(log_level)
-    way = _Way(target, era)
-    bridge = proxy(way.open, name=_name_of(target))
-    if serve is None:
-        trio.run(serve_stdio, bridge)
-        return way.status
-    try:
-        trio.run(serve, bridge)
-    except CannotListen as error:
-        say(str(error))
-        return USAGE
-    return ENDED_WELL
+    way = _Way(where, era)
+    trio.run(serve or serve_stdio, proxy(way.open, name=_name_of(where)))
+    return way.status if serve is None else ENDED_WELL
 
 
 class _Way:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import attrs
@@ -15,9 +14,8 @@ from ...protocol.revisions import Revision
 from ...protocol.types.tools import CallToolResult
 from ...runtime.calls import OnProgress
 from ..arguments import arguments_typed, object_typed
-from ..printable import printable
-from ..reporting import say
-from ..request import CommandRequest, found, show_result
+from ..printable import say
+from ..request import CommandRequest, found, print_line, show_result
 from ..statuses import ENDED_WELL, TOOL_FAILED
 from .options import TARGET, TOOL, TargetCommand, request_options
 
@@ -56,7 +54,7 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
     wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
     """
     typed = None if given is None else object_typed(given)
-    calling = CallTool(tool=tool, pairs=arguments, given=typed, raw=raw)
+    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=raw)
     return StartTask(calling=calling) if as_task else calling
 
 
@@ -67,7 +65,6 @@ class CallTool(CommandRequest[CallToolResult]):
     tool: str
     pairs: Sequence[str]
     given: JSONObject | None
-    raw: bool
     arguments: JSONObject = attrs.field(init=False)
     """The arguments, once `prepare` has converted them."""
 
@@ -83,7 +80,7 @@ class CallTool(CommandRequest[CallToolResult]):
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
         """Print the result; the result of a failed tool goes to standard error."""
-        show_result(result, revision, raw=self.raw)
+        show_result(result, revision, raw=self.as_json)
         if not result.is_error:
             return ENDED_WELL
         say(f"the tool {self.tool!r} failed")
@@ -112,5 +109,5 @@ class StartTask(CommandRequest["str | CallToolResult"]):
         if not isinstance(result, str):
             say("the server answered at once, without a task")
             return self.calling.show(result, revision)
-        print(printable(result) if sys.stdout.isatty() else result)
+        print_line(result)
         return ENDED_WELL

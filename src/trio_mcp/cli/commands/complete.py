@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 import click
 
 from ...classes import define
 from ...client.client import Client
-from ...protocol.converters import unstructure
-from ...protocol.revisions import Revision
 from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
-from ..printable import printable
-from ..reporting import say
+from ..printable import say
 from ..request import CommandRequest, not_offered
-from ..statuses import ENDED_WELL
 from .inspect import listed
 from .options import REFERENCE, TARGET, TargetCommand, request_options
 
@@ -54,7 +48,6 @@ class CompleteArgument(CommandRequest[Completion]):
 
     name: str
     pairs: Sequence[str]
-    as_json: bool
     _reference: PromptReference | ResourceTemplateReference = attrs.field(init=False)
     _typed: dict[str, str] = attrs.field(init=False)
 
@@ -80,14 +73,8 @@ class CompleteArgument(CommandRequest[Completion]):
         (argument, beginning), *settled = self._typed.items()
         return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
 
-    def show(self, result: Completion, revision: Revision) -> int:
-        """Print the suggestions, one a line."""
-        is_terminal = sys.stdout.isatty()
-        if self.as_json:
-            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
-            return ENDED_WELL
-        for value in result.values:
-            print(printable(value) if is_terminal else value)
+    def lines(self, result: Completion) -> Iterable[str]:
+        """Return the suggestions."""
+        yield from result.values
         if result.has_more or (result.total is not None and result.total > len(result.values)):
             say(f"there are more: {result.total}" if result.total is not None else "there are more")
-        return ENDED_WELL

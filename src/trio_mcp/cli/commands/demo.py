@@ -69,7 +69,7 @@ def demo(transport: str | None) -> int:
         return run_demo()
     if transport == "auth":
         raise click.UsageError(_WITH_AUTHORIZATION)
-    return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)
+    return run_demo(lambda screen: _tell_story(screen, f"--{transport}"))
 
 
 # -P: what lies in the current directory is none of the demo's business.
@@ -205,19 +205,9 @@ _START_DEADLINE: Final = 20.0
 _END_DEADLINE: Final = 10.0
 
 
-async def tell_story_over_http(screen: Screen) -> None:
-    """Show the demo over HTTP on ``screen``."""
-    screen.headline("1. A server in a child process that listens for HTTP requests, and two clients")
-    await _tell_story(screen, "--http")
-
-
-async def tell_story_over_websocket(screen: Screen) -> None:
-    """Show the demo over WebSocket on ``screen``."""
-    screen.headline("1. A server in a child process that listens for WebSockets, and two clients")
-    await _tell_story(screen, "--websocket")
-
-
 async def _tell_story(screen: Screen, option: str) -> None:
+    calls = {"--http": "HTTP requests", "--websocket": "WebSockets"}[option]
+    screen.headline(f"1. A server in a child process that listens for {calls}, and two clients")
     started = time.monotonic()
     async with _server(option) as (process, url):
         screen.say(f"  {url}")

@@ -26,11 +26,11 @@ from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
-from ..printable import CopiedToStderr, name_shown, on_one_line, printable
-from ..reporting import WITH_SERVER, say, say_error
+from ..printable import CopiedToStderr, name_shown, on_one_line, printable, say
+from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
-from ..targets import NoTarget, SignIn, is_file, target_typed
+from ..targets import SignIn, is_file, target_typed
 from .options import TARGET, TargetCommand, connection_options, words_after_dashes
 
 
@@ -66,10 +66,7 @@ def inspect(
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
     typed = words_after_dashes(target)
-    try:
-        where = target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in)
-    except NoTarget as error:
-        raise click.UsageError(str(error)) from None
+    where = target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in)
     status = inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
         say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')

@@ -13,8 +13,8 @@ from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
 from ..file_edits import CannotChange, KeptFile, NotEditable, parse_object, with_value
-from ..printable import name_shown
-from ..reporting import WITH_SERVER, say, say_error
+from ..printable import name_shown, say
+from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file

@@ -15,10 +15,10 @@ from ...auth.storage.files import FileStorage
 from ...auth.storage.records import StorageFailed
 from ...connecting.credentials import is_confidential, resource_at
 from ...connecting.targets import Address, Target
-from ..reporting import say
+from ..printable import say
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
-from ..targets import NoTarget, SignIn, storage_in, target_typed
+from ..targets import SignIn, storage_in, target_typed
 from .options import TARGET, config_option, tokens_option
 
 
@@ -48,10 +48,7 @@ def logout(
         raise click.UsageError("either TARGET or --all is required")
     if target is None:
         return sign_out_of_all(tokens)
-    try:
-        return sign_out_of(target_typed(target, config, sign_in=SignIn(tokens=tokens)), tokens)
-    except NoTarget as error:
-        raise click.UsageError(str(error)) from None
+    return sign_out_of(target_typed(target, config, sign_in=SignIn(tokens=tokens)), tokens)
 
 
 def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:

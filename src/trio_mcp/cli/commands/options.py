@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from ...client.client import Client
     from ...connecting.targets import Address
-    from ..request import CommandRequest, RequestOptions
+    from ..request import CommandRequest
     from ..targets import SignIn
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,15 +115,19 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
         *own: P.args,
         **named: P.kwargs,
     ) -> int:
-        from ..arguments import WrongArgument
-        from ..request import NotOffered, run_request
-        from ..targets import NoTarget
+        from ..printable import CopiedToStderr
+        from ..request import KeptStderr, RequestOptions, run_request
+        from ..targets import target_typed
 
-        try:
-            options = _options_typed(target, config, era, timeout, log_level, sign_in, stderr=stderr)
-            return run_request(options, request(*own, **named))
-        except (NoTarget, NotOffered, WrongArgument) as error:
-            raise click.UsageError(str(error)) from None
+        kept_stderr = None if stderr else KeptStderr()
+        options = RequestOptions(
+            target=target_typed(words_after_dashes(target), config, kept_stderr or CopiedToStderr(), sign_in),
+            kept_stderr=kept_stderr,
+            log_level=None if log_level.lower() == "off" else log_level.lower(),
+            era=era,
+            timeout=timeout,
+        )
+        return run_request(options, request(*own, **named))
 
     level = click.option(
         "--log-level",
@@ -133,31 +137,6 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
         help="Lowest level of the server's log messages to show.",
     )
     return level(connection_options(run))
-
-
-def _options_typed(
-    target: str,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    log_level: str,
-    sign_in: SignIn,
-    *,
-    stderr: bool,
-) -> RequestOptions:
-    """Return TARGET and all these options, parsed. Raises `NoTarget`."""
-    from ..printable import CopiedToStderr
-    from ..request import KeptStderr, RequestOptions
-    from ..targets import target_typed
-
-    kept_stderr = None if stderr else KeptStderr()
-    return RequestOptions(
-        target=target_typed(words_after_dashes(target), config, kept_stderr or CopiedToStderr(), sign_in),
-        kept_stderr=kept_stderr,
-        log_level=None if log_level.lower() == "off" else log_level.lower(),
-        era=era,
-        timeout=timeout,
-    )
 
 
 _VARIABLE: Final = "TRIO_MCP_TOKENS"
@@ -221,11 +200,11 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer names and files: see `click.ParamType.shell_complete`."""
-        from ..targets import BadConfiguration, configured_names
+        from ..targets import NoTarget, configured_names
 
         try:
             names = configured_names(cast("Path | None", ctx.params.get("config")))
-        except BadConfiguration:
+        except NoTarget:
             names = []
         fitting = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return fitting or [CompletionItem(incomplete, type="file")]

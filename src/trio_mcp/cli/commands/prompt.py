@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 import click
 
 from ...classes import define
 from ...client.client import Client
-from ...protocol.converters import unstructure
-from ...protocol.revisions import Revision
 from ...protocol.types.prompts import GetPromptResult
 from ...runtime.calls import OnProgress
 from ..arguments import no_such_argument, texts_typed
-from ..printable import printable
 from ..request import CommandRequest, found, words_of_block
-from ..statuses import ENDED_WELL
 from .options import PROMPT, TARGET, TargetCommand, request_options
 
 
@@ -51,7 +45,6 @@ class GetPrompt(CommandRequest[GetPromptResult]):
 
     prompt: str
     pairs: Sequence[str]
-    as_json: bool
     _arguments: dict[str, str] = attrs.field(init=False)
 
     async def prepare(self, client: Client) -> None:
@@ -67,13 +60,6 @@ class GetPrompt(CommandRequest[GetPromptResult]):
         """Get the prompt. Arguments are left out if there are none."""
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
-    def show(self, result: GetPromptResult, revision: Revision) -> int:
-        """Print the messages, each behind its role."""
-        is_terminal = sys.stdout.isatty()
-        if self.as_json:
-            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
-            return ENDED_WELL
-        for message in result.messages:
-            line = f"{message.role}: {words_of_block(message.content)}"
-            print(printable(line) if is_terminal else line)
-        return ENDED_WELL
+    def lines(self, result: GetPromptResult) -> Iterable[str]:
+        """Return the messages, each behind its role."""
+        return (f"{message.role}: {words_of_block(message.content)}" for message in result.messages)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import sys
+from collections.abc import Iterable
 
 import click
 
-from ...classes import frozen
+from ...classes import define
 from ...client.client import Client
-from ...protocol.converters import unstructure
 from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
 from ...protocol.types.resources import ReadResourceResult
 from ...runtime.calls import OnProgress
-from ..printable import printable
-from ..reporting import say
+from ..printable import say
 from ..request import CommandRequest, words_of_resource
 from ..statuses import ENDED_WELL, SERVER_ERROR
 from .options import TARGET, URI, TargetCommand, request_options
@@ -47,15 +45,11 @@ def read(uri: str, as_json: bool) -> ReadResource:
     return ReadResource(uri=uri, as_json=as_json)
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
-    """The request that reads a resource."""
+    """The request that reads a resource, which servers need not list."""
 
     uri: str
-    as_json: bool
-
-    async def prepare(self, client: Client) -> None:
-        """Do nothing: servers need not list their resources."""
 
     async def send(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
         """Read the resource."""
@@ -63,14 +57,8 @@ class ReadResource(CommandRequest[ReadResourceResult]):
 
     def show(self, result: ReadResourceResult, revision: Revision) -> int:
         """Print the contents: to a terminal as text, elsewhere byte for byte."""
-        is_terminal = sys.stdout.isatty()
-        if self.as_json:
-            print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))
-            return ENDED_WELL
-        if is_terminal:
-            for contents in result.contents:
-                print(printable(words_of_resource(contents)))
-            return ENDED_WELL
+        if self.as_json or sys.stdout.isatty():
+            return super().show(result, revision)
         try:
             data = [_bytes(contents) for contents in result.contents]
         except binascii.Error as error:
@@ -79,6 +67,10 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         sys.stdout.buffer.writelines(data)
         sys.stdout.flush()
         return ENDED_WELL
+
+    def lines(self, result: ReadResourceResult) -> Iterable[str]:
+        """Return the texts of the contents, and descriptions of the others."""
+        return map(words_of_resource, result.contents)
 
 
 def _bytes(contents: ResourceContents) -> bytes:

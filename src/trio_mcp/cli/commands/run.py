@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+import attrs
 import click
 import trio
 
@@ -24,8 +25,8 @@ from ...concurrency.contexts import contextmanager
 from ...server.server import Server
 from ...serving import process
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, BadAddress, CannotListen, address_options, serving_on
-from ..printable import log_to_stderr
+from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
+from ..printable import Unusable, log_to_stderr, say
 
 
 @click.command()
@@ -52,14 +53,7 @@ from ..printable import log_to_stderr
 def run(
     target: str,
     log_level: str | None,
-    http: str | None,
-    websocket: str | None,
-    tcp: str | None,
-    unix: str | None,
-    path: str | None,
-    origins: tuple[str, ...],
-    names: tuple[str, ...],
-    proxies: tuple[str, ...],
+    addresses: Addresses,
     tasks: Path | None,
     stateless: bool,
 ) -> int:
@@ -91,52 +85,43 @@ def run(
     """
     if tasks is not None and not tasks.parent.is_dir():
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
-    addresses = Addresses(http, websocket, tcp, unix, path, origins, names, proxies, stateless)
-    return run_server(target, log_level, addresses, tasks)
+    serve = serving_on(attrs.evolve(addresses, stateless=stateless))
+    if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
+        raise Unusable("standard input and output must be open: they are the connection")
+    return run_server(target, log_level, serve, tasks)
 
 
-def run_server(target: str, log_level: str | None, addresses: Addresses, tasks: Path | None = None) -> int:
+def run_server(
+    target: str, log_level: str | None, serve: Callable[[Server], Awaitable[None]] | None, tasks: Path | None
+) -> int:
     """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
 
-    The server is served on ``addresses``, or over standard input and output until the client is gone. Its tasks are
-    kept in the file ``tasks``, or where FILE says.
+    The server is served by ``serve``, or over standard input and output until the client is gone. Its tasks are kept in
+    the file ``tasks``, or where FILE says.
 
-    ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. Errors
-    are reported on standard error: in one line and with status 2 when there is no such server or no address to serve
-    on, with the traceback and status 1 when the file raised.
+    ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. When
+    the file raised, the traceback is printed on standard error, and the status is 1. Raises `Unusable` when there is no
+    such server.
     """
-    try:
-        serve = serving_on(addresses)
-    except BadAddress as error:
-        return _say(str(error), 2)
-    if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
-        return _say("standard input and output must be open: they are the connection", 2)
     if log_level is not None:
         log_to_stderr(log_level)
     try:
         server = load_server(target)
-    except NoServer as error:
-        return _say(str(error), 2)
     except LoadingFailed as failed:
         traceback.print_exception(failed.error)
-        return _say(str(failed), 1)
+        say(str(failed))
+        return 1
     if server is None:
         return 0
     if tasks is not None:
         try:
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
-            return _say(str(error), 2)
+            raise Unusable(str(error)) from None
     log_to_stderr("warning")  # does nothing where logging was set up already
-    if serve is not None:
-        try:
-            trio.run(serve, server)
-        except CannotListen as error:
-            return _say(str(error), 2)
-        return 0
-    if sys.stdin.isatty():
-        _say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop", 0)
-    trio.run(serve_stdio, server)
+    if serve is None and sys.stdin.isatty():
+        say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop")
+    trio.run(serve or serve_stdio, server)
     return 0
 
 
@@ -149,17 +134,8 @@ async def _keep_tasks(server: Server, path: Path) -> None:
     server.keep_tasks_in(store)
 
 
-def _say(line: str, status: int) -> int:
-    print(f"trio-mcp: {line}", file=sys.stderr)
-    return status
-
-
 _STAND_IN_NAME: Final = "__trio_mcp_main__"
 _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
-
-
-class NoServer(Exception):
-    """FILE[:NAME] names no server. The message is one line for the user."""
 
 
 class LoadingFailed(Exception):
@@ -178,7 +154,7 @@ def load_server(target: str) -> Server | None:
     (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
     returned; during the call the file had the real standard output and input.
 
-    Raises `NoServer`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
+    Raises `Unusable`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
     the file raises. `SystemExit` is let through.
     """
     path, name = _split(target)
@@ -187,7 +163,7 @@ def load_server(target: str) -> Server | None:
             module, served = _run(path)
         finally:
             if called:
-                raise NoServer(
+                raise Unusable(
                     f'{path} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
                 ) from None
     if served:
@@ -203,9 +179,9 @@ def _split(target: str) -> tuple[Path, str | None]:
     else:
         path, wanted = Path(file), name
     if not path.exists():
-        raise NoServer(f"no such file: {path}")
+        raise Unusable(f"no such file: {path}")
     if path.is_dir():
-        raise NoServer(f"{path} is a directory, not a Python file")
+        raise Unusable(f"{path} is a directory, not a Python file")
     return path, wanted
 
 
@@ -213,8 +189,8 @@ def _named(path: Path, name: str, module: ModuleType, servers: dict[str, Server]
     if name in servers:
         return servers[name]
     if hasattr(module, name):
-        raise NoServer(f"{path}:{name} is no Server but of type {type(getattr(module, name)).__name__}")
-    raise NoServer(f"{path} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
+        raise Unusable(f"{path}:{name} is no Server but of type {type(getattr(module, name)).__name__}")
+    raise Unusable(f"{path} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
 
 
 def _only(path: Path, servers: dict[str, Server]) -> Server:
@@ -222,9 +198,9 @@ def _only(path: Path, servers: dict[str, Server]) -> Server:
         return servers["server"]
     different = list({id(server): server for server in servers.values()}.values())
     if not different:
-        raise NoServer(f'no server in {path}; it needs a global variable like: server = Server("name")')
+        raise Unusable(f'no server in {path}; it needs a global variable like: server = Server("name")')
     if len(different) > 1:
-        raise NoServer(f"several servers in {path}; choose one with {path}:NAME, of: {', '.join(servers)}")
+        raise Unusable(f"several servers in {path}; choose one with {path}:NAME, of: {', '.join(servers)}")
     return different[0]
 
 
@@ -295,7 +271,7 @@ def _may_not_listen() -> Generator[list[str]]:
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
     async def refuse(*_: Any, **__: Any) -> NoReturn:
         called.append(name)
-        raise NoServer(f"{name} was called")
+        raise Unusable(f"{name} was called")
 
     return refuse
 

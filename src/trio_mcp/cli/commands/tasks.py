@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import click
 
@@ -19,8 +17,7 @@ from ...protocol.types.tools import CallToolResult
 from ...runtime.calls import OnProgress
 from ...runtime.transport import HTTPError
 from ...tasks.task_state import TaskState
-from ..printable import name_shown, on_one_line
-from ..reporting import say
+from ..printable import name_shown, on_one_line, say
 from ..request import CommandRequest, NotOffered, show_result
 from ..statuses import ENDED_WELL, TOOL_FAILED
 from .options import TARGET, TargetCommand, request_options
@@ -73,7 +70,7 @@ def result(task: str, raw: bool) -> GetTaskResult:
     leaves the task as it is, and so does the end of the time of --timeout.
     """
 
-    return GetTaskResult(task=task, raw=raw)
+    return GetTaskResult(task=task, as_json=raw)
 
 
 @tasks.command(cls=TargetCommand, context_settings=_ANY_ID)
@@ -124,20 +121,18 @@ class GetTask(_TaskRequest[TaskState]):
     """The request that asks how a task is."""
 
     task: str
-    as_json: bool
 
     async def send(self, client: Client, on_progress: OnProgress) -> TaskState:
         """Ask the server."""
         return await client.resume_task(self.task).get()
 
-    def show(self, result: TaskState, revision: Revision) -> int:
-        """Print the state of the task."""
-        if self.as_json:
-            _print_json(_plain(result))
-            return ENDED_WELL
-        for label, words in _facts(result):
-            print(f"{label:<9}{on_one_line(words)}")
-        return ENDED_WELL
+    def plain(self, result: TaskState, revision: Revision) -> JSONObject:
+        """Return the state of the task as plain data."""
+        return _plain(result)
+
+    def lines(self, result: TaskState) -> Iterable[str]:
+        """Return the state of the task, a fact a line."""
+        return (f"{label:<9}{on_one_line(words)}" for label, words in _facts(result))
 
 
 @define(kw_only=True)
@@ -145,7 +140,6 @@ class GetTaskResult(_TaskRequest[CallToolResult]):
     """The request that waits for the result of a task, and answers its questions."""
 
     task: str
-    raw: bool
     cancels = False
     answers_tasks = True
 
@@ -155,7 +149,7 @@ class GetTaskResult(_TaskRequest[CallToolResult]):
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
         """Print the result: see `CommandRequest.show`."""
-        show_result(result, revision, raw=self.raw)
+        show_result(result, revision, raw=self.as_json)
         if not result.is_error:
             return ENDED_WELL
         say("the tool failed")
@@ -184,7 +178,6 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
     """The request that lists the tasks of the caller, which only legacy servers do."""
 
     era = "legacy"
-    as_json: bool
 
     async def prepare(self, client: Client) -> None:
         """Check that the server lists tasks. Raises `NotOffered`."""
@@ -204,16 +197,20 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
         return [state async for state in client.list_tasks()]
 
     def show(self, result: list[TaskState], revision: Revision) -> int:
-        """Print the tasks, one a line: id, status, time of the last change, and message. Say why there may be none."""
+        """Print the tasks. Say why there may be none."""
         if not result:
             say(f"no tasks are listed; without a token, these are the tasks of this one connection: {_INSTEAD}")
-        if self.as_json:
-            _print_json([_plain(state) for state in result])
-            return ENDED_WELL
+        return super().show(result, revision)
+
+    def plain(self, result: list[TaskState], revision: Revision) -> list[JSONObject]:
+        """Return the tasks as plain data."""
+        return [_plain(state) for state in result]
+
+    def lines(self, result: list[TaskState]) -> Iterable[str]:
+        """Return the tasks, one a line: id, status, time of the last change, and message."""
         for state in result:
             words = (state.status, state.updated_at, state.message or "")
-            print("  ".join((name_shown(state.id, _LONGEST_ID), *map(on_one_line, words))).rstrip())
-        return ENDED_WELL
+            yield "  ".join((name_shown(state.id, _LONGEST_ID), *map(on_one_line, words))).rstrip()
 
 
 def _facts(state: TaskState) -> Iterable[tuple[str, str]]:
@@ -235,7 +232,3 @@ def _plain(state: TaskState) -> JSONObject:
         "ttlSeconds": state.ttl,
         "pollIntervalSeconds": state.poll_interval,
     }
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
