@@ -28,6 +28,8 @@ from .tasks.lines import open_lines
 _PACKAGE = Path(trio_mcp.__file__).parent
 _LONG_FUNCTION = 45
 _MANY_PARAMETERS = 9
+_FOR_USERS = {"Fetcher"}
+"""Protocols with one implementation in the package, which users may give another: ``JWTVerifier(fetcher=...)``."""
 
 
 class _Source:
@@ -117,7 +119,7 @@ def _lonely_protocols(sources: Iterable[_Source]) -> list[str]:
     functions = {name for source in sources for name in (f.name for f in source.functions())}
     lonely = []
     for node in classes:
-        if not _is_protocol(node):
+        if not _is_protocol(node) or node.name in _FOR_USERS:
             continue
         wanted = {each for each in _members(node) if each != "__call__"}
         if not wanted:  # a callback: what has its parameters is a function

@@ -17,11 +17,8 @@ import trio
 from opentelemetry import context, propagate, trace
 
 from .jsonrpc.errors import PeerError
-from .protocol.meta import TRACEPARENT, TRACESTATE
+from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
-from .runtime.outbound import present_trace
-from .runtime.requests.host import CallSpan, HandlerSpan, Tracer
-from .runtime.requests.scope import RequestScope
 from .state.requests import InboundRequest, OutboundRequest
 
 __all__ = ["OpenTelemetry"]
@@ -51,29 +48,35 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer("trio_mcp", tracer_provider=tracer_provider)
         self._resource_uris = resource_uris
 
-    def tracer(self, network: str | None) -> Tracer:
-        """Return the tracer of a connection over ``network``: see `Tracing.tracer`."""
-        return _Tracer(self._tracer, network, self._resource_uris)
+    def tracer(self, network: str | None) -> ConnectionTracer:
+        """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
+        when the messages do not leave the process."""
+        return ConnectionTracer(self._tracer, network, self._resource_uris)
 
 
-class _Tracer:
+class ConnectionTracer:
+    """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
+
     def __init__(self, tracer: trace.Tracer, network: str | None, resource_uris: bool) -> None:
         self._tracer = tracer
         self._network = network
         self._resource_uris = resource_uris
 
-    def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
+    def calling(
+        self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
+    ) -> CallSpan | None:
+        """Return the span of a request of ours that the current task is about to send, while the task works for the
+        trace ``present``; `None` when tracing failed."""
         try:
-            return self._call(request, params or {})
+            return self._call(request, params or {}, present)
         except Exception:  # a sampler, a processor or a propagator failed: the call itself goes on
             logger.exception("tracing a call failed")
             return None
 
-    def _call(self, request: OutboundRequest, params: dict[str, Any]) -> CallSpan:
+    def _call(self, request: OutboundRequest, params: dict[str, Any], present: TraceContext | None) -> CallSpan:
         parent = context.get_current()
-        carried = present_trace()
-        if carried is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(carried.carried_by({}), parent)  # that request is not traced here
+        if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
+            parent = propagate.extract(present.carried_by({}), parent)  # that request is not traced here
         span = self._start(request, params, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
@@ -81,18 +84,19 @@ class _Tracer:
         if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own wins, both together
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
-        return _Call(span, {**params, "_meta": {**carrier, **meta}} if carrier else params)
+        return CallSpan(span, {**params, "_meta": {**carrier, **meta}} if carrier else params)
 
-    def handling(self, scope: RequestScope) -> HandlerSpan | None:
+    def handling(self, request: InboundRequest) -> HandlerSpan | None:
+        """Return the span of a handler that is about to run in the current task; `None` when tracing failed."""
         try:
             ambient = context.get_current()
-            parent = propagate.extract(_carrier(scope.request.meta), ambient)
-            span = self._start(scope.request, scope.request.params, trace.SpanKind.SERVER, parent, ambient)
+            parent = propagate.extract(_carrier(request.meta), ambient)
+            span = self._start(request, request.params, trace.SpanKind.SERVER, parent, ambient)
             context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
         except Exception:
             logger.exception("tracing a handler failed")
             return None
-        return _Handler(span, scope)
+        return HandlerSpan(span, request)
 
     def _start(
         self,
@@ -138,12 +142,16 @@ def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
-class _Call:
+class CallSpan:
+    """A request of ours, on its way."""
+
     def __init__(self, span: trace.Span, params: dict[str, Any]) -> None:
         self._span = span
         self.params = params
+        """The parameters, with the trace context for the peer in their ``_meta``."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
+        """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
         if error is None:
             failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("isError") is True
             _end(self._span, _TOOL_ERROR if failed else None)
@@ -155,22 +163,23 @@ class _Call:
             _end(self._span, type(error).__qualname__)
 
 
-class _Handler:
-    def __init__(self, span: trace.Span, scope: RequestScope) -> None:
-        self._span = span
-        self._scope = scope
-        self._request = scope.request
+class HandlerSpan:
+    """A request of the peer, while its handler runs."""
 
-    def end(self, result: Any) -> None:
-        if self._scope.request is not self._request:  # a later round is answered
-            _link(self._span, self._scope.request.meta)
-        cancellation, error = self._scope.cancellation, self._scope.request.error
-        if error is not None:
+    def __init__(self, span: trace.Span, request: InboundRequest) -> None:
+        self._span = span
+        self._request = request
+
+    def end(self, result: Any, request: InboundRequest, cause: str | None) -> None:
+        """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any."""
+        if request is not self._request:  # a later round is answered
+            _link(self._span, request.meta)
+        if (error := request.error) is not None:
             _end(self._span, str(error.code), error.message, code=error.code)
-        elif cancellation is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
-            _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
+        elif cause is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
+            _end(self._span, "cancelled", f"cancelled: {cause}")
         else:
-            failed = self._scope.request.failed or (isinstance(result, CallToolResult) and result.is_error)
+            failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)
             _end(self._span, _TOOL_ERROR if failed else None)
 
 

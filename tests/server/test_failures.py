@@ -171,11 +171,11 @@ class BrokenTracing:
     def tracer(self, network: str | None) -> Any:
         return self
 
-    def calling(self, request: Any, params: Any) -> None:
+    def calling(self, request: Any, params: Any, present: Any) -> None:
         return None
 
-    def handling(self, scope: Any) -> None:
-        if scope.request.params.get("name") == "watched":
+    def handling(self, request: Any) -> None:
+        if request.params.get("name") == "watched":
             raise LookupError("broken")
 
 

@@ -79,7 +79,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 
 @frozen
-class _Member:
+class _ObjectMember:
     """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, `None` inside
     of a line."""
 
@@ -95,16 +95,16 @@ class _Object:
 
     start: int
     end: int
-    members: list[_Member]
+    members: list[_ObjectMember]
 
-    def member(self, key: str) -> _Member | None:
+    def member(self, key: str) -> _ObjectMember | None:
         """Return the last member of this name, which is the valid one; `None` without any."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
     """Return the object at ``start`` of a text known to be JSON."""
-    members: list[_Member] = []
+    members: list[_ObjectMember] = []
     at = _skip(text, start + 1)
     while text[at] != "}":
         if text[at] == ",":
@@ -113,7 +113,7 @@ def _read_object(text: str, start: int) -> _Object:
         key, end = cast("tuple[str, int]", _DECODER.raw_decode(text, at))
         value_start = _skip(text, _skip(text, end) + 1)  # past the colon
         _, value_end = _DECODER.raw_decode(text, value_start)
-        members.append(_Member(key, indent[1] if indent else None, value_start, value_end))
+        members.append(_ObjectMember(key, indent[1] if indent else None, value_start, value_end))
         at = _skip(text, value_end)
     return _Object(start, at, members)
 
@@ -156,7 +156,7 @@ class _Style:
             member = f"{self.line_end}{indent}{member}{self.line_end}{(self.unit or '') * depth}"
         return text[: place.start + 1] + member + text[place.end :]
 
-    def _behind(self, text: str, place: _Object, last: _Member, key: str, value: Any) -> str:
+    def _behind(self, text: str, place: _Object, last: _ObjectMember, key: str, value: Any) -> str:
         member = f"{json.dumps(key, ensure_ascii=False)}: {self.written(value, last.indent)}"
         comma = without_comments(text).find(",", last.end, place.end)
         comma, end = (",", last.end) if comma < 0 else ("", comma + 1)

@@ -5,11 +5,12 @@ that are answered at the same time; Relay: the code between a server and the cli
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -41,23 +42,24 @@ class NobodyAnswersHere(CodedError):
     """The server may ask this question in a task alone, to be answered later (`ClientSettings.answers_later`)."""
 
 
-class Relay(Protocol):
+class Relay(ABC):
     """Gets the notifications of the server, and the questions that the client declared to forward
     (`ClientSettings.forwards`).
 
-    The upstream of a proxy is one. A protocol, since a client knows nothing of proxies.
+    The upstream of a proxy is one. A client knows nothing of proxies.
     """
 
+    @abstractmethod
     def told(self, event: NotificationReceived) -> None:
         """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
         any later reply. Must be quick, and must not raise."""
-        ...
 
+    @abstractmethod
     def came(self, request: InboundRequest) -> None:
         """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
         raise."""
-        ...
 
+    @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
         """Return the result of a question, plain data, in the form of this client's revision.
 
@@ -65,7 +67,6 @@ class Relay(Protocol):
         task of the question. ``key`` is the name that a modern server gave the question; `None` for a legacy server.
         Raises `CodedError` for an error reply.
         """
-        ...
 
 
 class Answers:

@@ -88,7 +88,7 @@ class _Key(NamedTuple):
 
 
 @frozen(eq=False)
-class _Entry:
+class _CacheEntry:
     body: bytes
     fresh_until: float
     size: int
@@ -138,7 +138,7 @@ class ResponseCache:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._max_ttl = max_ttl
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries: OrderedDict[_Key, _CacheEntry] = OrderedDict()
         self._by_method: dict[tuple[object, str], dict[_Key, None]] = {}
         self._fetches: dict[PendingAnswer, None] = {}
         self._bytes = 0
@@ -239,7 +239,7 @@ class ResponseCache:
         size = len(body) + len(request.params) + len(request.uri or "") + len(request.cursor or "")
         if size > self._max_bytes:
             return
-        self._entries[key] = _Entry(body, fresh_until, size)
+        self._entries[key] = _CacheEntry(body, fresh_until, size)
         self._by_method.setdefault((key.server, request.method), {})[key] = None
         self._bytes += size
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
@@ -22,10 +22,12 @@ from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import LogParams
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.requests.host import Tracing
 from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
 from .timeouts import KeepAlive
+
+if TYPE_CHECKING:
+    from ..otel import OpenTelemetry
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
@@ -68,7 +70,7 @@ class ClientOptions(TypedDict, total=False):
     max_pages: int
     cache: CachePartition | None
     limits: Limits
-    tracing: Tracing | None
+    tracing: OpenTelemetry | None
     era: Literal["auto", "modern", "legacy"]
     revision: str
     connect_timeout: float
@@ -195,7 +197,7 @@ class ClientSettings:
     most servers ask for no caching anyway."""
     limits: Limits = DEFAULT_LIMITS
     """Bounds on the server's use of this client."""
-    tracing: Tracing | None = None
+    tracing: OpenTelemetry | None = None
     """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))

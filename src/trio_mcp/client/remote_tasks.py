@@ -124,7 +124,7 @@ class ExtensionRemoteTask(RemoteTask):
 
     async def _follow(self, nursery: ServiceNursery, told: Told) -> JSONObject:
         looks = Looks()
-        questions = _Questions(self, self._answering, nursery, looks)
+        questions = _TaskQuestions(self, self._answering, nursery, looks)
         state, self._known = self._known, None
         if state is not None and not state.is_final:
             looks.follow(state)
@@ -162,7 +162,7 @@ class ExtensionRemoteTask(RemoteTask):
             looks.hurry()  # the task has ended meanwhile, and its end is what counts
 
 
-class _Questions:
+class _TaskQuestions:
     """The questions of a task while its result is waited for: each is answered once, in a task of ``nursery``."""
 
     def __init__(self, task: ExtensionRemoteTask, by: Answering, nursery: ServiceNursery, looks: Looks) -> None:

@@ -250,7 +250,7 @@ def _at(root: JSONObject, pointer: str) -> Any:
 def _reckon(parts: list[_Part]) -> None:
     """Reckon all ``parts``: those that end first, innermost ones before others. The rest, which lead to themselves in
     the same place of a value, or are too many to be reckoned, take too many evaluations."""
-    work = _Work()
+    work = _Reckoner()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
         work.reckon(part)
@@ -280,7 +280,7 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
     return found
 
 
-class _Work:
+class _Reckoner:
     """Reckons parts, within bounds: a schema may be of anybody."""
 
     def __init__(self) -> None:

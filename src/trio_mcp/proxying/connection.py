@@ -249,13 +249,13 @@ def _discovered(upstream: Upstream, revision: Revision) -> DiscoverResult:
     return DiscoverResult(_VERSIONS, offered(upstream, revision), upstream.client.instructions)
 
 
-class _Turn:
+class _ReadingTurn:
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_next = trio.Event()
         self.left = False
 
-    def __lt__(self, other: _Turn) -> bool:
+    def __lt__(self, other: _ReadingTurn) -> bool:
         return self.number < other.number
 
 
@@ -265,7 +265,7 @@ class ReadingOrder:
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
-        self._turns: list[_Turn] = []
+        self._turns: list[_ReadingTurn] = []
 
     def note(self, request: InboundRequest) -> None:
         """Note that ``request`` was read now."""
@@ -274,7 +274,7 @@ class ReadingOrder:
     async def take(self, request: InboundRequest) -> None:
         """Wait for the requests that were read before ``request`` and have reached this method, or reach this method in
         the same moment. The next request waits until the caller of this call waits for something."""
-        turn = _Turn(self._numbers.pop(request))
+        turn = _ReadingTurn(self._numbers.pop(request))
         heappush(self._turns, turn)
         try:
             await trio.lowlevel.checkpoint()

@@ -166,18 +166,12 @@ class Poster(Protocol):
         ...
 
 
-class Posts(Protocol):
-    """Sends requests for whose ends no task waits: an `Outbound`."""
+class Post(Protocol):
+    """Sends a request to ``outbox``, and does not wait for the end, which ``poster`` gets: see `Outbound.post`."""
 
-    def post(
+    def __call__(
         self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
-    ) -> Posted:
-        """Send a request to ``outbox``, and have ``poster`` told of its end."""
-        ...
-
-    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
-        """Abandon a request."""
-        ...
+    ) -> Posted: ...
 
 
 class _End(Protocol):
@@ -191,7 +185,7 @@ class Posted(Owner):
     """A request that ``poster`` has sent by ``outbox``, one of the ``calls`` in flight; ``name`` is for the poster.
     ``over`` is called at the end. Much smaller than a task that waits."""
 
-    __slots__ = ("_calls", "_over", "_poster", "name", "outbox", "request")
+    __slots__ = ("_calls", "_over", "_poster", "_take_back", "name", "outbox", "request")
 
     on_notification: ClassVar[None] = None
     limited: ClassVar[bool] = False
@@ -203,6 +197,7 @@ class Posted(Owner):
         outbox: Outbox,
         poster: Poster,
         name: str,
+        take_back: Callable[[Posted, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
         super().__init__()
@@ -212,7 +207,12 @@ class Posted(Owner):
         self.name = name
         self._calls = calls
         self._poster = poster
+        self._take_back = take_back
         self._over = over
+
+    def take_back(self, reason: str | BaseException) -> None:
+        """Withdraw the request, or send its cancel: see `Outbound.take_back`."""
+        self._take_back(self, reason)
 
     def settle(self, end: _End) -> None:
         """Take the end, which has arrived by wire or by loss of the connection."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextvars import copy_context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -37,9 +37,12 @@ from .outbound import Outbound
 from .outbox import LEAST_FLUSH, LastFlush, Outbox
 from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
-from .requests.host import RequestHandler, RequestHost, Tracing
+from .requests.host import RequestHandler, RequestHost
 from .requests.runner import RequestRunner
 from .transport import ConnectionLost, Frame, QuestionsLost, Received, ReplyLost, Transport, UnreadableFrame
+
+if TYPE_CHECKING:
+    from ..otel import OpenTelemetry
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
@@ -75,7 +78,7 @@ class Connection:
         graces: Graces | None = None,
         replies: Replies | None = None,
         calls: CallSettings = CallSettings(),  # noqa: B008 frozen
-        tracing: Tracing | None = None,
+        tracing: OpenTelemetry | None = None,
         on_unreadable: OnUnreadable | None = None,
     ) -> None:
         limits = host.limits
@@ -113,7 +116,7 @@ class Connection:
             self.outbound.request,
             tracer,
             peer=peer,
-            posts=self.outbound,
+            post=self.outbound.post,
         )
         self._announcements = Announcements(self.outbox)
         self._dispatch = Dispatch(

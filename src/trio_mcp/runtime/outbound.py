@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..jsonrpc.messages import RequestId
+    from ..otel import ConnectionTracer
     from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import OutboundRequest
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .notifications import NotificationQueue
     from .outbox import Outbox
-    from .requests.host import Tracer
 
 
 class Outbound:
@@ -48,7 +48,7 @@ class Outbound:
         outbox: Outbox,
         told: NotificationQueue,
         limits: Limits,
-        tracer: Tracer | None,
+        tracer: ConnectionTracer | None,
         *,
         tell_deadlines: bool = True,
         send_cancels: bool = True,
@@ -105,7 +105,7 @@ class Outbound:
         request = self._state.open_request(method, revision)
         if self.on_request is not None:
             self.on_request(request.id)
-        span = None if self._tracer is None else self._tracer.calling(request, params)
+        span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         backlog = None if on_progress is None else self._backlog()
         call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
         try:
@@ -162,12 +162,12 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
         request = self._state.open_request(method, revision)
-        span = None if self._tracer is None else self._tracer.calling(request, params)
+        span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         if span is not None:
             params = span.params
         elif (trace := present_trace()) is not None:
             params = _carrying(trace, params)
-        posted = Posted(request, self._calls, outbox, poster, name, None if span is None else span.end)
+        posted = Posted(request, self._calls, outbox, poster, name, self.take_back, None if span is None else span.end)
         self._calls[request.id] = posted
         outbox.put_request(request.id, method, params, posted)
         return posted

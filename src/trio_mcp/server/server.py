@@ -28,7 +28,7 @@ from ..protocol.types.lifecycle import (
 from ..protocol.types.tasks import TASKS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
-from ..runtime.requests.host import RequestHost, Tracing
+from ..runtime.requests.host import RequestHost
 from ..stores.task_store import TaskStore
 from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
@@ -41,6 +41,9 @@ from .request_state import StateCipher
 from .resources import Resources
 from .running_tasks import RunningTasks
 from .tools import Tools
+
+if TYPE_CHECKING:
+    from ..otel import OpenTelemetry
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -81,7 +84,7 @@ class Server:
         page_size: int | None = None,
         logging: bool = True,
         require_initialized: bool = False,
-        tracing: Tracing | None = None,
+        tracing: OpenTelemetry | None = None,
         expose_errors: bool = False,
         secrets: Sequence[bytes] = (),
         cache: CacheHints = NOT_CACHED,

@@ -105,7 +105,7 @@ def _restorable(handler: Any) -> Any:
     return signal.SIG_DFL if handler is None else handler  # None: a handler that is not Python's
 
 
-class _Signals:
+class _ProcessSignals:
     """The process's handlers of both signals, as long as any server listens."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class _Signals:
             listener.take(number, hurry=self._received > 1)
 
 
-_signals: Final = _Signals()
+_signals: Final = _ProcessSignals()
 
 
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)

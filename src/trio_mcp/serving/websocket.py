@@ -19,7 +19,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.connection import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
-from ..transports.websocket.handshake import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
+from ..transports.websocket.handshake import Rejection, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket.transport import WebSocketTransport
 from .accepting import ServingOptions, SocketListeners, open_listeners
 from .callers import TrustedProxies, end_of_token, scope_check
@@ -106,7 +106,7 @@ class WebSocketGreeting:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
             auth = None if self.gate is None else await _admitted(self.gate, request)
-        except Refused as refused:
+        except Rejection as refused:
             await refuse(stream, refused)
             return None
         transport = WebSocketTransport(
@@ -135,15 +135,15 @@ class WebSocketGreeting:
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Greeting.turn_away`."""
-        await refuse(stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
+        await refuse(stream, Rejection(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
-    """Return the caller. Raises `Refused` for one that ``gate`` does not admit."""
+    """Return the caller. Raises `Rejection` for one that ``gate`` does not admit."""
     found = gate.known(request) or await gate.ask(request)
     if not isinstance(found, Refusal):
         return found
     headers: dict[str, str] = {}
     for name, value in found.headers:  # RFC 9110 section 11.6.1: challenges may be joined
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    raise Refused(found.status, found.reason, **headers)
+    raise Rejection(found.status, found.reason, **headers)

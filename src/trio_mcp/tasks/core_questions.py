@@ -44,7 +44,7 @@ class ClientWay:
         self._request = request
         self._runner = runner
         self._line = line
-        self.is_lost = runner.posts is None or runner.stateless
+        self.is_lost = runner.post is None or runner.stateless
         """True once no answer can come any more."""
 
     @property
@@ -72,14 +72,9 @@ class ClientWay:
 
     def post(self, question: InputRequest, task_id: str, poster: Poster, key: str) -> Posted:
         """Ask for a task. Raises `ConnectionLost`."""
-        assert self._runner.posts is not None, "the way is open"
+        assert self._runner.post is not None, "the way is open"
         params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST
-        return self._runner.posts.post(question.method, params, self.revision, poster, key, self.outbox)
-
-    def cancel(self, posted: Posted, reason: str | BaseException) -> None:
-        """Cancel a question: nobody needs the answer."""
-        assert self._runner.posts is not None, "the question was posted"
-        self._runner.posts.take_back(posted, reason)
+        return self._runner.post(question.method, params, self.revision, poster, key, self.outbox)
 
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
@@ -190,7 +185,7 @@ class Asker(Owner):
         """Take back the questions that ``record`` has no more, and ask all others that are not out. Synchronous."""
         over = tuple(posted for posted in self._out if posted.name not in record.questions)
         for posted in over:
-            self.way.cancel(posted, record.cancel_reason or "the question was answered, or given up")
+            posted.take_back(record.cancel_reason or "the question was answered, or given up")
         asked = tuple(self._asked(record)) if self.way.is_open else ()
         self._set((*(posted for posted in self._out if posted not in over), *asked))
 
@@ -216,7 +211,7 @@ class Asker(Owner):
     def leave(self, reason: str | BaseException) -> None:
         """Take back all questions. Idempotent."""
         for posted in self._out:
-            self.way.cancel(posted, reason)
+            posted.take_back(reason)
         self._set(())
 
     def forget(self, posted: Posted) -> None:

@@ -219,7 +219,7 @@ class CoreRemoteTask(RemoteTask):
 
     async def _follow(self, nursery: ServiceNursery, told: Told) -> Any:
         looks = Looks()
-        fetch = _Fetch(self._ask, self.id, looks)
+        fetch = _ResultCall(self._ask, self.id, looks)
         state, self._known = self._known, None
         while True:
             is_final = False
@@ -253,7 +253,7 @@ class CoreRemoteTask(RemoteTask):
                 looks.failed(error)
 
 
-class _Fetch:
+class _ResultCall:
     """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` go on."""
 
     def __init__(self, ask: Ask, task_id: str, looks: Looks) -> None:

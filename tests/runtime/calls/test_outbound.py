@@ -49,13 +49,13 @@ class FakeTracer:
     def __init__(self) -> None:
         self.spans: list[Span] = []
 
-    def calling(self, request: Any, params: dict[str, Any] | None) -> Span | None:
+    def calling(self, request: Any, params: dict[str, Any] | None, present: Any) -> Span | None:
         if request.method.name != "tools/call":
             return None
         self.spans.append(Span({**(params or {}), "traced": True}))
         return self.spans[-1]
 
-    def handling(self, scope: Any) -> None:
+    def handling(self, request: Any) -> None:
         raise AssertionError
 
 

@@ -82,16 +82,16 @@ class Tracer:
     def __init__(self) -> None:
         self.ends: list[tuple[Any, Any]] = []
 
-    def handling(self, scope: RequestScope) -> Any:
-        this, number = self, scope.request.id
+    def handling(self, request: Any) -> Any:
+        this, number = self, request.id
 
         class Span:
-            def end(self, result: Any) -> None:
+            def end(self, result: Any, *_: Any) -> None:
                 this.ends.append((number, result))
 
         return Span()
 
-    def calling(self, request: Any, params: Any) -> None:
+    def calling(self, request: Any, params: Any, present: Any) -> None:
         raise AssertionError
 
 

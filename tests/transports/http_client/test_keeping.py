@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
-from trio_mcp.transports.http_client.connection import HttpClientConnection, RequestNotSent, Wire
+from trio_mcp.transports.http_client.connection import ClientSocket, HttpClientConnection, RequestNotSent
 
 
 async def call(client: HttpClient, body: bytes = b"{}") -> bytes:
@@ -72,7 +72,7 @@ async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkey
             pass
         left.set()
         await all_gone(server)
-        monkeypatch.setattr(Wire, "is_readable", lambda _: False)
+        monkeypatch.setattr(ClientSocket, "is_readable", lambda _: False)
         assert await call(client) == b"hello"
         assert len(server.visitors) == 3
         assert len(os.listdir("/proc/self/fd")) <= before + 2, "the dead ones are closed"

@@ -6,13 +6,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.transports.http_client.connection import Wire
+from trio_mcp.transports.http_client.connection import ClientSocket
 
 
-def wired() -> tuple[Wire, trio.SocketStream]:
+def wired() -> tuple[ClientSocket, trio.SocketStream]:
     """The two ends of a connection."""
     ours, theirs = trio.socket.socketpair()
-    return Wire(trio.SocketStream(ours)), trio.SocketStream(theirs)
+    return ClientSocket(trio.SocketStream(ours)), trio.SocketStream(theirs)
 
 
 async def test_bytes_that_the_system_does_not_take_at_once_wait_until_it_does() -> None:

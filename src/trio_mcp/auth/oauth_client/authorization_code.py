@@ -47,7 +47,7 @@ _MOST_PARAMETERS: Final = 32
 
 
 @frozen(kw_only=True)
-class _Request:
+class _SignInRequest:
     """An authorization request, with all that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
 
     server: ServerMetadata
@@ -106,7 +106,7 @@ def _tokens_of_user(
     context: GrantContext,
 ) -> Machine[Tokens]:
     """Have the user sign in, and return the tokens with ``scopes`` for the code that the browser brings."""
-    request = _Request(
+    request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
         state=secrets.token_urlsafe(32),
@@ -130,7 +130,7 @@ def _tokens_of_user(
 
 
 def _authorize_url(
-    request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
+    request: _SignInRequest, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
 ) -> str:
     """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
     (2026-07-28 security best practices, OAuth Authorization URL Validation): a stranger must not have the browser ask
@@ -168,7 +168,7 @@ def _authorize_url(
     return f"{origin}{path}?{'&'.join([*kept, urlencode(parameters)])}"
 
 
-def _code(callback: str, request: _Request) -> str:
+def _code(callback: str, request: _SignInRequest) -> str:
     """Return the code in the URL that the browser was sent to. The order of checks matters: nothing of an answer that
     may be another's is used, not even its error."""
     try:

@@ -87,7 +87,7 @@ class JWTVerifier(BuiltInVerifier):
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
             raise ValueError("one jwks_uri cannot have the keys of several issuers: name one issuer")
-        return _TokenCheck(
+        return _SignatureCheck(
             ExpectedClaims(
                 issuers=issuers,
                 audiences=audiences(_texts(self.audience) or (resource,)),
@@ -106,7 +106,7 @@ class JWTVerifier(BuiltInVerifier):
         return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher))
 
 
-class _TokenCheck:
+class _SignatureCheck:
     """Checks tokens of the issuers whose keys are in ``sources``."""
 
     def __init__(

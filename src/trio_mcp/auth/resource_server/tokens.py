@@ -36,7 +36,7 @@ Finding: TypeAlias = Principal | Literal["bad"] | Refusal
 
 
 @frozen
-class _Kept:
+class _Finding:
     finding: Principal | Literal["bad"]
     until: float
 
@@ -62,8 +62,8 @@ class TokenCheck:
         self._cache_for = cache_for
         self._now = now
         # Bad tokens have a place of their own: whoever invents tokens must not drive out the good ones.
-        self._good = BoundedDict[bytes, _Kept](max_cached)
-        self._bad = BoundedDict[bytes, _Kept](max_cached)
+        self._good = BoundedDict[bytes, _Finding](max_cached)
+        self._bad = BoundedDict[bytes, _Finding](max_cached)
         self._asked = SingleFlight[bytes, Finding](most_at_once)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
@@ -97,12 +97,12 @@ class TokenCheck:
         self._good.pop(digest, None)
         self._bad.pop(digest, None)
         if principal is None or (principal.expires_at is not None and principal.expires_at <= now):
-            self._bad[digest] = _Kept("bad", now + _BAD_FOR)
+            self._bad[digest] = _Finding("bad", now + _BAD_FOR)
             return "bad"
         expires_at = now + _UNKNOWN_FOR if principal.expires_at is None else principal.expires_at
         until = min(expires_at, now + self._cache_for)
         if until > now and not math.isnan(until):
-            self._good[digest] = _Kept(principal, until)
+            self._good[digest] = _Finding(principal, until)
         return principal
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -15,6 +15,9 @@ from ...concurrency.contexts import asynccontextmanager
 from .files import PrivateFolder, file_lock, state_folder
 from .records import Storage, StorageFailed, Stored, UnreadableTokens, name_of_record
 
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
 T = TypeVar("T")
 
 _SERVICE: Final = "trio-mcp"
@@ -22,16 +25,6 @@ _SERVICE: Final = "trio-mcp"
 
 _turn: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("trio_mcp.keyring_turn")
 """The turn to use the keyring, which a thread abandoned while the user was asked keeps until the end."""
-
-
-class _Keyring(Protocol):
-    """A backend of the package ``keyring``, whose own annotations leave types unknown."""
-
-    def get_password(self, service: str, username: str, /) -> str | None: ...
-
-    def set_password(self, service: str, username: str, password: str, /) -> None: ...
-
-    def delete_password(self, service: str, username: str, /) -> None: ...
 
 
 def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
@@ -70,12 +63,16 @@ class KeyringStorage(Storage):
         if (other := await self._in_place()) is not None:
             return await other.save(server_url, stored)
         text = stored.to_json().decode()
-        return await _used(lambda keyring: keyring.set_password(_SERVICE, server_url, text))
+
+        def save(keyring: KeyringBackend) -> None:
+            keyring.set_password(_SERVICE, server_url, text)  # pyright: ignore[reportUnknownMemberType]
+
+        return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
         """Forget the record: see `Storage.remove`."""
 
-        def removed(keyring: _Keyring) -> bool:
+        def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
                 return False
             keyring.delete_password(_SERVICE, server_url)
@@ -119,7 +116,7 @@ def _missing() -> str | None:
     return "this machine has no keyring that could be used" if isinstance(backend, fail.Keyring) else None
 
 
-async def _used(use: Callable[[_Keyring], T], *, can_be_left: bool = False) -> T:
+async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
     """Return the outcome of ``use`` in a thread. Raises `StorageFailed`, without a word of the backend's, which may
     be of anybody's making."""
 

@@ -233,7 +233,7 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 
 @contextmanager
-def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
+def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
     """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
     without a guard. Yields the list of the servers served."""
     served: list[Server] = []
@@ -277,10 +277,10 @@ def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]
 
 
 @contextmanager
-def wire_held_back() -> Generator[Wire]:
+def wire_held_back() -> Generator[StandardDescriptors]:
     """Keep other code away from the wire while no server owns the wire: descriptor 1 is standard error and descriptor 0
     is empty, for this process and its children."""
-    wire = Wire()
+    wire = StandardDescriptors()
     wire.hold_back()
     try:
         yield wire
@@ -289,7 +289,7 @@ def wire_held_back() -> Generator[Wire]:
         wire.close()
 
 
-class Wire:
+class StandardDescriptors:
     """Copies of descriptors 0 and 1, made at the creation of the object. Both must be open."""
 
     def __init__(self) -> None:

@@ -67,19 +67,21 @@ class Endpoint:
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
     def post(
-        self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, caller: Caller | None = None
+        self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``caller`` is
-        whoever usually waits for such a message, unless given."""
-        return self._exchange("POST", headers, message.line, seen, caller=caller or _caller_of(message))
+        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. Whether the
+        user may be asked to sign in depends on the kind of the message, unless ``sign_in`` is given."""
+        return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
-    def get(self, session: Session | None, last_event_id: str, caller: Caller) -> AbstractAsyncContextManager[Reply]:
+    def get(
+        self, session: Session | None, last_event_id: str, sign_in: MaySignIn
+    ) -> AbstractAsyncContextManager[Reply]:
         """Ask for the events behind ``last_event_id``, or for all to come."""
-        return self._exchange("GET", self.headers.of_stream(session, last_event_id), caller=caller)
+        return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
         """Ask the server to end ``session``."""
-        return self._exchange("DELETE", self.headers.of_end(session), caller=Caller.NONE)
+        return self._exchange("DELETE", self.headers.of_end(session), sign_in=MaySignIn.NEVER)
 
     def _exchange(
         self,
@@ -88,10 +90,10 @@ class Endpoint:
         body: bytes = b"",
         seen: Seen | None = None,
         *,
-        caller: Caller,
+        sign_in: MaySignIn,
     ) -> AbstractAsyncContextManager[Reply]:
         if self.credentials is not None:
-            return authorized(self.http, self.credentials, method, headers, body, seen, caller)
+            return authorized(self.http, self.credentials, method, headers, body, seen, sign_in)
         if seen is not None:
             seen(True)
         return self.http.request(method, self.http.target, headers, body)
@@ -111,10 +113,10 @@ class Endpoint:
             self.inbox.put(QuestionsLost(self.questions.forget(session), "the server has forgotten the session"))
 
 
-def _caller_of(message: OutboundFrame) -> Caller:
+def _sign_in_for(message: OutboundFrame) -> MaySignIn:
     if message.method in ("subscriptions/listen", "notifications/initialized"):
-        return Caller.LONG_SINCE
-    return Caller.NONE if message.is_notification else Caller.WAITS
+        return MaySignIn.FIRST_TIME
+    return MaySignIn.NEVER if message.is_notification else MaySignIn.ALWAYS
 
 
 def cursor_of(events: EventReader) -> str:
@@ -123,14 +125,14 @@ def cursor_of(events: EventReader) -> str:
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
-class Caller(Enum):
-    """Who waits for an exchange."""
+class MaySignIn(Enum):
+    """Whether the user may be asked to sign in for the sake of an exchange."""
 
-    WAITS = auto()
-    NONE = auto()
-    LONG_SINCE = auto()
-    """A caller waits where the user has not signed in yet, but for nobody to sign in anew: the client opens streams
-    again by itself, and is open already."""
+    ALWAYS = auto()
+    NEVER = auto()
+    FIRST_TIME = auto()
+    """The user may be asked to sign in for the first time, but not to sign in anew: the client opens streams again by
+    itself, and is open already."""
 
 
 @asynccontextmanager
@@ -141,14 +143,14 @@ async def authorized(
     headers: Headers,
     body: bytes,
     seen: Callable[[bool], None] | None,
-    caller: Caller,
+    sign_in: MaySignIn,
 ) -> AsyncGenerator[Reply]:
     """Send a request with the headers of ``credentials``, and wait for the head of the answer. While the server refuses
     the request by status, and so has not carried anything out, and the credentials can be had that the server asks for,
     the very same request goes out again.
 
     Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`;
-    ``caller`` says whether a user is asked for the sake of the request.
+    ``sign_in`` says whether the user may be asked to sign in.
     """
     begun = trio.current_time()
     for attempt in count(1):
@@ -157,14 +159,14 @@ async def authorized(
             seen(True)
         async with http.request(method, http.target, [*headers, *sent], body) as reply:
             credentials.noticed(reply.headers)
-            # Nobody is asked for anything in order to say farewell.
+            # A client that ends its session does not ask for credentials.
             if method == "DELETE" or not is_challenge(reply.status, reply.headers):
                 yield reply
                 return
         if seen is not None:
             seen(False)
         challenges = reply.headers.get("www-authenticate", "")
-        is_background = caller is Caller.NONE or (caller is Caller.LONG_SINCE and bool(sent))
+        is_background = sign_in is MaySignIn.NEVER or (sign_in is MaySignIn.FIRST_TIME and bool(sent))
         await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt, begun, is_background))
 
 

@@ -15,7 +15,7 @@ from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.transport import ConnectionLost
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader, EventTooLong
-from .endpoint import Caller, Endpoint, arrived_unasked, cursor_of
+from .endpoint import Endpoint, MaySignIn, arrived_unasked, cursor_of
 from .outgoing import OutboundFrame, Session
 from .responses import EVENT_STREAM, Backoff, StatusPeerError, content_type, is_good, is_passing, refusal
 
@@ -46,7 +46,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
         began, heard = trio.current_time(), session.heard
         cursor = cursor_of(events)
         try:
-            async with endpoint.get(session, cursor, Caller.NONE) as reply:
+            async with endpoint.get(session, cursor, MaySignIn.NEVER) as reply:
                 if is_good(reply) and content_type(reply) == EVENT_STREAM:
                     session.was_heard = True
                     await _hear(endpoint, session, reply, events)
@@ -98,7 +98,7 @@ async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
-        async with endpoint.post(ping, headers, caller=Caller.NONE) as reply:
+        async with endpoint.post(ping, headers, sign_in=MaySignIn.NEVER) as reply:
             if reply.status == HTTPStatus.NOT_FOUND:
                 error = await refusal(reply, ping.id)
                 if not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND):

@@ -25,7 +25,7 @@ from ...runtime.transport import ConnectionLost, HTTPError, ReplyLost
 from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
-from .endpoint import Caller, Endpoint, arrived, cursor_of
+from .endpoint import Endpoint, MaySignIn, arrived, cursor_of
 from .outgoing import OutboundFrame, Session
 from .responses import (
     EVENT_STREAM,
@@ -241,7 +241,7 @@ class PostedRequest:
             began, brought = trio.current_time(), self._brought
             cursor = cursor_of(events)
             try:
-                async with self._endpoint.get(self.session, cursor, Caller.WAITS) as reply:
+                async with self._endpoint.get(self.session, cursor, MaySignIn.ALWAYS) as reply:
                     self._status = reply.status
                     if not is_good(reply):
                         error = await refusal(reply, None)

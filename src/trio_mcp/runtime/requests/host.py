@@ -2,8 +2,7 @@
 not its host.
 
 `Parking` keeps requests that were answered with questions, while their handlers wait for the client to come back.
-`RequestHandler` handles the messages of the peer, for a server or a client, and a `Tracer` follows each request from
-start to end, where tracing was asked for.
+`RequestHandler` handles the messages of the peer, for a server or a client.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...concurrency.wakeups import Alarm
     from ...state.events import NotificationReceived
-    from ...state.requests import InboundRequest, OutboundRequest
+    from ...state.requests import InboundRequest
     from ..exchange import Exchange
     from .rounds import Retry, Seal
 
@@ -106,7 +105,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @frozen(eq=False)
-class _Place(Generic[T]):
+class _ParkedHandler(Generic[T]):
     parked: T
     request: InboundRequest
     party: object
@@ -128,7 +127,7 @@ class Parking(Generic[T]):
         self._timeout = timeout
         self._most = most
         self._expire = expire
-        self._places: dict[bytes, _Place[T]] = {}
+        self._places: dict[bytes, _ParkedHandler[T]] = {}
         """Places by handle, oldest first."""
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
@@ -164,7 +163,7 @@ class Parking(Generic[T]):
         of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
-        self._places[handle] = _Place(parked, request, party, caller, alarm)
+        self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
         self._handles[request] = handle
         self._parties.setdefault(party, {})[handle] = None
         handles = self._callers.setdefault(caller, {})
@@ -238,47 +237,4 @@ class RequestHandler(Protocol):
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """Handle one notification. Called for one notification at a time, in wire order."""
-        ...
-
-
-class CallSpan(Protocol):
-    """A request of ours, on its way."""
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The parameters, with the trace context for the peer in their ``_meta``."""
-        ...
-
-    def end(self, result: Any, error: BaseException | None) -> None:
-        """Note that the request is over: ``result`` is plain data; ``error`` is the exception that the caller gets
-        instead."""
-
-
-class HandlerSpan(Protocol):
-    """A request of the peer, while its handler runs."""
-
-    def end(self, result: Any) -> None:
-        """Note that the handler has ended. The scope knows of a cancel, and its request of an error reply."""
-
-
-class Tracer(Protocol):
-    """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
-
-    def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
-        """Return the span of a request of ours that the current task is about to send; `None` when the request is not
-        traced."""
-        ...
-
-    def handling(self, scope: RequestScope) -> HandlerSpan | None:
-        """Return the span of a handler that is about to run in the current task; `None` when the handler is not
-        traced."""
-        ...
-
-
-class Tracing(Protocol):
-    """Makes one `Tracer` for each connection of the server or client that was given the tracing."""
-
-    def tracer(self, network: str | None) -> Tracer:
-        """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
-        when the messages do not leave the process."""
         ...

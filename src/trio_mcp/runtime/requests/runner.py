@@ -28,13 +28,14 @@ from .scope import RequestScope
 
 if TYPE_CHECKING:
     from ...concurrency.time_limits import Graces
+    from ...otel import ConnectionTracer, HandlerSpan
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
-    from ..calls import Ask, Posts
+    from ..calls import Ask, Post
     from ..exchange import Exchange
     from ..peer import Peer
     from ..replies import Replies
-    from .host import HandlerSpan, RequestHandler, RequestHost, Tracer
+    from .host import RequestHandler, RequestHost
     from .questions import Question
     from .rounds import Retry
 
@@ -53,7 +54,7 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 class RequestRunner:
     """Runs the requests of one connection in the nursery of ``host``, and answers each at most once, and never
-    after its cancel. ``peer``: the party at the other end, which the bounds hold for. ``ask`` and ``posts`` send
+    after its cancel. ``peer``: the party at the other end, which the bounds hold for. ``ask`` and ``post`` send
     requests to the peer."""
 
     def __init__(
@@ -63,10 +64,10 @@ class RequestRunner:
         graces: Graces,
         replies: Replies,
         ask: Ask,
-        tracer: Tracer | None,
+        tracer: ConnectionTracer | None,
         *,
         peer: Peer,
-        posts: Posts | None = None,
+        post: Post | None = None,
     ) -> None:
         self.limits = host.limits
         limits = host.limits.of_everybody() if peer.everybody else host.limits
@@ -79,7 +80,7 @@ class RequestRunner:
         self.trio_token = trio.lowlevel.current_trio_token()
         self.seal = handler.seal
         self.ask = ask
-        self.posts = posts
+        self.post = post
         self.replies = replies
         self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
@@ -174,7 +175,7 @@ class RequestRunner:
                 async with trio.open_nursery() as nursery:
                     scope.start(nursery)
                     if self._tracer is not None:
-                        span = self._tracer.handling(scope)
+                        span = self._tracer.handling(scope.request)
                     try:
                         answer = self._handler.answer(scope)
                         del self  # the request may become a task, and then outlives this runner and its connection
@@ -206,7 +207,8 @@ class RequestRunner:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
             scope.detach()
             if span is not None:
-                span.end(result)
+                cancellation = scope.cancellation
+                span.end(result, scope.request, None if cancellation is None else str(cancellation.cause))
             exchange, request = scope.exchange, scope.request
             exchange.reply(line if exchange.state.finish(request) else None)
             exchange.release(request)

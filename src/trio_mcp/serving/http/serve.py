@@ -217,9 +217,9 @@ class HttpFront:
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
     # Imported at the first use: most servers never need WebSockets, whose import takes a sixth of the time of a start.
-    from ...transports.websocket.handshake import Refused, refuse
+    from ...transports.websocket.handshake import Rejection, refuse
 
-    await refuse(stream, Refused(status, reason, **headers))
+    await refuse(stream, Rejection(status, reason, **headers))
 
 
 def bounds_of(limits: Limits) -> HttpBounds:

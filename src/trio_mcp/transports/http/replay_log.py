@@ -42,7 +42,7 @@ class _Piece:
 
 
 @define(eq=False)
-class _Stream:
+class _ReplayStream:
     name: str
     pieces: deque[_Piece] = attrs.Factory(deque[_Piece])
     count: int = 0
@@ -81,13 +81,13 @@ class ReplayLog:
         self._is_closed = False
         self._session = secrets.token_hex(4)
         self._opened = 0
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _ReplayStream] = {}
         self._finished: dict[str, float] = {}
         """Finished streams, in the order of finishing, with the time until which each is kept, without those whose
         newest event is awaited."""
         self._fetched_later: dict[str, float] = {}
         """The same of finished streams whose newest event is awaited."""
-        self._oldest_first: OrderedDict[_Piece, _Stream] = OrderedDict()
+        self._oldest_first: OrderedDict[_Piece, _ReplayStream] = OrderedDict()
         self._awaited: OrderedDict[str, None] = OrderedDict()
         """Streams whose newest event is awaited, in the order of these events."""
         self.size = 0
@@ -96,7 +96,7 @@ class ReplayLog:
     def open(self) -> str:
         """Open a stream and return its name."""
         self._opened += 1
-        stream = _Stream(f"{self._session}.{self._opened}")
+        stream = _ReplayStream(f"{self._session}.{self._opened}")
         self._streams[stream.name] = stream
         self._add(_OVERHEAD)
         self._shrink()
@@ -176,7 +176,7 @@ class ReplayLog:
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
 
-    def _find(self, cursor: str) -> tuple[_Stream, int]:
+    def _find(self, cursor: str) -> tuple[_ReplayStream, int]:
         name, _, digits = cursor.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
@@ -186,7 +186,7 @@ class ReplayLog:
             raise BadCursor("no stream of this session has this event id")
         return stream, number
 
-    def _replay(self, stream: _Stream, number: int) -> Replay:
+    def _replay(self, stream: _ReplayStream, number: int) -> Replay:
         lines = [line for piece in stream.pieces for line in reversed(piece.lines)]
         if stream.awaited is not None:
             lines.append(stream.awaited)
@@ -218,7 +218,7 @@ class ReplayLog:
             else:
                 return
 
-    def _take_awaited(self, stream: _Stream) -> bytes | None:
+    def _take_awaited(self, stream: _ReplayStream) -> bytes | None:
         """Take out the newest event of a stream, if that is awaited, and return its line."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
@@ -229,7 +229,7 @@ class ReplayLog:
                 self._finished[stream.name] = self._fetched_later.pop(stream.name)
         return line
 
-    def _drop_oldest(self, stream: _Stream) -> None:
+    def _drop_oldest(self, stream: _ReplayStream) -> None:
         piece = stream.pieces[0]
         size = len(piece.lines.pop()) + _OVERHEAD
         if not piece.lines:

@@ -1,5 +1,5 @@
-"""Connection is one TCP connection to a server or proxy, with or without TLS, over a `Wire`, which counts the bytes
-that the system took, and closes without waiting. The head of a request is written by hand, and checked so that no
+"""Connection is one TCP connection to a server or proxy, with or without TLS, over a `ClientSocket`, which counts the
+bytes that the system took, and closes without waiting. The head of a request is written by hand, and checked so that no
 value begins a line of its own; a `Reply` is read by h11.
 """
 
@@ -31,7 +31,7 @@ class HttpClientConnection:
 
     __slots__ = ("_sending", "_sent_before", "_stream", "_wire", "is_closed", "name")
 
-    def __init__(self, wire: Wire, stream: trio.abc.Stream, name: str) -> None:
+    def __init__(self, wire: ClientSocket, stream: trio.abc.Stream, name: str) -> None:
         self._wire = wire
         self._stream = stream
         self.name = name
@@ -107,7 +107,7 @@ class HttpClientConnection:
 _READ: Final = 65536
 
 
-class Wire(trio.abc.Stream):
+class ClientSocket(trio.abc.Stream):
     """The socket of ``stream``, which belongs to the wire from now on. One task sends, one task receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:

@@ -21,7 +21,7 @@ from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.transport import ConnectionLost
 from ..sockets import keep_alive
 from ..streams import let_go_of_cause
-from .connection import HttpClientConnection, RequestNotSent, Wire, read_head
+from .connection import ClientSocket, HttpClientConnection, RequestNotSent, read_head
 from .origins import HttpProxy, Origin
 
 _HTTP: Final = "http/1.1"
@@ -64,7 +64,7 @@ class Dialer:
         """Where the TCP connection goes."""
         return self.origin if self.proxy is None else self.proxy.origin
 
-    async def _connected(self) -> Wire:
+    async def _connected(self) -> ClientSocket:
         try:
             if self.allows is None or self.proxy is not None:
                 stream = await trio.open_tcp_stream(self._first.host, self._first.port)
@@ -73,9 +73,9 @@ class Dialer:
         except OSError as error:
             raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)
-        return Wire(stream)
+        return ClientSocket(stream)
 
-    async def _prepared(self, wire: Wire, nursery: ServiceNursery) -> trio.abc.Stream:
+    async def _prepared(self, wire: ClientSocket, nursery: ServiceNursery) -> trio.abc.Stream:
         stream: trio.abc.Stream = wire
         if self.proxy is not None:
             if self.proxy.origin.secure:

@@ -159,7 +159,7 @@ _LINGER: Final = 1.0
 _KEY_BYTES: Final = 16
 
 
-class Refused(Exception):
+class Rejection(Exception):
     """The upgrade is refused, and there will be no connection. The client is told ``status`` and ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
@@ -187,8 +187,8 @@ class UpgradeRequest:
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read one request, which is only a head, and of which ``received`` was read already. Raises `Refused` for anything
-    else, and `ConnectionLost`."""
+    """Read one request, which is only a head, and of which ``received`` was read already. Raises `Rejection` for
+    anything else, and `ConnectionLost`."""
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
@@ -201,21 +201,21 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
         headers[key] = text
     _check_version(event.http_version)
     if event.method != b"GET":
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
+        raise Rejection(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
     return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head), frozenset(repeated))
 
 
 def _check_version(version: bytes) -> None:
     # RFC 6455 section 4.2.1: HTTP/1.1 or higher, in whose later versions (RFC 8441) no head looks like this one.
     if not version.startswith(b"1."):
-        raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket is asked for in HTTP/1.1")
+        raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket is asked for in HTTP/1.1")
     # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
     if version == b"1.0":
         raise _no_websocket("HTTP/1.0 has no upgrade to a WebSocket: ask for it in HTTP/1.1")
 
 
-def _no_websocket(reason: str) -> Refused:
-    return Refused(HTTPStatus.UPGRADE_REQUIRED, reason, Upgrade="websocket", Connection="Upgrade, close")
+def _no_websocket(reason: str) -> Rejection:
+    return Rejection(HTTPStatus.UPGRADE_REQUIRED, reason, Upgrade="websocket", Connection="Upgrade, close")
 
 
 async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> bytearray:
@@ -223,7 +223,7 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
     while HEAD_END.search(received, searched) is None:
         searched = max(0, len(received) + 1 - _LONGEST_END)
         if len(received) > _LONGEST_HEAD:
-            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")
+            raise Rejection(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -233,47 +233,47 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
             raise ConnectionLost("the connection was closed before its request")
         received += data
         if not 65 <= received[0] <= 90:
-            raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+            raise Rejection(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
     return received
 
 
 def _parse(received: bytearray) -> h11.Request:
     if received.count(b"\n") > _MOST_HEADERS + 2:
-        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {_MOST_HEADERS} headers")
+        raise Rejection(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {_MOST_HEADERS} headers")
     parser = h11.Connection(h11.SERVER)
     parser.receive_data(bytes(received))
     try:
         event = parser.next_event()
         end = parser.next_event()
     except h11.RemoteProtocolError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
+        raise Rejection(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
     # RFC 6455 section 4.1: the client MUST wait for the answer before it sends anything more. A frame that comes
     # with the request would lie where trio-websocket does not look before the next one comes.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
-        raise Refused(HTTPStatus.BAD_REQUEST, "wait for the answer before you send more than the head of the request")
+        raise Rejection(HTTPStatus.BAD_REQUEST, "wait for the answer before you send more than the head of the request")
     return event
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Refused` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
+    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
     headers = request.headers
     if not checks.allows_host(headers.get("host", "")):
-        raise Refused(HTTPStatus.FORBIDDEN, f"the Host {headers.get('host', '')[:100]!r} is not allowed")
+        raise Rejection(HTTPStatus.FORBIDDEN, f"the Host {headers.get('host', '')[:100]!r} is not allowed")
     origin = headers.get("origin")
     if origin is not None and not checks.allows_origin(origin):
-        raise Refused(HTTPStatus.FORBIDDEN, f"the Origin {origin[:100]!r} is not allowed")
+        raise Rejection(HTTPStatus.FORBIDDEN, f"the Origin {origin[:100]!r} is not allowed")
     if request.path.partition("?")[0] != path:
-        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        raise Rejection(HTTPStatus.NOT_FOUND, "there is nothing here")
     upgrades = [token.lower() for token in request.tokens("upgrade")]
     if "websocket" not in upgrades or "upgrade" not in [token.lower() for token in request.tokens("connection")]:
         raise _no_websocket("this is a WebSocket endpoint")
     if headers.get("sec-websocket-version") != "13":
-        raise Refused(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
+        raise Rejection(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
     if not _is_key(headers.get("sec-websocket-key", "")):  # RFC 6455 section 4.2.1
-        raise Refused(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key is 16 bytes in base64")
+        raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key is 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"offer the subprotocol {SUBPROTOCOL!r} (Sec-WebSocket-Protocol)")
+        raise Rejection(HTTPStatus.BAD_REQUEST, f"offer the subprotocol {SUBPROTOCOL!r} (Sec-WebSocket-Protocol)")
 
 
 def _is_key(text: str) -> bool:
@@ -283,7 +283,7 @@ def _is_key(text: str) -> bool:
         return False
 
 
-async def refuse(stream: trio.abc.Stream, refused: Refused) -> None:
+async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
     """Answer with an HTTP error and close, giving the client a second to read it."""
     body = f"{refused.reason}\n".encode()
     headers = {
