@@ -55,19 +55,19 @@ async def test_a_task_is_asleep_until_it_was_woken_or_cancelled(nursery: trio.Nu
         with scope:
             await sleeper.sleep()
 
-    assert not sleeper.asleep
+    assert sleeper.task is None
     nursery.start_soon(sleep)
     await wait_all_tasks_blocked()
-    assert sleeper.asleep
+    assert sleeper.task is not None
     sleeper.wake()
-    assert not sleeper.asleep
+    assert sleeper.task is None
     await wait_all_tasks_blocked()
     scope = trio.CancelScope()
     nursery.start_soon(sleep)
     await wait_all_tasks_blocked()
-    assert sleeper.asleep
+    assert sleeper.task is not None
     scope.cancel()
-    assert not sleeper.asleep
+    assert sleeper.task is None
 
 
 async def test_two_tasks_cannot_sleep_in_one_place(nursery: trio.Nursery) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from weakref import ref
 
+import attrs
 import trio
 
 from ..classes import define
@@ -42,14 +43,12 @@ class Segment:
     taken: bool = False
 
 
+@define(eq=False)
 class Owner:
     """A producer whose lines can be withdrawn."""
 
-    __slots__ = ("__weakref__", "segments")
-
-    def __init__(self) -> None:
-        self.segments: list[Segment] = []
-        """Segments that wait, oldest first, in the order of the writer."""
+    segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
+    """Segments that wait, oldest first, in the order of the writer."""
 
 
 def _taken(segment: Segment) -> bytearray:
@@ -137,7 +136,7 @@ class Outbox:
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
         """Put ``line``, newline included, and write the line at once where writing needs no waiting. For lines that the
         peer waits for."""
-        if not (self._writer.asleep and self._write(line)):
+        if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
@@ -146,7 +145,7 @@ class Outbox:
         line = frame_request(request_id, method, params) + b"\n"
         if owner is None:
             self.put_first(line)
-        elif not (self._writer.asleep and self._write(line)):  # as `put_now`, which would be one more call
+        elif self._writer.task is None or not self._write(line):  # as `put_now`, which would be one more call
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:

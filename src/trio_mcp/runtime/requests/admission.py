@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ...classes import define
+
 if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...state.requests import InboundRequest
@@ -15,20 +17,18 @@ T = TypeVar("T")
 _NOBODY: Final = ()
 
 
+@define(eq=False)
 class Ticket:
     """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
 
-    __slots__ = ("caller", "runs", "size", "streams")
-
-    def __init__(self, caller: Caller, size: int, streams: bool) -> None:
-        self.caller = caller
-        """The party whose share of the server's bounds the request takes."""
-        self.size = size
-        """Bytes that count for the request."""
-        self.streams = streams
-        """True for a stream, which takes no slot, but a place among the streams."""
-        self.runs = False
-        """True while the request takes a slot, or its place among the streams."""
+    caller: Caller
+    """The party whose share of the server's bounds the request takes."""
+    size: int
+    """Bytes that count for the request."""
+    streams: bool
+    """True for a stream, which takes no slot, but a place among the streams."""
+    runs: bool = False
+    """True while the request takes a slot, or its place among the streams."""
 
 
 class Admission(Generic[T]):

@@ -58,7 +58,8 @@ class RequestHost:
         self.may_log = may_log
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
-        self._nursery: trio.Nursery | None = None
+        self.nursery: trio.Nursery | None = None
+        """The nursery of the handlers; `None` while the host does not run."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancel
@@ -72,11 +73,11 @@ class RequestHost:
         comes before ``serve``: however early a cancel comes, ``serve`` can close its resources."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
-            self._nursery = nursery
+            self.nursery = nursery
             try:
                 await serve(task_status=task_status)
             finally:
-                self._nursery = None
+                self.nursery = None
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -87,12 +88,6 @@ class RequestHost:
 
         task_status.started()
         await trio.lowlevel.wait_task_rescheduled(abort)
-
-    @property
-    def nursery(self) -> trio.Nursery:
-        """The nursery of the handlers. Exists only while the host runs."""
-        assert self._nursery is not None, "the host runs before its connections do"
-        return self._nursery
 
 
 def _expire(scope: RequestScope, reason: str) -> None:

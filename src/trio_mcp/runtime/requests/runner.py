@@ -152,7 +152,9 @@ class RequestRunner:
         if request.packed is not None:
             request.unpack()
         self._beginning.append(scope)
-        self._host.nursery.start_soon(self._answer, name=_TASK_NAME)
+        nursery = self._host.nursery
+        assert nursery is not None, "the host runs before its connections do"
+        nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
         """Run the handler of the oldest request that has not begun, and all tasks of the handler, and answer.

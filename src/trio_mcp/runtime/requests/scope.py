@@ -17,7 +17,7 @@ from ...concurrency.time_limits import HandlerLimit
 from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.meta import with_related_task
 from ...state.requests import PHASE_AFTER, IllegalStep, Phase, Step
-from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation, due_of
+from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, due_of
 from ..outbox import LINE_END, Owner
 from .logs import RequestLog
 from .progress import ProgressReporter
@@ -132,8 +132,11 @@ class RequestScope:
     def _read_meta(self) -> None:
         """Set the deadline of the caller, and report progress where the caller wants any."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
-        due, token = due_of(request.meta) + limits.deadline_grace, request.progress_token
-        self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
+        due, token = math.inf, request.progress_token
+        if REMAINING_MS in request.meta:
+            due = due_of(request.meta) + limits.deadline_grace
+        if due < math.inf or self._deadline is not None:  # the request before had one
+            self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         self._reporter = None
         if token is not None:
             has_message, interval = request.revision.progress_message, limits.progress_interval
