@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
     from .protocol.meta import TraceContext
     from .protocol.revisions import REVISIONS, Revision
-    from .protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
     from .protocol.types.content import (
         Annotations,
         AudioContent,
@@ -80,7 +79,15 @@ if TYPE_CHECKING:
         ServerCapabilities,
     )
     from .protocol.types.notifications import LogLevel, LogParams, SubscriptionFilter, log_level_rank, should_log
-    from .protocol.types.prompts import GetPromptResult, Prompt, PromptArgument, PromptMessage
+    from .protocol.types.prompts import (
+        Completion,
+        GetPromptResult,
+        Prompt,
+        PromptArgument,
+        PromptMessage,
+        PromptReference,
+        ResourceTemplateReference,
+    )
     from .protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
     from .protocol.types.sampling import (
         CreateMessageParams,
@@ -153,7 +160,7 @@ _MODULES: Final = {
     "ClientSettings": ".client.options",
     "CodedError": ".jsonrpc.errors",
     "Command": ".connecting.stdio",
-    "Completion": ".protocol.types.completion",
+    "Completion": ".protocol.types.prompts",
     "Config": ".hosting.config_files",
     "ConfigError": ".hosting.config_files",
     "ConnectedClient": ".server.connected_clients",
@@ -217,7 +224,7 @@ _MODULES: Final = {
     "PromptArgument": ".protocol.types.prompts",
     "PromptMessage": ".protocol.types.prompts",
     "PromptOptions": ".server.registration",
-    "PromptReference": ".protocol.types.completion",
+    "PromptReference": ".protocol.types.prompts",
     "Protected": ".auth.resource_server.protected",
     "ProtocolViolation": ".jsonrpc.errors",
     "Proxy": ".proxying.proxy",
@@ -230,7 +237,7 @@ _MODULES: Final = {
     "ResourceNotFound": ".server.resources",
     "ResourceOptions": ".server.registration",
     "ResourceTemplate": ".protocol.types.resources",
-    "ResourceTemplateReference": ".protocol.types.completion",
+    "ResourceTemplateReference": ".protocol.types.prompts",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.descriptions",
     "Revision": ".protocol.revisions",

@@ -10,7 +10,6 @@ import pytest
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
 from trio_mcp.protocol.converters import NotExpressible, structure, structure_params, unstructure
 from trio_mcp.protocol.revisions import LATEST_LEGACY, REVISIONS, Revision
-from trio_mcp.protocol.types.completion import CompleteParams, PromptReference, ResourceTemplateReference
 from trio_mcp.protocol.types.content import (
     Annotations,
     AudioContent,
@@ -38,7 +37,13 @@ from trio_mcp.protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from trio_mcp.protocol.types.notifications import LogParams, ProgressParams, SetLevelParams
-from trio_mcp.protocol.types.prompts import GetPromptParams, PromptMessage
+from trio_mcp.protocol.types.prompts import (
+    CompleteParams,
+    GetPromptParams,
+    PromptMessage,
+    PromptReference,
+    ResourceTemplateReference,
+)
 from trio_mcp.protocol.types.resources import ListResourcesResult, PageParams, ReadResourceResult, Resource
 from trio_mcp.protocol.types.sampling import (
     CreateMessageParams,

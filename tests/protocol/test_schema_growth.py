@@ -11,9 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp.protocol.schema_evaluation import SchemaEvaluation
 from trio_mcp.protocol.schema_growth import SchemaGrowth
-from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.protocol.schema_validator import SchemaEvaluation, SchemaValidator
 
 LAST = {"type": "integer"}
 

@@ -16,15 +16,6 @@ from ..jsonrpc.codec import frame_notification
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision, lacks_notification
-from ..protocol.types.completion import (
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceTemplateReference,
-)
 from ..protocol.types.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
@@ -33,7 +24,18 @@ from ..protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.types.notifications import LogLevel, SetLevelParams, SubscriptionFilter
-from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt
+from ..protocol.types.prompts import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    GetPromptParams,
+    GetPromptResult,
+    Prompt,
+    PromptReference,
+    ResourceTemplateReference,
+)
 from ..protocol.types.resources import (
     ReadResourceParams,
     ReadResourceResult,

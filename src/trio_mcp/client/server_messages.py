@@ -19,10 +19,7 @@ from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredDa
 from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult
-from ..protocol.types.notifications import (
-    ElicitationCompleteParams,
-    LogParams,
-)
+from ..protocol.types.notifications import ElicitationCompleteParams, LogParams
 from ..runtime.exchange import Exchange
 from ..runtime.notifications import report_failure
 from ..runtime.requests.host import LATER, Decision, Now

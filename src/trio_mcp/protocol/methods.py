@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from ..classes import frozen
-from .types import completion, elicitation, lifecycle, notifications, prompts, resources, sampling, tasks, tools
+from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tasks, tools
 
 Sender = Literal["client", "server", "both"]
 
@@ -81,7 +81,7 @@ ROWS: Final = (
     Method("resources/unsubscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
     Method("prompts/list", "client", resources.PageParams, prompts.ListPromptsResult, cacheable=True),
     Method("prompts/get", "client", prompts.GetPromptParams, prompts.GetPromptResult, may_ask=True),
-    Method("completion/complete", "client", completion.CompleteParams, completion.CompleteResult),
+    Method("completion/complete", "client", prompts.CompleteParams, prompts.CompleteResult),
     Method("logging/setLevel", "client", notifications.SetLevelParams, _DONE, until=_LEGACY),
     Method(
         "subscriptions/listen",

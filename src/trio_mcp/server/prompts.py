@@ -13,16 +13,20 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
-from ..protocol.types.completion import (
+from ..protocol.types.content import TextContent
+from ..protocol.types.input_required import InputRequiredResult
+from ..protocol.types.prompts import (
     MAX_COMPLETION_VALUES,
     CompleteParams,
     CompleteResult,
     Completion,
+    GetPromptParams,
+    GetPromptResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
     PromptReference,
 )
-from ..protocol.types.content import TextContent
-from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .registration import PromptOptions, Registry, checked_scopes

@@ -18,7 +18,7 @@ from .faults import (
     Passage,
     RandomFaults,
 )
-from .recording_context import RecordedTask, RecordingContext, Said
+from .recording_context import RecordedTask, RecordingContext, Said, in_turn
 from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, UnexpectedMessage
 from .scripted_sides import (
     ScriptedClient,
@@ -28,7 +28,6 @@ from .scripted_sides import (
     open_scripted_server,
     serve_scripted_stdio,
 )
-from .scripted_user import in_turn
 from .store_suite import TaskStoreSuite
 
 __all__ = [

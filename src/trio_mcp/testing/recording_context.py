@@ -1,38 +1,124 @@
 """RecordingContext: a context for calling handlers as plain functions.
 
-`RecordedTask` is the task of a handler that is called so.
+`RecordedTask` is the task of a handler that is called so. A `ScriptedUser` answers as the model, the user and the roots
+behind a client; `in_turn` makes a handler of scripted answers.
 """
 
 from __future__ import annotations
 
+import inspect
+import math
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import trio
 
 from ..classes import frozen
+from ..client.answers import Answers
+from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
+from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.fair_share import Caller
 from ..concurrency.nurseries import failures_in
+from ..concurrency.time_limits import Graces
+from ..concurrency.workers import Workers
 from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.errors import CodedError, PeerError
 from ..jsonrpc.messages import RequestId
+from ..protocol.converters import unstructure
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
-from ..protocol.revisions import LATEST_MODERN, REVISIONS, declares, lacks_notification
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
+from ..protocol.types.lifecycle import ClientCapabilities
 from ..protocol.types.notifications import LogParams, should_log
+from ..protocol.types.sampling import Root
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
+from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.peer import Auth, Headers
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.client_data import COMPLETE, tells_completion
 from ..server.kept_tasks import TaskContext
 from ..server.request_context import RequestContext
-from .scripted_user import ScriptedUser, UserOptions
+from ..tasks.settings import TaskSettings
+
+
+class UserOptions(TypedDict, total=False):
+    """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
+
+    sampling: SamplingHandler
+    sampling_tools: bool
+    sampling_context: bool
+    sampling_asks_user: bool
+    elicitation: ElicitationHandler
+    elicitation_url: UrlElicitationHandler
+    roots: Sequence[Root] | RootsHandler
+    question_tasks: TaskSettings | None
+
+
+class ScriptedUser:
+    """Answer as a client with these handlers would, at once and in the asking task. Plain handlers get no threads here,
+    because a virtual clock would not wait for threads."""
+
+    def __init__(self, **options: Unpack[UserOptions]) -> None:
+        handlers: dict[str, Any] = {
+            name: _in_this_task(option) if callable(option) else option for name, option in options.items()
+        }
+        # The answers that a bad client gives must be possible, too.
+        self._answers = Answers(
+            ClientSettings(**handlers),
+            Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
+            Graces(DEFAULT_LIMITS.cleanup_grace),
+            CallTimeouts(math.inf),
+            check_forms=False,
+        )
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """The capabilities that a client with these handlers declares."""
+        return self._answers.capabilities
+
+    async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
+        """Return the result as it would be sent. Raises `PeerError` when a handler refuses, and where there is no
+        handler."""
+        try:
+            return unstructure(await self._answers.prepare(method, params, revision)(), revision)
+        except CodedError as error:
+            raise PeerError(error.code, error.message, error.data) from error
+
+
+def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
+    async def answer(*question: Any) -> Any:
+        given = handler(*question)
+        return await given if inspect.isawaitable(given) else given
+
+    return answer
+
+
+def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
+    """Return a handler that returns ``answers`` one after another, whatever the question, and raises answers that are
+    exceptions.
+
+    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those of a
+    `RecordingContext`. A question beyond the last answer raises `AssertionError`.
+    """
+    left = list(answers)
+
+    async def answer(*question: Any) -> Any:
+        if not left:
+            raise AssertionError(f"{len(answers)} answers were scripted, and one more was asked for: {question}")
+        given = left.pop(0)
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+    return answer
 
 
 @frozen

@@ -241,9 +241,6 @@ _ISSUER_DEADLINE: Final = 10.0
 def fetcher_for(url: str) -> Fetcher:
     """Return a fetcher for ``url``, and for what the answer names: by ``https`` alone, and by ``http`` where both are
     on this machine. Raises `ValueError`."""
-    from ..fetching import (
-        HttpFetcher,  # which imports an HTTP client
-        UrlRules,
-    )
+    from ..fetching import HttpFetcher, UrlRules
 
     return HttpFetcher(UrlRules.for_server(url), deadline=_ISSUER_DEADLINE)

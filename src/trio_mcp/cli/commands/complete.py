@@ -9,7 +9,7 @@ import click
 
 from ...classes import define
 from ...client.client import Client
-from ...protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
+from ...protocol.types.prompts import Completion, PromptReference, ResourceTemplateReference
 from ...runtime.calls import OnProgress
 from ..arguments import WrongArgument, texts_typed
 from ..printable import say
