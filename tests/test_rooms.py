@@ -63,3 +63,10 @@ def test_an_import_that_points_upwards_is_for_types_alone(pair: str) -> None:
 def absolute(node: ast.ImportFrom, importer: str) -> str:
     room = importer.split(".")[: -node.level]
     return ".".join([*room, node.module or ""])
+
+
+def test_tests_of_a_room_are_in_a_folder_of_its_name() -> None:
+    tests = Path(__file__).parent
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
+    of_rooms = {folder for folder in folders if folder.parts and (PACKAGE / folder.parts[0]).is_dir()}
+    assert {folder.as_posix() for folder in of_rooms if not (PACKAGE / folder).is_dir()} == set()

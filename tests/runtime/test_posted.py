@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.calls.test_outbound import PARENT, FakeTracer, Side, cancel_of, side
+from tests.runtime.test_outbound import PARENT, FakeTracer, Side, cancel_of, side
 
 from trio_mcp import ConnectionLost, PeerError
 from trio_mcp.protocol.errors import MethodUnavailable

@@ -17,7 +17,7 @@ from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey
 
 from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
-from .verifiers.minting import ec_key, jwk, okp_key, rsa_key, signed_text
+from .minting import ec_key, jwk, okp_key, rsa_key, signed_text
 
 KEY = ProofKey.generate()
 OTHER = ProofKey.generate()

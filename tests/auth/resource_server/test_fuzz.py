@@ -18,7 +18,7 @@ from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey
 
 from .asking import ISSUER, NOW, RESOURCE, Head, Verifier, anna, asked, bearing, protected
-from .verifiers.minting import ec_key, jwk, minted, okp_key
+from .minting import ec_key, jwk, minted, okp_key
 
 BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 ANYTHING = [*BASE64URL, *'=.+/ ,"\\%{}[]:\t~!()', "\x00", "\x7f", "é", "ÿ"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.auth.resource_server.verifiers.minting import ec_key, jwk, minted
+from tests.auth.resource_server.minting import ec_key, jwk, minted
 from tests.long_names import ODD, given_to_codecs
 from tests.serving.http.protection import ISSUER, METADATA, RESOURCE, Tokens, bearer, call, issued, protected
 from tests.serving.http.raw import BASE, modern, request_bytes

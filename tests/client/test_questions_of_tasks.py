@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 from tests.client.rounds import FORM, ROOTS, SAMPLE, URL
-from tests.client.tasks.scripted_tasks import ENDED, TaskPeer, asks, created, state, with_tasks
+from tests.client.scripted_tasks import ENDED, TaskPeer, asks, created, state, with_tasks
 from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
 from trio.testing import wait_all_tasks_blocked
 

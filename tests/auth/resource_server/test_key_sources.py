@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import JWTVerifier, VerifierUnavailable
 from trio_mcp.auth.fetching import FetchFailed
 
-from ..asking import ISSUER, NOW, RESOURCE
+from .asking import ISSUER, NOW, RESOURCE
 from .minting import Network, ec_key, jwk, minted
 
 METADATA = f"{ISSUER}/.well-known/oauth-authorization-server"

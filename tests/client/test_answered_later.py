@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.client.rounds import FORM, ROOTS, SAMPLE, URL, RoundsPeer, asking, cancels_of
-from tests.client.tasks.scripted_tasks import TaskPeer, asks, state, with_core_tasks, with_tasks
+from tests.client.scripted_tasks import TaskPeer, asks, state, with_core_tasks, with_tasks
 from tests.interaction.client.raw import text_of
 from trio.testing import wait_all_tasks_blocked
 

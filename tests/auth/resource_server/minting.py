@@ -15,7 +15,7 @@ from joserfc.jws import JWSRegistry
 
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 
-from ..asking import ISSUER, NOW, RESOURCE
+from .asking import ISSUER, NOW, RESOURCE
 
 CLAIMS: Mapping[str, Any] = {
     "iss": ISSUER,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.tasks.scripted_tasks import ENDED, created, state, with_tasks
+from tests.client.scripted_tasks import ENDED, created, state, with_tasks
 from tests.interaction.client.raw import methods_in, text_of
 
 from trio_mcp import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.tasks.scripted_tasks import TaskPeer, core, with_core_tasks
+from tests.client.scripted_tasks import TaskPeer, core, with_core_tasks
 from tests.interaction.client.raw import methods_in, text_of
 from trio.testing import wait_all_tasks_blocked
 

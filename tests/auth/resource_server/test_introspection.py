@@ -14,7 +14,7 @@ from joserfc import jwt
 from trio_mcp import Auth, IntrospectionVerifier, Principal, VerifierUnavailable
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
 
-from ..asking import ISSUER, NOW, RESOURCE, Clock, bearing, let_in, protected, refused
+from .asking import ISSUER, NOW, RESOURCE, Clock, bearing, let_in, protected, refused
 from .minting import ec_key
 
 ENDPOINT = f"{ISSUER}/introspect"

@@ -13,7 +13,7 @@ from tests.long_names import ODD, given_to_codecs
 
 from trio_mcp import JWTVerifier, Principal
 
-from ..asking import ISSUER, NOW, RESOURCE, bearing, let_in, protected
+from .asking import ISSUER, NOW, RESOURCE, bearing, let_in, protected
 from .minting import CLAIMS, Network, base64url, ec_key, jwk, minted, okp_key, rsa_key, signed_text
 
 KEYS = {"keys": [jwk(ec_key(), kid="1")]}

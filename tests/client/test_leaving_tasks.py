@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 from tests.client.rounds import FORM
-from tests.client.tasks.scripted_tasks import TaskPeer, asks, core, created, state, with_core_tasks, with_tasks
+from tests.client.scripted_tasks import TaskPeer, asks, core, created, state, with_core_tasks, with_tasks
 from tests.interaction.client.raw import RawPeer, cancels_in, scripted
 from trio.testing import wait_all_tasks_blocked
 

@@ -7,7 +7,7 @@ import logging
 import attrs
 import pytest
 import trio
-from tests.auth.oauth_client.keeping.fake_source import ISSUER, URL, FakeSource, broken, opened, refusal, token_of
+from tests.auth.oauth_client.fake_source import ISSUER, URL, FakeSource, broken, opened, refusal, token_of
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 

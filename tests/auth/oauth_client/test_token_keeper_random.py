@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 import trio
-from tests.auth.oauth_client.keeping.fake_source import URL, FakeSource, opened
+from tests.auth.oauth_client.fake_source import URL, FakeSource, opened
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
