@@ -9,8 +9,8 @@ import pytest
 from trio_mcp.jsonrpc.messages import Batch, Notification, Request, Response
 from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.protocol.revisions import REVISIONS
-from trio_mcp.state.connection import StatelessState
 from trio_mcp.state.events import BatchReceived, Event, Ignored, Refused, RequestReceived
+from trio_mcp.state.stateless import StatelessState
 
 MODERN = {"_meta": {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}}
 OLDEST_WITH_BATCHES = REVISIONS["2025-03-26"]

@@ -10,7 +10,7 @@ from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from trio_mcp.state.connection import ConnectionState
 from trio_mcp.state.events import CancelReceived, Ignored
-from trio_mcp.state.requests import InboundRequest, RequestTables
+from trio_mcp.state.requests import InboundRequest
 
 
 def serving(*request_ids: int | str) -> tuple[ConnectionState, tuple[InboundRequest, ...]]:
@@ -22,7 +22,7 @@ def serving(*request_ids: int | str) -> tuple[ConnectionState, tuple[InboundRequ
 
 
 def test_requests_of_ours_are_numbered_from_1_and_held_oldest_first() -> None:
-    tables = RequestTables("client")
+    tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert [call.id for call in calls] == [1, 2, 3]
     assert tables.outbound == tuple(calls)
@@ -30,7 +30,7 @@ def test_requests_of_ours_are_numbered_from_1_and_held_oldest_first() -> None:
 
 
 def test_an_id_of_ours_is_not_used_again_when_it_is_free() -> None:
-    tables = RequestTables("client")
+    tables = ConnectionState("client")
     tables.abandon(tables.open_request("ping", LATEST_LEGACY))
     assert tables.open_request("ping", LATEST_LEGACY).id == 2
 
@@ -41,7 +41,7 @@ def test_an_id_of_ours_differs_from_those_of_the_peer_in_flight() -> None:
 
 
 def test_a_request_that_the_revision_does_not_have_is_not_opened() -> None:
-    tables = RequestTables("server")
+    tables = ConnectionState("server")
     with pytest.raises(MethodUnavailable):
         tables.open_request("roots/list", LATEST_MODERN)
     assert tables.outbound == ()
@@ -49,27 +49,27 @@ def test_a_request_that_the_revision_does_not_have_is_not_opened() -> None:
 
 
 def test_giving_up_on_a_request_takes_that_one_alone_and_tells_once_that_a_cancel_is_to_be_sent() -> None:
-    tables = RequestTables("client")
+    tables = ConnectionState("client")
     one, two = (tables.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert [tables.abandon(one), tables.abandon(one)] == [True, False]
     assert tables.outbound == (two,)
 
 
 def test_giving_up_on_a_request_of_another_connection_under_the_same_id_does_nothing() -> None:
-    tables, other = RequestTables("client"), RequestTables("client")
+    tables, other = ConnectionState("client"), ConnectionState("client")
     call = tables.open_request("ping", LATEST_LEGACY)
     assert not tables.abandon(other.open_request("ping", LATEST_LEGACY))
     assert tables.outbound == (call,)
 
 
 def test_initialize_is_given_up_without_a_cancel() -> None:
-    tables = RequestTables("client")
+    tables = ConnectionState("client")
     assert not tables.abandon(tables.open_request("initialize", LATEST_LEGACY))
     assert tables.outbound == ()
 
 
 def test_all_requests_of_ours_are_given_up_once_oldest_first() -> None:
-    tables = RequestTables("client")
+    tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert tables.abandon_all() == calls
     assert (tables.abandon_all(), tables.outbound) == ([], ())

@@ -1,8 +1,8 @@
 """ConnectionState rules on which messages are legal on one connection, and under which revision.
 
 The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the tables have
-changed; or a method of `RequestTables` is called and says whether the step is allowed. No function of `trio_mcp.state`
-waits or can be cancelled, so the tables never disagree with each other.
+changed; or another method of `ConnectionState` is called and says whether the step is allowed. No function of
+`trio_mcp.state` waits or can be cancelled, so the tables never disagree with each other.
 
 ========== =================================== ======================================================
 before     message                             after
@@ -36,7 +36,7 @@ from ..jsonrpc.messages import (
     is_request_id,
 )
 from ..protocol.converters import structure_params
-from ..protocol.errors import NOT_INITIALIZED
+from ..protocol.errors import NOT_INITIALIZED, MethodUnavailable
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
 from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
@@ -60,21 +60,24 @@ from .events import (
     StreamReceived,
     Unread,
 )
-from .requests import InboundRequest, OutboundRequest, PerRequestFields, RequestTables, Role
+from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
-class ConnectionState(RequestTables):
-    """Rules on the messages of one connection, seen from ``role``.
+class ConnectionState:
+    """Rules on the messages of one connection, seen from ``role``, and keeps its requests that are in flight.
+
+    Inbound and outbound ids are two separate tables (DESIGN ruling 6), and an id is in flight from its entry until
+    `finish` or its cancel, whichever comes first.
 
     ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized`` has
     come. Otherwise, requests between ``initialize`` and that notification are served, as most peers expect.
     """
 
     def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
-        super().__init__(role)
+        self.role: Final[Role] = role
         self.peer: Final[Role] = "client" if role == "server" else "server"
         self.require_initialized = require_initialized
         self.revision: Revision | None = None
@@ -87,10 +90,79 @@ class ConnectionState(RequestTables):
         self.log_rank = log_level_rank(self.log_level)
         self.subscriptions: set[str] = set()
         self._fields = PerRequestFields()
+        self._inbound: dict[RequestId, InboundRequest] = {}
+        self._parked: dict[RequestId, InboundRequest] = {}
+        """Requests that were answered with questions: see `park`."""
+        self._outbound: dict[RequestId, OutboundRequest] = {}
+        self._next_id = 1
 
     def set_log_level(self, level: str) -> None:
         """Set the least severe level of log messages to send: ``level``, one of RFC 5424."""
         self.log_level, self.log_rank = level, log_level_rank(level)
+
+    # Requests of ours
+
+    def open_request(self, method: str, revision: Revision) -> OutboundRequest:
+        """Enter a request of ours into the table under a fresh id.
+
+        The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
+        ``revision`` does not let our role send ``method``.
+        """
+        row = requests_of(self.role, revision).get(method)
+        if row is None:
+            raise MethodUnavailable(method, revision)
+        request_id = self._next_id
+        while request_id in self._inbound:
+            request_id += 1
+        self._next_id = request_id + 1
+        call = OutboundRequest(request_id, row, revision)
+        self._outbound[request_id] = call
+        return call
+
+    def abandon(self, request: OutboundRequest) -> bool:
+        """Give up on a request of ours, and return whether a cancel is to be sent: true when the request was still
+        open, except for ``initialize``, which must not be cancelled. Idempotent."""
+        if self._outbound.get(request.id) is not request:
+            return False
+        del self._outbound[request.id]
+        return request.method.name != "initialize"
+
+    def abandon_all(self) -> list[OutboundRequest]:
+        """Empty the outbound table, since the connection is gone, and return its requests, each exactly once."""
+        calls = list(self._outbound.values())
+        self._outbound.clear()
+        return calls
+
+    @property
+    def outbound(self) -> tuple[OutboundRequest, ...]:
+        """Requests of ours in flight, oldest first."""
+        return tuple(self._outbound.values())
+
+    # Requests of the peer
+
+    def finish(self, request: InboundRequest) -> bool:
+        """Take an inbound request out of the table, and return whether the request is to be answered now.
+
+        The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
+        touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
+        """
+        if self._parked.get(request.id) is request:
+            del self._parked[request.id]
+        if self._inbound.get(request.id) is not request:
+            return False
+        del self._inbound[request.id]
+        return True
+
+    def park(self, request: InboundRequest) -> None:
+        """Note that an inbound request is answered with questions. The id is free, but until the id is taken again, or
+        `finish` is called, a cancel that names the id is for the handler that waits for the answers."""
+        if self.finish(request):
+            self._parked[request.id] = request
+
+    @property
+    def inbound(self) -> tuple[InboundRequest, ...]:
+        """Requests of the peer in flight, oldest first."""
+        return tuple(self._inbound.values())
 
     # Receiving
 
@@ -365,85 +437,3 @@ def no_initialize(member: Message | Unreadable) -> Refused | None:
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
     """Return the event for a request that is answered with this error."""
     return Refused(ErrorResponse(request_id, code, message, data))
-
-
-class StatelessState(ConnectionState):
-    """Rules on the messages of a server's clients that come one by one, each in an exchange of its own (2026-07-28
-    basic, Statelessness).
-
-    Ids are the choice of each client, so requests are known by the object, and none is named by a message of another
-    exchange: a cancel, for example, would let one client end the work of another.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("server")
-        self._open: set[InboundRequest] = set()
-
-    def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Rule on one message of a modern client. Never raises."""
-        match message:
-            case Request():
-                return self._request(message, None)
-            case Notification():
-                return Ignored("a notification that belongs to no connection")
-            case Unreadable():
-                return self._receive_unreadable(message)
-            case Response() | ErrorResponse() | Batch():
-                # 2026-07-28 streamable HTTP, Sending Messages 4: the body is a request or a notification.
-                return _no_request("Invalid request: one request or notification is expected")
-
-    def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Rule on one message of a client of a legacy ``revision``, whose handshake, if there was one, is forgotten.
-        Never raises."""
-        match message:
-            case Request():
-                return self._request(message, revision)
-            case Batch():
-                if not revision.batches:
-                    return _no_request("Invalid request: batches are not part of this revision")
-                return BatchReceived(tuple(self._member(member, revision) for member in message.members))
-            case _:
-                return self.receive(message)
-
-    def _member(self, member: Message | Unreadable, revision: Revision) -> Event:
-        return no_initialize(member) or self.receive_legacy(member, revision)
-
-    def _request(self, message: Request, legacy: Revision | None) -> Event:
-        try:
-            params, meta = params_and_meta(message)
-            if legacy is None:
-                request = self._modern_request(message, params, meta)
-            else:
-                if message.method == "initialize":
-                    requested = params.get("protocolVersion")
-                    legacy = negotiate(requested) if type(requested) is str else LATEST_LEGACY
-                    structure_params(params, InitializeParams, legacy)
-                request = self._request_of(message, params, meta, legacy)
-        except CodedError as error:
-            return refused(message.id, error.code, error.message, error.data)
-        self._open.add(request)
-        return RequestReceived(request)
-
-    def set_log_level(self, level: str) -> None:
-        """Keep no level: requests that belong to no connection would share it. All get the messages that clients get
-        before they ask for a level."""
-
-    def finish(self, request: InboundRequest) -> bool:
-        """Take ``request`` out of the open ones: see `RequestTables.finish`."""
-        if request in self._open:
-            self._open.discard(request)
-            return True
-        return False
-
-    def park(self, request: InboundRequest) -> None:
-        """Take ``request``, which was answered with questions, out of the open ones."""
-        self._open.discard(request)
-
-    @property
-    def inbound(self) -> tuple[InboundRequest, ...]:
-        """Requests in flight, in any order."""
-        return tuple(self._open)
-
-
-def _no_request(reason: str) -> Refused:
-    return Refused(ErrorResponse(None, INVALID_REQUEST, reason))

@@ -15,7 +15,7 @@ from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
-from ..state.connection import StatelessState
+from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain
 from .core_questions import CoreQuestions
 from .leases import LOST, Leases

@@ -23,9 +23,9 @@ from ...runtime.exchange import Exchange
 from ...runtime.peer import EVERYBODY
 from ...runtime.requests.scope import RequestScope
 from ...server.connection import Running, param_headers_of
-from ...state.connection import StatelessState
 from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
+from ...state.stateless import StatelessState
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token

@@ -1,0 +1,95 @@
+"""StatelessState rules on requests that each stand for itself: no handshake came before, and ids of different exchanges
+never meet."""
+
+from __future__ import annotations
+
+from ..jsonrpc.errors import INVALID_REQUEST, CodedError
+from ..jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response, Unreadable
+from ..protocol.converters import structure_params
+from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate
+from ..protocol.types.lifecycle import InitializeParams
+from .connection import ConnectionState, no_initialize, params_and_meta, refused
+from .events import BatchReceived, Event, Ignored, Refused, RequestReceived
+from .requests import InboundRequest
+
+
+class StatelessState(ConnectionState):
+    """Rules on the messages of a server's clients that come one by one, each in an exchange of its own (2026-07-28
+    basic, Statelessness).
+
+    Ids are the choice of each client, so requests are known by the object, and none is named by a message of another
+    exchange: a cancel, for example, would let one client end the work of another.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("server")
+        self._open: set[InboundRequest] = set()
+
+    def receive(self, message: Message | Batch | Unreadable) -> Event:
+        """Rule on one message of a modern client. Never raises."""
+        match message:
+            case Request():
+                return self._request(message, None)
+            case Notification():
+                return Ignored("a notification that belongs to no connection")
+            case Unreadable():
+                return self._receive_unreadable(message)
+            case Response() | ErrorResponse() | Batch():
+                # 2026-07-28 streamable HTTP, Sending Messages 4: the body is a request or a notification.
+                return _no_request("Invalid request: one request or notification is expected")
+
+    def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
+        """Rule on one message of a client of a legacy ``revision``, whose handshake, if there was one, is forgotten.
+        Never raises."""
+        match message:
+            case Request():
+                return self._request(message, revision)
+            case Batch():
+                if not revision.batches:
+                    return _no_request("Invalid request: batches are not part of this revision")
+                return BatchReceived(tuple(self._member(member, revision) for member in message.members))
+            case _:
+                return self.receive(message)
+
+    def _member(self, member: Message | Unreadable, revision: Revision) -> Event:
+        return no_initialize(member) or self.receive_legacy(member, revision)
+
+    def _request(self, message: Request, legacy: Revision | None) -> Event:
+        try:
+            params, meta = params_and_meta(message)
+            if legacy is None:
+                request = self._modern_request(message, params, meta)
+            else:
+                if message.method == "initialize":
+                    requested = params.get("protocolVersion")
+                    legacy = negotiate(requested) if type(requested) is str else LATEST_LEGACY
+                    structure_params(params, InitializeParams, legacy)
+                request = self._request_of(message, params, meta, legacy)
+        except CodedError as error:
+            return refused(message.id, error.code, error.message, error.data)
+        self._open.add(request)
+        return RequestReceived(request)
+
+    def set_log_level(self, level: str) -> None:
+        """Keep no level: requests that belong to no connection would share it. All get the messages that clients get
+        before they ask for a level."""
+
+    def finish(self, request: InboundRequest) -> bool:
+        """Take ``request`` out of the open ones: see `ConnectionState.finish`."""
+        if request in self._open:
+            self._open.discard(request)
+            return True
+        return False
+
+    def park(self, request: InboundRequest) -> None:
+        """Take ``request``, which was answered with questions, out of the open ones."""
+        self._open.discard(request)
+
+    @property
+    def inbound(self) -> tuple[InboundRequest, ...]:
+        """Requests in flight, in any order."""
+        return tuple(self._open)
+
+
+def _no_request(reason: str) -> Refused:
+    return Refused(ErrorResponse(None, INVALID_REQUEST, reason))
