@@ -22,7 +22,6 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import refresh, revoke, sign_in
 from trio_mcp.auth.oauth_client.grants import (
-    ClientCredentialsSettings,
     Grant,
     GrantContext,
     OAuthSettings,
@@ -187,7 +186,7 @@ async def test_a_program_gets_a_token_for_its_secret(provider: Path, method: Any
     clients = [program(client_secret=secret, token_endpoint_auth_method=method)]
     async with parties(provider, clients=clients) as (server, url, _, run):
         start = GrantContext(server_url=url, stored=Stored())
-        grant = await run(client_credentials(ClientCredentialsSettings(client=known), start))
+        grant = await run(client_credentials(known, start))
     assert (granted(grant)["client_id"], granted(grant)["aud"], granted(grant)["scope"]) == ("program", url, READ)
     assert server.done == {"client_credentials": 1}
 
@@ -203,7 +202,7 @@ async def test_a_program_gets_a_token_for_the_signature_of_its_key(provider: Pat
     metadata = program(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]})
     async with parties(provider, clients=[metadata]) as (_, url, _, run):
         start = GrantContext(server_url=url, stored=Stored())
-        grant = await run(client_credentials(ClientCredentialsSettings(client=known), start))
+        grant = await run(client_credentials(known, start))
     assert granted(grant)["client_id"] == "program"
 
 

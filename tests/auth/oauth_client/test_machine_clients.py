@@ -25,12 +25,15 @@ from tests.auth.oauth_client.scripted_web import (
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.oauth_client.grants import (
-    ClientCredentialsSettings,
-    EnterpriseManagedSettings,
     PreregisteredClient,
-    WorkloadIdentitySettings,
 )
-from trio_mcp.auth.oauth_client.machine_clients import client_credentials, enterprise_managed, workload_identity
+from trio_mcp.auth.oauth_client.machine_clients import (
+    EnterpriseManaged,
+    WorkloadIdentity,
+    client_credentials,
+    enterprise_managed,
+    workload_identity,
+)
 from trio_mcp.auth.storage.records import RegisteredClient, Stored
 
 TOKEN = f"{ISSUER}/token"
@@ -38,8 +41,8 @@ IDP = "https://idp.example"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
-def credentials(**client: Any) -> ClientCredentialsSettings:
-    return ClientCredentialsSettings(client=PreregisteredClient(**{"client_id": "robot", **client}))
+def credentials(**client: Any) -> PreregisteredClient:
+    return PreregisteredClient(**{"client_id": "robot", **client})
 
 
 def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> None:
@@ -131,7 +134,7 @@ def assertion_for(*audience: str) -> str:
 def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
     web = usual_web()
     assertion = assertion_for(ISSUER)
-    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion, client_id="wl"), context()))
+    grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion, client_id="wl"), context()))
     assert form_of(web.sent_to(TOKEN)) == {
         "grant_type": JWT_BEARER,
         "assertion": assertion,
@@ -143,7 +146,7 @@ def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
 
 def test_workload_without_a_client_id_sends_none() -> None:
     web = usual_web()
-    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), context()))
+    grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(ISSUER)), context()))
     assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
     assert grant.record.client is None
 
@@ -151,7 +154,7 @@ def test_workload_without_a_client_id_sends_none() -> None:
 @pytest.mark.parametrize("audience", [(ISSUER,), (f"{ISSUER}/",), (TOKEN,), ("https://other.example", ISSUER)])
 def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, ...]) -> None:
     web = usual_web()
-    web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(*audience)), context()))
+    web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(*audience)), context()))
     assert TOKEN in web.asked
 
 
@@ -162,13 +165,13 @@ def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, 
 def test_assertion_that_is_for_somebody_else_is_shown_to_nobody(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the assertion is not for the authorization server"):
-        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion), context()))
+        web.run(workload_identity(WorkloadIdentity(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
 
 def test_issuer_in_the_settings_says_who_may_see_an_assertion_of_any_form() -> None:
     web = usual_web()
-    web.run(workload_identity(WorkloadIdentitySettings(assertion="opaque", issuer=ISSUER), context()))
+    web.run(workload_identity(WorkloadIdentity(assertion="opaque", issuer=ISSUER), context()))
     assert form_of(web.sent_to(TOKEN))["assertion"] == "opaque"
 
 
@@ -177,14 +180,14 @@ def test_refused_assertion_is_not_sent_again(code: str) -> None:
     web = usual_web()
     web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
     with pytest.raises(AuthorizationError) as caught:
-        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), context()))
+        web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(ISSUER)), context()))
     assert caught.value.code == code
     assert assertion_for(ISSUER) not in str(caught.value)
     assert web.asked.count(TOKEN) == 1
 
 
-def enterprise(**changes: Any) -> EnterpriseManagedSettings:
-    return EnterpriseManagedSettings(
+def enterprise(**changes: Any) -> EnterpriseManaged:
+    return EnterpriseManaged(
         **{
             "idp_issuer": IDP,
             "idp_client": PreregisteredClient(client_id="at-idp"),

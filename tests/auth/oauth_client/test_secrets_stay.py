@@ -19,15 +19,18 @@ from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetched
 from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
 from trio_mcp.auth.oauth_client.grants import (
-    ClientCredentialsSettings,
-    EnterpriseManagedSettings,
     Grant,
     Machine,
     OAuthSettings,
     PreregisteredClient,
-    WorkloadIdentitySettings,
 )
-from trio_mcp.auth.oauth_client.machine_clients import client_credentials, enterprise_managed, workload_identity
+from trio_mcp.auth.oauth_client.machine_clients import (
+    EnterpriseManaged,
+    WorkloadIdentity,
+    client_credentials,
+    enterprise_managed,
+    workload_identity,
+)
 from trio_mcp.auth.storage.records import RegisteredClient
 
 KEY = ECKey.generate_key("P-256").as_dict(private=True)
@@ -83,13 +86,13 @@ def a_refresh(web: HostileWeb) -> Machine[Grant]:
 
 
 def a_program(web: HostileWeb) -> Machine[Grant]:
-    return client_credentials(ClientCredentialsSettings(client=client_of(web)), web.context())
+    return client_credentials(client_of(web), web.context())
 
 
 def a_workload(web: HostileWeb) -> Machine[Grant]:
     issuer = web.choose(ISSUERS[:5])
     named = web.choose((None, issuer))
-    said = WorkloadIdentitySettings(
+    said = WorkloadIdentity(
         assertion=web.assertion(issuer) if named is None else web.secret(issuer),
         client_id=web.choose((None, web.client_id("*"))),
         issuer=named,
@@ -101,7 +104,7 @@ def an_employee(web: HostileWeb) -> Machine[Grant]:
     endpoint = web.choose((None, f"{IDP}/own/token"))
     if endpoint is not None:
         web.endpoints.add((IDP, endpoint))
-    said = EnterpriseManagedSettings(
+    said = EnterpriseManaged(
         idp_issuer=IDP,
         idp_token_endpoint=endpoint,
         idp_client=PreregisteredClient(client_id=web.client_id(IDP), client_secret=web.secret(IDP)),

@@ -14,9 +14,10 @@ import copy
 import logging
 import math
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -172,24 +173,24 @@ class GrantFlow:
     """`None` where no user takes part."""
 
 
-class TokenSource(Protocol):
-    """A kind of grant, and the credentials for that kind."""
+class TokenSource(ABC):
+    """A kind of grant, and the credentials for that kind. By default there is no user, and no refresh."""
 
-    asks_user: ClassVar[bool]
+    asks_user: ClassVar[bool] = False
     """True where a grant takes the time of a user."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until nobody else asks the same user for tokens of the same server, and ask inside."""
-        ...
+        return nullcontext()
 
+    @abstractmethod
     def flow(self, context: GrantContext) -> AbstractAsyncContextManager[GrantFlow]:
         """Prepare the way to a new grant, for use inside: a user may be asked. Raises `AuthorizationError`."""
-        ...
 
     def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the machine that refreshes the stored tokens; `None` where a new grant is as good. The code of the
         machine's `AuthorizationError` is that of a refusal, and `None` where nobody has refused anything."""
-        ...
+        return None
 
 
 T = TypeVar("T")

@@ -71,48 +71,6 @@ class OAuthSettings:
     """Whether refresh tokens are wanted, ``offline_access`` included where the authorization server lists it."""
 
 
-@frozen(kw_only=True)
-class ClientCredentialsSettings:
-    """For a program that acts on its own behalf."""
-
-    client: PreregisteredClient
-    scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
-
-
-@frozen(kw_only=True)
-class WorkloadIdentitySettings:
-    """For a program with a platform that vouches for the program by a JWT (RFC 7523 section 2.1)."""
-
-    assertion: str = attrs.field(repr=False)
-    """The JWT of the platform; its audience is the authorization server, and nobody else is shown the JWT."""
-    client_id: str | None = None
-    """The client id at the authorization server; `None` where the assertion says enough."""
-    issuer: str | None = None
-    """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
-    scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
-
-
-@frozen(kw_only=True)
-class EnterpriseManagedSettings:
-    """For a client whose enterprise decides, by its identity provider, which servers its people may use."""
-
-    idp_issuer: str
-    """The identity provider."""
-    idp_token_endpoint: str | None = None
-    """`None`: the one in the metadata of the identity provider."""
-    idp_client: PreregisteredClient
-    """The client at the identity provider; its ``issuer`` is not looked at."""
-    subject_token: str = attrs.field(repr=False)
-    """The ID token that the user's sign-in at the identity provider has brought. Nobody else is shown the token."""
-    subject_token_type: str = "urn:ietf:params:oauth:token-type:id_token"
-    client: PreregisteredClient
-    """The client at the authorization server of the MCP server."""
-    scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
-
-
 class ClientBindings:
     """Binds each secret or private key, of a client without a named issuer, to the first issuer that any server names
     (2026-07-28 authorization, Authorization Server Binding). The bindings are kept in ``storage``, for all clients and

@@ -8,12 +8,11 @@ Each configuration has its grant below: client credentials (RFC 6749 section 4.4
 
 from __future__ import annotations
 
-import ssl
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
@@ -21,60 +20,29 @@ import msgspec
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...protocol.authorization import ServerMetadata
-from ..credentials import AuthorizationError, ClientAuth, Credentials, UserIsAsked, calling_user_code
-from ..storage.records import MemoryStorage, RegisteredClient, Storage
-from .acquisition import GrantFlow
+from ..credentials import AuthorizationError, Credentials, UserIsAsked, calling_user_code
+from ..storage.records import RegisteredClient
+from .acquisition import GrantFlow, TokenSource
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at
 from .grants import (
     AuthMethod,
-    ClientCredentialsSettings,
-    EnterpriseManagedSettings,
     Grant,
     GrantContext,
     Machine,
     PreregisteredClient,
-    WorkloadIdentitySettings,
 )
-from .token_keeper import open_keeper
+from .token_keeper import OAuthClient
 from .token_request import TokenClient, ask, granted, preregistered
 
 _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 """A secret, or an async function that returns the present one."""
 
 
-def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(scopes, str):
-        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
-    return None if scopes is None else tuple(scopes)
-
-
 @frozen(kw_only=True)
-class _MachineClient(ClientAuth, ABC):
-    scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
-    """Scopes to ask for in place of the ones that the server suggests."""
-    storage: Storage = attrs.field(factory=MemoryStorage)
-    """Place of the tokens; by default the memory of this object."""
-    dpop: bool = False
-    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
-    public_addresses_only: bool = False
-    """True: URLs that a server names may lead to no private network."""
-    ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
-    """Replaces the system's usual one, for authorization servers."""
-    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
-    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
-    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
-
+class _MachineClient(OAuthClient, ABC):
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
-        return open_keeper(
-            server_url,
-            _MachineTokens(self.way),
-            self.storage,
-            is_dpop=self.dpop,
-            public_addresses_only=self.public_addresses_only,
-            ssl_context=self.ssl_context,
-            proxy=self.proxy,
-        )
+        return self.open_keeper(server_url, _MachineTokens(self.way))
 
     @abstractmethod
     async def way(self, context: GrantContext) -> Machine[Grant]:
@@ -82,22 +50,12 @@ class _MachineClient(ClientAuth, ABC):
 
 
 @frozen
-class _MachineTokens:
-    """The `TokenSource` of one server."""
-
+class _MachineTokens(TokenSource):
     way: Callable[[GrantContext], Awaitable[Machine[Grant]]]
-    asks_user: ClassVar[bool] = False
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        yield
 
     @asynccontextmanager
     async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
         yield GrantFlow(await self.way(context))
-
-    def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        return None  # nobody is spared a question by a refresh
 
 
 @frozen
@@ -138,8 +96,7 @@ class ClientCredentials(_MachineClient):
             auth_method=self.auth_method,
             issuer=self.issuer,
         )
-        settings = ClientCredentialsSettings(client=await context.bound(client), scopes=self.scopes)
-        return client_credentials(settings, context)
+        return client_credentials(await context.bound(client), context, self.scopes)
 
 
 @frozen
@@ -158,13 +115,8 @@ class WorkloadIdentity(_MachineClient):
 
     async def way(self, context: GrantContext) -> Machine[Grant]:
         """Return the machine: see the base class."""
-        settings = WorkloadIdentitySettings(
-            assertion=await _present(self.assertion, "assertion"),
-            client_id=self.client_id,
-            issuer=self.issuer,
-            scopes=self.scopes,
-        )
-        return workload_identity(settings, context)
+        assertion = await _present(self.assertion, "assertion")
+        return workload_identity(attrs.evolve(self, assertion=assertion), context)
 
 
 @frozen
@@ -189,16 +141,9 @@ class EnterpriseManaged(_MachineClient):
 
     async def way(self, context: GrantContext) -> Machine[Grant]:
         """Return the machine: see the base class."""
-        settings = EnterpriseManagedSettings(
-            idp_issuer=self.idp_issuer,
-            idp_token_endpoint=self.idp_token_endpoint,
-            idp_client=self.idp_client,
-            subject_token=await _present(self.subject_token, "subject_token"),
-            subject_token_type=self.subject_token_type,
-            client=await context.bound(self.client),
-            scopes=self.scopes,
-        )
-        return enterprise_managed(settings, context)
+        subject_token = await _present(self.subject_token, "subject_token")
+        client = await context.bound(self.client)
+        return enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context)
 
 
 async def _present(text: _Text, name: str) -> str:
@@ -208,16 +153,18 @@ async def _present(text: _Text, name: str) -> str:
         return await text()
 
 
-def client_credentials(settings: ClientCredentialsSettings, context: GrantContext) -> Machine[Grant]:
+def client_credentials(
+    known: PreregisteredClient, context: GrantContext, configured: tuple[str, ...] | None = None
+) -> Machine[Grant]:
     """Find the authorization server, and return the tokens that the client has there in its own name. A challenge for
-    ``insufficient_scope`` asks for all scopes that were requested before, too.
+    ``insufficient_scope`` asks for all scopes that were requested before, too. ``configured``: see `scopes_at`.
 
     Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
-    found = yield from discover(context, known_issuer(settings.client, context.stored))
-    context.claim(settings.client, found.issuer)
-    client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
-    scopes = scopes_at(found, settings.scopes, context)
+    found = yield from discover(context, known_issuer(known, context.stored))
+    context.claim(known, found.issuer)
+    client = preregistered(known, found.metadata.token_endpoint_auth_methods_supported)
+    scopes = scopes_at(found, configured, context)
     return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, context))
 
 
@@ -228,12 +175,13 @@ class _AudienceClaim(msgspec.Struct):
     aud: str | list[str]
 
 
-def workload_identity(settings: WorkloadIdentitySettings, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens for the assertion of the platform.
+def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Machine[Grant]:
+    """Find the authorization server, and return the tokens for the assertion of the platform, which is a text here.
 
     Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands. A refusal is final: another assertion
     may help, the same one would not (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
     """
+    assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
         # Else a hostile server could have any authorization server named, and redeem the assertion at the right one.
@@ -271,9 +219,9 @@ _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
-def enterprise_managed(settings: EnterpriseManagedSettings, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, have the identity provider exchange the user's token for a grant there, and return
-    the tokens for that grant.
+def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
+    """Find the authorization server, have the identity provider exchange the user's token, which is a text here, for a
+    grant there, and return the tokens for that grant.
 
     Asks for eleven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
@@ -290,13 +238,14 @@ def enterprise_managed(settings: EnterpriseManagedSettings, context: GrantContex
 
 
 def _exchanged(
-    settings: EnterpriseManagedSettings,
+    settings: EnterpriseManaged,
     provider: ServerMetadata,
     found: AuthorizationServer,
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[str]:
     """Return the grant that the identity provider gives for the authorization server (RFC 8693 section 2)."""
+    assert isinstance(settings.subject_token, str), "the function was called"
     form = {
         "grant_type": _EXCHANGE,
         "requested_token_type": _ID_JAG,

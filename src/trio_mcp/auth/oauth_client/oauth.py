@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import attrs
 import trio
 
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
-from ..credentials import ClientAuth, Credentials, SignInNeeded, UserIsAsked
-from ..storage.records import MemoryStorage, Storage, Stored
-from .acquisition import GrantFlow
+from ..credentials import Credentials, SignInNeeded, UserIsAsked
+from ..storage.records import Stored
+from .acquisition import GrantFlow, TokenSource
 from .authorization_code import refresh, sign_in
 from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
 from .grants import Grant, GrantContext, Machine, OAuthSettings, PreregisteredClient
-from .token_keeper import open_keeper
-
-
-def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(scopes, str):
-        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
-    return None if scopes is None else tuple(scopes)
+from .token_keeper import OAuthClient
 
 
 def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
@@ -36,7 +29,7 @@ def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
 
 
 @frozen(kw_only=True)
-class OAuth(ClientAuth):
+class OAuth(OAuthClient):
     """Signs the user in with the browser, when the server first asks for a token, and whenever the server asks for more
     scopes (authorization code with PKCE; 2026-07-28 authorization).
 
@@ -49,8 +42,6 @@ class OAuth(ClientAuth):
 
     client_name: str = "trio-mcp"
     """The name that the user reads at the authorization server."""
-    scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
-    """Scopes to ask for in place of the ones that the server suggests."""
     client_id: str | None = None
     """The client id of a client that the authorization server knows already."""
     client_secret: str | None = attrs.field(default=None, repr=False)
@@ -69,36 +60,17 @@ class OAuth(ClientAuth):
     redirect_uri: str | None = attrs.field(default=None, validator=_redirect)
     """Where the browser is sent after the user has decided, as agreed with the authorization server. On this machine,
     as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
-    storage: Storage = attrs.field(factory=MemoryStorage)
-    """Place of the tokens; by default the memory of this object, so the user signs in once for each process."""
-    dpop: bool = False
-    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
     refresh: bool = True
     """Whether refresh tokens are asked for and used."""
     sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
     """Seconds that the user has for each visit. No other limit runs meanwhile."""
-    public_addresses_only: bool = False
-    """True for clients that run on servers: URLs that a server names may lead to no private network."""
-    ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
-    """Replaces the system's usual one, for authorization servers."""
-    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
-    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
-    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
-
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
     """The turns to ask the user, by server: two clients do not ask for the same."""
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
-        return open_keeper(
-            server_url,
-            _UserTokens(self, user_is_asked, self._turns.setdefault(server_url, trio.Lock())),
-            self.storage,
-            is_dpop=self.dpop,
-            public_addresses_only=self.public_addresses_only,
-            ssl_context=self.ssl_context,
-            proxy=self.proxy,
-        )
+        lock = self._turns.setdefault(server_url, trio.Lock())
+        return self.open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
     def settings(self, redirect_uri: str = "") -> OAuthSettings:
         """Return the settings for the machines of OAuth."""
@@ -116,7 +88,7 @@ class OAuth(ClientAuth):
 
 
 @frozen
-class _UserTokens:
+class _UserTokens(TokenSource):
     """The `TokenSource` of one server."""
 
     auth: OAuth

@@ -1,7 +1,7 @@
 """TokenKeeper: the tokens for one server, for all requests of one client.
 
-`open_keeper` opens the keeper for a configuration. A request that the server has refused is read for its challenge, and
-is final where no other token would help.
+`OAuthClient`, the base of all configurations, opens the keeper. A request that the server has refused is read for its
+challenge, and is final where no other token would help.
 """
 
 from __future__ import annotations
@@ -26,40 +26,13 @@ from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
 from ..challenges import Challenge, parse_challenges
-from ..credentials import AuthorizationError, Credentials, RefusedRequest
+from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
-from ..storage.records import Storage, Stored
+from ..storage.records import MemoryStorage, Storage, Stored
 from .acquisition import Acquisition, Finishing, HeldTokens, Record, TokenSource, drive, nonce_in, token_in
 from .discovery import scopes_in
 from .grants import ClientBindings, Grant, GrantContext
-
-
-@asynccontextmanager
-async def open_keeper(
-    server_url: str,
-    source: TokenSource,
-    storage: Storage,
-    *,
-    is_dpop: bool,
-    public_addresses_only: bool,
-    ssl_context: ssl.SSLContext | None,
-    proxy: str | Literal[True] | None,
-) -> AsyncGenerator[Credentials]:
-    """Open the keeper of the tokens for one server. Raises `ValueError` for a server that no token is sent to, since
-    others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
-    origin = split_url(server_url)[0]
-    if not origin.secure and not is_loopback(origin.host):
-        raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
-    rules = UrlRules.for_server(server_url, public_addresses_only=public_addresses_only)
-    fetcher = HttpFetcher(rules, ssl_context=ssl_context, proxy=proxy)
-    async with open_service_nursery("the client was closed") as nursery:
-        keeper = TokenKeeper(server_url, source, storage, fetcher, nursery, is_dpop=is_dpop)
-        try:
-            yield keeper
-        finally:
-            keeper.close()
-
 
 logger = logging.getLogger("trio_mcp")
 
@@ -358,3 +331,44 @@ def final_refusal(request: RefusedRequest, error: str | None, why: str) -> Autho
     return AuthorizationError(
         f"the server refuses the request with HTTP status {request.status}{word}, {why}", code=known
     )
+
+
+def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(scopes, str):
+        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
+    return None if scopes is None else tuple(scopes)
+
+
+@frozen(kw_only=True)
+class OAuthClient(ClientAuth):
+    """What all configurations of OAuth have."""
+
+    scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
+    """Scopes to ask for in place of the ones that the server suggests."""
+    storage: Storage = attrs.field(factory=MemoryStorage)
+    """Place of the tokens; by default the memory of this object, so a user signs in once for each process."""
+    dpop: bool = False
+    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    public_addresses_only: bool = False
+    """True for clients that run on servers: URLs that a server names may lead to no private network."""
+    ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
+    """Replaces the system's usual one, for authorization servers."""
+    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
+    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
+    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
+
+    @asynccontextmanager
+    async def open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
+        """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server that no token is
+        sent to, since others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
+        origin = split_url(server_url)[0]
+        if not origin.secure and not is_loopback(origin.host):
+            raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")
+        rules = UrlRules.for_server(server_url, public_addresses_only=self.public_addresses_only)
+        fetcher = HttpFetcher(rules, ssl_context=self.ssl_context, proxy=self.proxy)
+        async with open_service_nursery("the client was closed") as nursery:
+            keeper = TokenKeeper(server_url, source, self.storage, fetcher, nursery, is_dpop=self.dpop)
+            try:
+                yield keeper
+            finally:
+                keeper.close()
