@@ -52,7 +52,7 @@ from trio_mcp.transports.http_client.connection import BadResponse, Reply
 from trio_mcp.transports.http_client.connection import read_head as read_answer
 from trio_mcp.transports.http_client.origins import split_url
 from trio_mcp.transports.sse import EventReader, EventTooLong
-from trio_mcp.transports.websocket.handshake import Refused, read_upgrade
+from trio_mcp.transports.websocket.handshake import Rejection, read_upgrade
 
 SIZE: Final = 6 * 1024
 """Bytes of each text, below the bounds of heads, tokens and URLs."""
@@ -129,7 +129,7 @@ def upgrade(text: bytes) -> None:
     async def read() -> None:
         ours, theirs = memory_stream_pair()
         await theirs.send_all(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n" + text + b"\r\n\r\n")
-        with suppress(Refused):
+        with suppress(Rejection):
             (await read_upgrade(ours)).tokens("connection")
 
     trio.run(read)

@@ -52,8 +52,7 @@ from trio_mcp.protocol.types.sampling import (
     Root,
     SamplingMessage,
 )
-from trio_mcp.protocol.types.tasks import Task
-from trio_mcp.protocol.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from trio_mcp.protocol.types.tools import CallToolParams, CallToolResult, ListToolsResult, Task, Tool, ToolAnnotations
 
 ALL = list(REVISIONS.values())
 FIRST, SECOND, THIRD, FOURTH, FIFTH = ALL

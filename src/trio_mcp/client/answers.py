@@ -26,7 +26,7 @@ from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitR
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
 from ..protocol.types.lifecycle import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
-from ..protocol.types.tasks import TASKS_EXTENSION
+from ..protocol.types.tools import TASKS_EXTENSION
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .options import ClientSettings

@@ -18,8 +18,7 @@ from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
-from ..protocol.types.tasks import CreatedTask, DetailedTask
-from ..protocol.types.tools import CallToolResult
+from ..protocol.types.tools import CallToolResult, CreatedTask, DetailedTask
 from ..runtime.calls import OnProgress, Progress
 from ..tasks.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 from ..tasks.task_state import TaskCancelled, TaskState, state_of

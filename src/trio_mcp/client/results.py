@@ -21,8 +21,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest, InputRequiredResult
 from ..protocol.types.prompts import ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
-from ..protocol.types.tasks import ListTasksResult, created_id
-from ..protocol.types.tools import ListToolsResult
+from ..protocol.types.tools import ListTasksResult, ListToolsResult, created_id
 from ..runtime.calls import OnProgress, RoundTrips
 from ..runtime.outbound import Outbound, answering
 from ..tasks.task_state import state_of

@@ -16,7 +16,7 @@ from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
-from ..protocol.types.tasks import TASKS_CAPABILITY, is_task
+from ..protocol.types.tools import TASKS_CAPABILITY, is_task
 from ..runtime.calls import OnProgress
 from ..runtime.outbound import Outbound, answering
 from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask

@@ -74,15 +74,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     @classmethod
     def of(cls, data: dict[str, Any]) -> _Envelope:
         """Return the members that count of a message with others."""
-        get = data.get
-        return cls(
-            get("jsonrpc", UNSET),
-            get("id", UNSET),
-            get("method", UNSET),
-            get("params", UNSET),
-            get("result", UNSET),
-            get("error", UNSET),
-        )
+        return cls(*[data.get(name, UNSET) for name in cls.__struct_fields__])
 
 
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
@@ -251,17 +243,13 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            _classify(_Envelope.of(member), _weight_in_batch(member) if share is None else share)
+            # Its own weight: small members of a batch may be done long before a large one.
+            _classify(_Envelope.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message is a JSON object")
             for member in cast("list[dict[str, Any]]", data)
         )
     )
-
-
-def _weight_in_batch(member: Any) -> int:
-    """Return the weight of ``member`` alone: small members of a batch may be done long before a large one."""
-    return weight_of(_encoder.encode(member))
 
 
 def _invalid(reason: str, request_id: Any = None) -> Unreadable:

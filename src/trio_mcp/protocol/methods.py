@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from ..classes import frozen
-from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tasks, tools
+from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
 
 Sender = Literal["client", "server", "both"]
 
@@ -129,10 +129,10 @@ ROWS: Final = (
         until=_LEGACY,
     ),
     # Tasks: in 2025-11-25 for both sides, later in the form of the extension
-    Method("tasks/get", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
-    Method("tasks/result", "both", tasks.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
-    Method("tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY),
-    Method("tasks/cancel", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
+    Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
+    Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
+    Method("tasks/list", "both", resources.PageParams, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),
+    Method("tasks/cancel", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method(
         "notifications/tasks/status",
         "both",
@@ -140,10 +140,10 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    Method("tasks/get", "client", tasks.TaskParams, tasks.DetailedTask, since=_MODERN),
-    Method("tasks/update", "client", tasks.UpdateTaskParams, _DONE, since=_MODERN),
-    Method("tasks/cancel", "client", tasks.TaskParams, _DONE, since=_MODERN),
-    Method("notifications/tasks", "server", tasks.DetailedTask, since=_MODERN),
+    Method("tasks/get", "client", tools.TaskParams, tools.DetailedTask, since=_MODERN),
+    Method("tasks/update", "client", tools.UpdateTaskParams, _DONE, since=_MODERN),
+    Method("tasks/cancel", "client", tools.TaskParams, _DONE, since=_MODERN),
+    Method("notifications/tasks", "server", tools.DetailedTask, since=_MODERN),
 )
 """Every method, with one more row where its sender or its form changed."""
 

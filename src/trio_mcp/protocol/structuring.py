@@ -22,7 +22,7 @@ from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, 
 from .types.lifecycle import with_good_hints
 from .types.notifications import LogLevel, log_level_rank
 from .types.sampling import CreateMessageResult
-from .types.tasks import Task
+from .types.tools import Task
 
 _Hook: TypeAlias = Callable[[Any, Any], Any]
 

@@ -21,7 +21,7 @@ from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRES
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
-from ..protocol.types.tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
+from ..protocol.types.tools import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
 from ..runtime.calls import OnProgress, Progress
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import ConnectionLost, HTTPError

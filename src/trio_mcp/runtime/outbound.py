@@ -18,7 +18,7 @@ from ..concurrency.time_limits import last_deadline
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
 from ..protocol.types.input_required import asks_for_input
-from ..protocol.types.tasks import created_id
+from ..protocol.types.tools import created_id
 from .calls import Call, OnNotification, OnProgress, Posted, Progress, RoundTrips, Settled, send_unheeded
 from .cancellation import CancelCause, reason_of, with_remaining
 from .outbox import REQUEST_MARKS

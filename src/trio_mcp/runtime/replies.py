@@ -18,8 +18,7 @@ from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.meta import SERVER_INFO, check_meta_keys
 from ..protocol.types.content import TextContent
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.tasks import CreatedTask
-from ..protocol.types.tools import CallToolResult, ToolError
+from ..protocol.types.tools import CallToolResult, CreatedTask, ToolError
 
 if TYPE_CHECKING:
     from ..protocol.revisions import Revision

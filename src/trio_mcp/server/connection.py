@@ -6,7 +6,7 @@ A transport serves a `Servable`: a `Server`, or a `StandIn` for one.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
@@ -45,10 +45,13 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
+from .prompts import RegisteredPrompt
 from .registration import Registry
 from .request_state import RoundStates
+from .resources import RegisteredResource
 from .server import RunningServer, Server
 from .subscriptions import Subscriptions
+from .tools import RegisteredTool
 
 _DONE: Final = EmptyResult()
 
@@ -233,53 +236,49 @@ class ServerConnection:
 _NO_SCOPES: Final = frozenset[str]()
 
 
-def has_scopes(server: Server) -> bool:
-    """Return whether anything of ``server`` needs a scope."""
-    offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
-    return any(offer.scopes for registry in offers for offer in registry)
-
-
 def required_scopes(server: Server, method: str, params: object) -> frozenset[str]:
     """Return the scopes that a request to ``server`` needs: those of all that the request names. Nothing is known here
     of whether the request makes sense."""
-    named = _NAMED_BY.get(method)
-    if named is None or not isinstance(params, dict):
+    if method not in _NAMING or not isinstance(params, dict):
         return _NO_SCOPES
-    return _NO_SCOPES.union(*named(server, cast("JSONObject", params)))
+    offers = _named(server, method, cast("JSONObject", params))
+    return _NO_SCOPES.union(*(offer.scopes for offer in offers if offer is not None))
 
 
-def _tool(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
-    if (tool := server.tools.registry.get(_text(params.get("name")))) is not None:
-        yield tool.scopes
+_NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "resources/subscribe")) | {
+    "completion/complete",
+    "subscriptions/listen",
+}
+"""The methods that name what a server offers."""
 
 
-def _prompt(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
-    if (prompt := server.prompts.registry.get(_text(params.get("name")))) is not None:
-        yield prompt.scopes
+def _named(
+    server: Server, method: str, params: JSONObject
+) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
+    """Return what a request names; `None` for each name that the server does not have."""
+    match method:
+        case "tools/call":
+            return (server.tools.registry.get(_text(params.get("name"))),)
+        case "prompts/get":
+            return (server.prompts.registry.get(_text(params.get("name"))),)
+        case "completion/complete":  # the suggestions tell of the thing whose argument is completed
+            ref = _object(params.get("ref"))
+            uri = _text(ref.get("uri"))
+            template = server.resources.templates.get(uri)
+            return server.prompts.registry.get(_text(ref.get("name"))), template or _resource(server, uri)
+        case "subscriptions/listen":  # the resources of which changes are told
+            uris = _object(params.get("notifications")).get("resourceSubscriptions")
+            if not isinstance(uris, list) or not server.resources.has_scopes:
+                return ()
+            asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]
+            return [_resource(server, uri) for uri in asked]
+        case _:
+            return (_resource(server, _text(params.get("uri"))),)
 
 
-def _resource(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
-    if (found := server.resources.find(_text(params.get("uri")))) is not None:
-        yield found[0].scopes
-
-
-def _completed(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
-    """Yield the scopes of the thing whose argument is completed: the suggestions tell of the thing."""
-    ref = _object(params.get("ref"))
-    yield from _prompt(server, ref)
-    template = server.resources.templates.get(_text(ref.get("uri")))
-    if template is not None:
-        yield template.scopes
-    else:
-        yield from _resource(server, ref)
-
-
-def _watched(server: Server, params: JSONObject) -> Iterator[frozenset[str]]:
-    """Yield the scopes of the resources of which changes are told."""
-    uris = _object(params.get("notifications")).get("resourceSubscriptions")
-    if isinstance(uris, list) and server.resources.has_scopes:
-        for uri in list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]:
-            yield from _resource(server, {"uri": uri})
+def _resource(server: Server, uri: str) -> RegisteredResource | None:
+    found = server.resources.find(uri)
+    return None if found is None else found[0]
 
 
 def _text(value: Any) -> str:
@@ -288,16 +287,6 @@ def _text(value: Any) -> str:
 
 def _object(value: Any) -> JSONObject:
     return cast("JSONObject", value) if isinstance(value, dict) else {}
-
-
-_NAMED_BY: Final = {
-    "tools/call": _tool,
-    "prompts/get": _prompt,
-    "resources/read": _resource,
-    "resources/subscribe": _resource,
-    "completion/complete": _completed,
-    "subscriptions/listen": _watched,
-}
 
 
 class ServedConnection(Protocol):
@@ -378,7 +367,11 @@ def scopes_of(running: Running, method: str, params: object) -> frozenset[str]:
 
 def needs_scopes(running: Running) -> bool:
     """Return whether anything that ``running`` offers needs a scope."""
-    return isinstance(running, RunningServer) and has_scopes(running.server)
+    if not isinstance(running, RunningServer):
+        return False
+    server = running.server
+    offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
+    return any(offer.scopes for registry in offers for offer in registry)
 
 
 def connection_to(

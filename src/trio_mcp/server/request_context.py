@@ -30,11 +30,10 @@ from ..runtime.requests.rounds import ask_client
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .client_data import COMPLETE, ElicitAnswer, Form, tells_completion, typed, typed_text
-from .foreign_names import ContextNames
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_way_back, structured
 from .kept_tasks import CallerTasks, LiveTask, TaskContext
 from .logs import SilentLog
-from .registration import SamplingOptions
+from .registration import ContextNames, SamplingOptions
 
 T = TypeVar("T")
 

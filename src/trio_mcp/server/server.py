@@ -25,7 +25,7 @@ from ..protocol.types.lifecycle import (
     ServerTasks,
     ToolsCapability,
 )
-from ..protocol.types.tasks import TASKS_EXTENSION
+from ..protocol.types.tools import TASKS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
@@ -36,7 +36,17 @@ from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .connected_clients import ConnectedClient, Observers
 from .kept_tasks import KeptTasks
 from .prompts import Completions, Prompts
-from .registration import NOT_CACHED, CacheHints, PromptOptions, ResourceOptions, ToolOptions, hints_by_method
+from .registration import (
+    NOT_CACHED,
+    SERVER_NAMES,
+    CacheHints,
+    PromptOptions,
+    ResourceOptions,
+    ToolOptions,
+    check_options,
+    hints_by_method,
+    look_up,
+)
 from .request_state import StateCipher
 from .resources import Resources
 from .running_tasks import RunningTasks
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
     from ..otel import OpenTelemetry
 
 F = TypeVar("F", bound=Callable[..., Any])
+
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 RootsChanged = Callable[[ConnectedClient], Any]
 
@@ -175,7 +186,7 @@ class Server:
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
         cannot be used. Clients are told of a tool that is added at run time.
         """
-        _check_options("@server.tool", options, ToolOptions)
+        check_options("@server.tool", options, ToolOptions)
         register = self._registration("tools", partial(self.tools.add, options=options))
         return register if function is None else register(function)
 
@@ -201,7 +212,7 @@ class Server:
                 "    wrong:  @server.resource\n"
                 '    right:  @server.resource("note://{name}")'
             )
-        _check_options("@server.resource", options, ResourceOptions)
+        check_options("@server.resource", options, ResourceOptions)
         return self._registration("resources", partial(self.resources.add, uri, options=options))
 
     @overload
@@ -212,7 +223,7 @@ class Server:
         """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
         returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
         `PromptOptions` documents the keywords. Raises as `tool`."""
-        _check_options("@server.prompt", options, PromptOptions)
+        check_options("@server.prompt", options, PromptOptions)
         register = self._registration("prompts", partial(self.prompts.add, options=options))
         return register if function is None else register(function)
 
@@ -287,8 +298,6 @@ class Server:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> Any:
-            from .foreign_names import SERVER_NAMES, look_up  # late: for errors alone
-
             look_up(self, name, SERVER_NAMES)
 
     # Running
@@ -351,12 +360,3 @@ class RunningServer:
     def stateless(self) -> bool:
         """True: nothing is kept between requests."""
         return self.host.stateless
-
-
-def _check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
-    """Raise `TypeError` for an option that the TypedDict ``documented`` does not have."""
-    known: frozenset[str] = vars(documented)["__optional_keys__"]
-    for name in options.keys() - known:
-        from .foreign_names import unknown_option  # late: for errors alone
-
-        raise unknown_option(decorator, name, known)

@@ -26,7 +26,7 @@ from ..protocol.types.notifications import (
     SubscriptionsAcknowledgedParams,
 )
 from ..protocol.types.resources import SubscribeParams
-from ..protocol.types.tasks import TASKS_CAPABILITY, DetailedTask
+from ..protocol.types.tools import TASKS_CAPABILITY, DetailedTask
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.requests.scope import RequestScope

@@ -25,8 +25,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.input_required import InputRequiredResult
-from ..protocol.types.tasks import TASKS_CAPABILITY
-from ..protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
+from ..protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import OnRestart, TaskRecord
 from ..tasks.host import TaskHost

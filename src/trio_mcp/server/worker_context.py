@@ -17,8 +17,8 @@ import trio
 from ..concurrency.workers import await_in_worker
 from ..runtime.cancellation import Cancellation
 from ..runtime.requests.logs import RequestLog
-from .foreign_names import ContextNames
 from .kept_tasks import CallerTasks, TaskContext
+from .registration import ContextNames
 from .request_context import RequestContext
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, MCPError, PeerError, ProtocolViolation
 from ..protocol.converters import structure_result
 from ..protocol.fields import JSONObject
-from ..protocol.types.tasks import CreatedTask, CreateTaskResult, Task, created_id
+from ..protocol.types.tools import CreatedTask, CreateTaskResult, Task, created_id
 from ..runtime.transport import HTTPError
 from .task_state import TaskCancelled, TaskState, state_of
 

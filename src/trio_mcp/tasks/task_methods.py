@@ -20,7 +20,7 @@ from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import PageParams
-from ..protocol.types.tasks import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
+from ..protocol.types.tools import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import TaskRecord, UnreadableRecord
 from .core_questions import ClientWay, CoreQuestions

@@ -20,8 +20,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import with_related_task
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
-from ..protocol.types.tasks import CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
-from ..protocol.types.tools import CallToolResult
+from ..protocol.types.tools import CallToolResult, CreatedTask, CreateTaskResult, DetailedTask, Task, TaskStatus
 from ..stores.task_store import Outcome, TaskPhase, TaskRecord
 
 FINAL: Final = frozenset(("completed", "failed", "cancelled"))

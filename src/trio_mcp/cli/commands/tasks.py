@@ -12,8 +12,7 @@ from ...client.client import Client
 from ...jsonrpc.errors import PeerError
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
-from ...protocol.types.tasks import TASKS_EXTENSION
-from ...protocol.types.tools import CallToolResult
+from ...protocol.types.tools import TASKS_EXTENSION, CallToolResult
 from ...runtime.calls import OnProgress
 from ...runtime.transport import HTTPError
 from ...tasks.task_state import TaskState

@@ -14,7 +14,7 @@ from ...classes import value
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.sizes import MOST_LEVELS, is_checkable, is_small
 from ..fields import JSONObject, since
-from .tasks import TaskMetadata
+from .tools import TaskMetadata
 
 _MOST_PARTS: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...classes import value
 from ..fields import JSONObject, since
-from .tasks import TaskStatus
+from .tools import TaskStatus
 
 
 class LogLevel(StrEnum):

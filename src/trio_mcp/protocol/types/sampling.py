@@ -11,8 +11,7 @@ import attrs
 from ...classes import value
 from ..fields import JSONObject, since
 from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent, text_in
-from .tasks import TaskMetadata
-from .tools import Tool
+from .tools import TaskMetadata, Tool
 
 SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
 
