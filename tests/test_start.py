@@ -14,7 +14,8 @@ def report():
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == name and "__attrs_attrs__" in vars(each)
     }
-    print(json.dumps({"modules": list(ours), "classes": len(classes)}), file=sys.stderr)
+    compiled = [each.__name__ for each in classes if isinstance(vars(each)["__attrs_attrs__"], tuple)]
+    print(json.dumps({"modules": list(sys.modules), "classes": len(classes), "compiled": compiled}), file=sys.stderr)
 """
 
 _SERVER = f"""
@@ -66,8 +67,12 @@ def run(code: str, *args: object, messages: list[dict[str, Any]]) -> tuple[str, 
     return ended.stdout, json.loads(ended.stderr.splitlines()[-1])
 
 
+def ours(report: dict[str, Any]) -> list[str]:
+    return [name for name in report["modules"] if name.partition(".")[0] == "trio_mcp"]
+
+
 def rooms(report: dict[str, Any]) -> set[str]:
-    return {name.split(".")[1] for name in report["modules"] if "." in name}
+    return {name.split(".")[1] for name in report["modules"] if name.startswith("trio_mcp.")}
 
 
 def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
@@ -75,8 +80,9 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
     assert not rooms(report) & {"client", "auth", "connecting", "hosting", "proxying", "testing", "cli", "otel"}
     assert not {"trio_mcp.stores.sqlite_store", "trio_mcp.transports.http"} & set(report["modules"])
-    assert len(report["modules"]) <= 123
+    assert len(ours(report)) <= 123
     assert report["classes"] <= 162
+    assert len(report["compiled"]) <= 50
 
 
 def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
@@ -85,8 +91,9 @@ def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):
     assert said == "hi\n"
     assert not rooms(report) & {"server", "serving", "auth", "hosting", "proxying", "testing", "cli", "otel"}
     assert "trio_mcp.tasks.host" not in report["modules"]
-    assert len(report["modules"]) <= 102
+    assert len(ours(report)) <= 102
     assert report["classes"] <= 160
+    assert len(report["compiled"]) <= 60
 
 
 def test_the_package_alone_loads_nothing():

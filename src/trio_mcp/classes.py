@@ -2,16 +2,18 @@
 
 attrs would write and compile these methods for each class, which takes half of the time to make one; they are rarely
 called here, and hosts start servers by the dozen. `frozen` and `define` make what attrs makes, `value` the classes of
-messages.
+messages. What else attrs compiles for a class, `__init__` above all, it does at the class's first use: a server knows
+150 classes and needs thirty for its first answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, dataclass_transform
 
 import attrs
 
@@ -51,7 +53,78 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
     for name, method in methods.items():
         if name not in vars(kind):
             setattr(kind, name, method)
-    return make(kind, eq=False, repr=False, getstate_setstate=False, **options)
+    options |= {"eq": False, "repr": False, "getstate_setstate": False}
+    return _made_later(make, kind, options) if _is_plain(kind) else make(kind, **options)
+
+
+def _is_plain(kind: type) -> bool:
+    """Return whether attrs does nothing to ``kind`` besides its fields: to cells of `super`, for example."""
+    members = vars(kind)
+    return not (
+        "__init__" in members
+        or issubclass(kind, BaseException)
+        or any(isinstance(each, cached_property) for each in members.values())
+        or any("__class__" in each.__code__.co_freevars for each in members.values() if isinstance(each, FunctionType))
+    )
+
+
+_FROZEN: Final[dict[str, Any]] = {
+    name: member
+    for name, member in vars(attrs.frozen(type("Frozen", (), {}))).items()
+    if name in ("__setattr__", "__delattr__")
+}
+_LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
+_GIVEN: Final = (
+    *("__attrs_pre_init__", "__attrs_post_init__"),
+    *("__module__", "__qualname__", "__annotations__", "__orig_bases__"),
+)
+
+
+def _made_later(make: Any, kind: type, options: dict[str, bool]) -> type:
+    """Make the class that ``make`` makes of ``kind``, with slots, and what is compiled at the first use of the class.
+
+    Then attrs makes its class of the fields alone, whose parts are given to the class made here.
+    """
+    members = {name: member for name, member in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    names = [name for name, hint in members.get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
+    taken = {name for base in kind.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
+    fields = {name: members.pop(name) for name in names if name in members}
+    slots = [name for name in names if name not in taken]
+    if options.pop("weakref_slot", True) and not any("__weakref__" in vars(base) for base in kind.__mro__[1:]):
+        slots.append("__weakref__")
+    late = {name: _Late(name) for name in _LATE if name not in members}
+    made = type(kind)(
+        kind.__name__,
+        kind.__bases__,
+        members | late | (_FROZEN if make is attrs.frozen else {}) | {"__slots__": tuple(slots)},
+    )
+
+    def complete() -> None:
+        given = {name: members[name] for name in _GIVEN if name in members}
+        fields_alone: Any = type(kind)(kind.__name__, kind.__bases__, given | fields)
+        compiled = make(fields_alone, **options)
+        for name, member in cast("dict[str, Any]", vars(compiled)).items():
+            if name in late or name == "__setattr__" or name.startswith("__attrs_"):
+                setattr(made, name, member)
+
+    for each in late.values():
+        each.complete = complete
+    return made
+
+
+class _Late:
+    """A member of a class that is made with the first look at it, with all others of the class."""
+
+    __slots__ = ("_name", "complete")
+
+    complete: Callable[[], None]
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        self.complete()
+        return getattr(owner if instance is None else instance, self._name)
 
 
 @cache
