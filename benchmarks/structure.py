@@ -79,9 +79,8 @@ def _sources() -> list[_Source]:
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     arguments = function.args
-    return len([*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]) - (
-        bool(arguments.args) and arguments.args[0].arg in ("self", "cls")
-    )
+    named = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return len(named) - (named[:1] in (["self"], ["cls"]))
 
 
 def _members(node: ast.ClassDef) -> set[str]:

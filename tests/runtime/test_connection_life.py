@@ -17,8 +17,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.cancellation import CancelCause
-from trio_mcp.runtime.connection import CallSettings, Connection
+from trio_mcp.runtime.connection import Connection
 from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.outbound import CallSettings
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
 from trio_mcp.runtime.requests.host import LATER, RequestHost
 from trio_mcp.runtime.requests.scope import RequestScope

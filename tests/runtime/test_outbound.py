@@ -25,7 +25,7 @@ from trio_mcp.runtime.calls import Settled
 from trio_mcp.runtime.cancellation import REMAINING_MS, CancelCause, Cancellation
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.notifications import notification_queue
-from trio_mcp.runtime.outbound import Outbound, answering
+from trio_mcp.runtime.outbound import CallSettings, Outbound, answering
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.requests.scope import current_request
 from trio_mcp.state.connection import ConnectionState
@@ -69,7 +69,7 @@ class Side:
         self.outbox = Outbox(limits.high_water)
         self.told = notification_queue(limits, notified, limits.callback_grace)
         self.tracer = more.pop("tracer", None)
-        self.outbound = Outbound(self.state, self.outbox, self.told, limits, self.tracer, **more)
+        self.outbound = Outbound(self.state, self.outbox, self.told, limits, self.tracer, CallSettings(**more))
         self.results: list[Any] = []
         self.failures: list[BaseException] = []
 

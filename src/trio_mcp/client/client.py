@@ -45,7 +45,8 @@ from ..protocol.types.resources import (
 )
 from ..protocol.types.tools import CallToolResult, Tool
 from ..runtime.calls import OnProgress
-from ..runtime.connection import CallSettings, Connection
+from ..runtime.connection import Connection
+from ..runtime.outbound import CallSettings
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
@@ -78,7 +79,7 @@ class Client:
 
     def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
         self._settings = settings
-        self.host = RequestHost(settings.limits)
+        self.host = RequestHost(settings.limits, tracing=settings.tracing)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
         self.timeouts = timeouts or CallTimeouts(settings.call_timeout)
@@ -97,7 +98,6 @@ class Client:
             self.host,
             graces=graces,
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
-            tracing=settings.tracing,
             on_unreadable=self._unreadable.received,
         )
         self.requests = Requests(self.duplex.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)

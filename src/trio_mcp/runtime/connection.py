@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
-from ..classes import frozen
 from ..concurrency.time_limits import Graces
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
@@ -33,7 +32,7 @@ from .cancellation import CancelCause
 from .dispatch import Dispatch, OnUnreadable
 from .exchange import Exchange
 from .notifications import Announcements, notification_queue
-from .outbound import Outbound
+from .outbound import CallSettings, Outbound
 from .outbox import LEAST_FLUSH, LastFlush, Outbox
 from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
@@ -41,20 +40,8 @@ from .requests.host import RequestHandler, RequestHost
 from .requests.runner import RequestRunner
 from .transport import ConnectionLost, Frame, QuestionsLost, Received, ReplyLost, Transport, UnreadableFrame
 
-if TYPE_CHECKING:
-    from ..otel import OpenTelemetry
-
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
-
-
-@frozen
-class CallSettings:
-    """Settings for the requests that a side makes. ``tell_deadlines``: the peer is told how long we wait.
-    ``send_cancels``: the peer is told when we leave a request."""
-
-    tell_deadlines: bool = True
-    send_cancels: bool = True
 
 
 class Connection:
@@ -63,8 +50,7 @@ class Connection:
     Where messages come in another way, by `take`, an outbox stands in the place of the ``transport``: the maker of the
     connection takes the lines from there.
     ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
-    ``replies`` writes the replies of this side. ``tracing`` is told of requests. ``on_unreadable`` is told of lines
-    that are no message.
+    ``replies`` writes the replies of this side. ``on_unreadable`` is told of lines that are no message.
     """
 
     def __init__(
@@ -78,7 +64,6 @@ class Connection:
         graces: Graces | None = None,
         replies: Replies | None = None,
         calls: CallSettings = CallSettings(),  # noqa: B008 frozen
-        tracing: OpenTelemetry | None = None,
         on_unreadable: OnUnreadable | None = None,
     ) -> None:
         limits = host.limits
@@ -97,27 +82,12 @@ class Connection:
         """True when no other connection is served, so that the server ends with this connection."""
         self._told = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
-        tracer = None if tracing is None else tracing.tracer(network)
-        self.outbound = Outbound(
-            state,
-            self.outbox,
-            self._told,
-            limits,
-            tracer,
-            tell_deadlines=calls.tell_deadlines,
-            send_cancels=calls.send_cancels,
-        )
+        tracer = None if host.tracing is None else host.tracing.tracer(network)
+        self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, calls)
         """Sender of our requests; `request` sends a single one."""
-        self._runner = RequestRunner(
-            host,
-            handler,
-            graces or Graces(limits.cleanup_grace),
-            replies or Replies({}),
-            self.outbound.request,
-            tracer,
-            peer=peer,
-            post=self.outbound.post,
-        )
+        graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
+        ask, post = self.outbound.request, self.outbound.post
+        self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
         self._announcements = Announcements(self.outbox)
         self._dispatch = Dispatch(
             self._runner, self.exchange, self.outbound, self._told, self._changes, handler, on_unreadable

@@ -17,6 +17,7 @@ from .replies import error_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..jsonrpc.messages import ErrorResponse
     from .notifications import NotificationQueue
     from .outbound import Outbound
     from .requests.host import RequestHandler
@@ -79,22 +80,17 @@ class Dispatch:
                 (batch or exchange or self._exchange).refuse(event.reply.code, error_line(event.reply))
                 return
             case events.BatchReceived():
-                replies = BatchExchange(exchange or self._exchange, len(event.events))
-                for member in event.events:
-                    self.act(member, line, replies, exchange)
+                self._act_on_batch(event, line, exchange)
                 return
             case events.ErrorReceived():
-                error = PeerError(event.error.code, event.error.message, event.error.data)
-                self._outbound.settle(event.request, None, error)
+                self._outbound.settle(event.request, None, _peer_error(event.error))
             case events.RequestFailed():
                 self._outbound.settle(event.request, None, event.error)
             case events.ReplyUnreadable():
                 self._outbound.unreadable_answer(event.request, event.reason)
             case events.StreamReceived():
-                call = self._outbound.call_of(event.request)
-                if call.on_notification is not None:
-                    told = event.notification
-                    call.on_notification(told, _size(line, batch, told.params))
+                if (on_notification := self._outbound.call_of(event.request).on_notification) is not None:
+                    on_notification(event.notification, _size(line, batch, event.notification.params))
             case events.StreamCancelled():
                 logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
                 self._outbound.settle(event.request, None, None)
@@ -102,20 +98,24 @@ class Dispatch:
                 self._progressed(event, _size(line, batch, event.params))
             case events.CancelReceived():
                 self._runner.cancel_received(event, self._exchange)
-            case events.AnswerLost():
-                self._unread(event.reason, line)
-                self._outbound.answer_lost(event.requests, event.reason)
-            case events.Unread():
-                self._unread(event.reason, line)
+            case events.AnswerLost() | events.Unread():
+                self._unread(event, line)
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
         if batch is not None:
             batch.reply(None)  # a member that gets no reply
 
-    def _unread(self, reason: str, line: bytes | bytearray) -> None:
-        logger.warning("this is no message (%s): %r", reason, bytes(line[:_QUOTED]))
+    def _act_on_batch(self, event: events.BatchReceived, line: bytes | bytearray, exchange: Exchange | None) -> None:
+        replies = BatchExchange(exchange or self._exchange, len(event.events))
+        for member in event.events:
+            self.act(member, line, replies, exchange)
+
+    def _unread(self, event: events.AnswerLost | events.Unread, line: bytes | bytearray) -> None:
+        logger.warning("this is no message (%s): %r", event.reason, bytes(line[:_QUOTED]))
         if self._on_unreadable is not None:
-            self._on_unreadable(reason, line)
+            self._on_unreadable(event.reason, line)
+        if isinstance(event, events.AnswerLost):
+            self._outbound.answer_lost(event.requests, event.reason)
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call = self._outbound.call_of(event.request)
@@ -127,6 +127,10 @@ class Dispatch:
             logger.debug("ignored: progress that makes no sense: %s", error)
             return
         call.progressed(Progress(params.progress, params.total, params.message), size)
+
+
+def _peer_error(error: ErrorResponse) -> PeerError:
+    return PeerError(error.code, error.message, error.data)
 
 
 def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..classes import frozen
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import last_deadline
@@ -39,6 +40,15 @@ if TYPE_CHECKING:
     from .outbox import Outbox
 
 
+@frozen
+class CallSettings:
+    """Settings for the requests that a side makes. ``tell_deadlines``: the peer is told how long we wait.
+    ``send_cancels``: the peer is told when we leave a request."""
+
+    tell_deadlines: bool = True
+    send_cancels: bool = True
+
+
 class Outbound:
     """Sends requests and waits for their results."""
 
@@ -49,17 +59,15 @@ class Outbound:
         told: NotificationQueue,
         limits: Limits,
         tracer: ConnectionTracer | None,
-        *,
-        tell_deadlines: bool = True,
-        send_cancels: bool = True,
+        calls: CallSettings = CallSettings(),  # noqa: B008 frozen
     ) -> None:
         self._state = state
         self._outbox = outbox
         self._told = told
         self._limits = limits
         self._tracer = tracer
-        self._tell_deadlines = tell_deadlines
-        self._send_cancels = send_cancels
+        self._tell_deadlines = calls.tell_deadlines
+        self._send_cancels = calls.send_cancels
         self.answer_timeout = inf
         """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
         self.on_request: Callable[[RequestId], None] | None = None

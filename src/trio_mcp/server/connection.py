@@ -83,7 +83,6 @@ class ServerConnection:
             running.host,
             peer=peer,
             replies=running.replies,
-            tracing=server.tracing,
         )
         self._stateless = running.stateless
         self._tasks = running.tasks

@@ -308,7 +308,9 @@ class Server:
         ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
         requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
         ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given."""
-        host = RequestHost(limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging)
+        host = RequestHost(
+            limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging, tracing=self.tracing
+        )
         info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
         replies = Replies(info, expose_errors=self.expose_errors)
         async with (

@@ -25,6 +25,7 @@ from .scope import RequestScope
 if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...concurrency.wakeups import Alarm
+    from ...otel import OpenTelemetry
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
     from ..exchange import Exchange
@@ -36,7 +37,8 @@ class RequestHost:
 
     A handler runs in the nursery of the host, and belongs to an `Exchange` for the moment. ``limits`` bound each
     connection and, in some cases, all connections together; ``load`` counts. ``stateless``: nothing is kept between
-    requests. ``may_log``: handlers' log messages may go out.
+    requests. ``may_log``: handlers' log messages may go out. ``tracing`` follows the
+    requests of all connections.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class RequestHost:
         load: Load | None = None,
         stateless: bool = False,
         may_log: bool = False,
+        tracing: OpenTelemetry | None = None,
     ) -> None:
         self.limits = limits
         self.load = load or Load()
@@ -56,6 +59,7 @@ class RequestHost:
         """The worker threads that all connections share."""
         self.stateless = stateless
         self.may_log = may_log
+        self.tracing = tracing
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.nursery: trio.Nursery | None = None

@@ -166,10 +166,7 @@ class RequestRunner:
         caller = scope.ticket.caller
         if not caller.alone:  # this task may have been started for the request of another party
             set_share(caller.log_share or new_share(caller))
-        line: bytes | None = None
-        result: Any = None
-        failure: BaseException | None = None
-        span: HandlerSpan | None = None
+        line = result = failure = span = None
         try:
             if scope.phase is Phase.MUTED:  # it was cancelled before, and so never runs (DESIGN ruling 4)
                 return
@@ -197,26 +194,19 @@ class RequestRunner:
                 # A result returned while the request is parked is kept for the retry.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
-            if scope.exchange.keeps_outcomes:
-                scope.mute()
-                await scope.exchange.keep(scope.request, line)
-            elif line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
-                scope.mute()
-                await scope.until_cancelled(scope.outbox.room(REQUEST_MARKS))
+            if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):
+                await _ready_to_reply(scope, line)
         except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
             scope.detach()
             if span is not None:
-                cancellation = scope.cancellation
-                span.end(result, scope.request, None if cancellation is None else str(cancellation.cause))
-            exchange, request = scope.exchange, scope.request
-            exchange.reply(line if exchange.state.finish(request) else None)
-            exchange.release(request)
-            runner = scope.runner
-            for ready in runner.admission.release(scope.ticket):
-                runner.start(ready)
+                _end_span(span, scope, result)
+            scope.exchange.reply(line if scope.exchange.state.finish(scope.request) else None)
+            scope.exchange.release(scope.request)
+            for ready in scope.runner.admission.release(scope.ticket):
+                scope.runner.start(ready)
 
     # Rounds
 
@@ -355,6 +345,20 @@ class RequestRunner:
     def detach(self) -> None:
         """Drop the handler, since the connection is over, and so are all its requests."""
         del self._handler
+
+
+async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
+    """Have the exchange of ``scope`` keep ``line``, or wait for room in its outbox."""
+    scope.mute()
+    if scope.exchange.keeps_outcomes:
+        await scope.exchange.keep(scope.request, line)
+    else:
+        await scope.until_cancelled(scope.outbox.room(REQUEST_MARKS))
+
+
+def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
+    cancellation = scope.cancellation
+    span.end(result, scope.request, None if cancellation is None else str(cancellation.cause))
 
 
 def _reply_line(
