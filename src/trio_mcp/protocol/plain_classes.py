@@ -84,11 +84,7 @@ def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
 
 @lru_cache(maxsize=256)
 def _fix_for(kind: Any) -> _Fix:
-    return _fix(inspect.type_info(kind), {}) or _as_it_is
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+    return _fix(inspect.type_info(kind), {}) or (lambda value: value)
 
 
 def _whole(value: Any) -> Any:

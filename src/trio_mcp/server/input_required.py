@@ -174,7 +174,9 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
-        responses = await _ask_all(_possible(result, scope), scope)
+        asked = _possible(result, scope)
+        calls = [partial(ask_client, scope, request.method, request.params) for request in asked.values()]
+        responses = dict(zip(asked, await run_together(calls), strict=True))
         scope.request.continuation = Continuation(responses, result.state)
         result = await again()
     return result
@@ -241,11 +243,6 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
         )
     again = "declare the tool with replay=True or " if method.name == "tools/call" else ""
     return NoWayBack(f"{reason} wait for an answer of its client: {again}return input-required, or serve it statefully")
-
-
-async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
-    calls = [partial(ask_client, scope, request.method, request.params) for request in requests.values()]
-    return dict(zip(requests, await run_together(calls), strict=True))
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:

@@ -205,10 +205,9 @@ class Registry(Generic[T]):
         if self._page_size is None or len(rest) <= self._page_size:
             return [self._items[name] for name in rest], None
         page = rest[: self._page_size]
-        return [self._items[name] for name in page], self._write_cursor(self._serials[page[-1]])
-
-    def _write_cursor(self, serial: int) -> str:
-        return base64.urlsafe_b64encode(f"{self.kind}:{serial}".encode()).decode()
+        return [self._items[name] for name in page], base64.urlsafe_b64encode(
+            f"{self.kind}:{self._serials[page[-1]]}".encode()
+        ).decode()
 
     def _read_cursor(self, cursor: str) -> int:
         try:

@@ -149,7 +149,12 @@ class ScriptedServer(ScriptedPeer):
             message = await self._receive(pattern)
             match message:
                 case {"method": "initialize", "id": _} if opening == "initialize":
-                    await self.answer(message, _initialized(revision, capabilities or {}))
+                    opened = {
+                        "protocolVersion": revision,
+                        "capabilities": capabilities or {},
+                        "serverInfo": _SERVER_INFO,
+                    }
+                    await self.answer(message, opened)
                     await self.expect({"method": "notifications/initialized", ...: ...})
                     return message
                 case {"method": "server/discover", "id": _} if opening == "server/discover":
@@ -191,10 +196,6 @@ class ScriptedServer(ScriptedPeer):
         """Send a request of the server's own (legacy revisions)."""
         message: JSONObject = {"id": request_id, "method": method}
         await self.send(message if params is None else {**message, "params": params})
-
-
-def _initialized(revision: str, capabilities: JSONObject) -> JSONObject:
-    return {"protocolVersion": revision, "capabilities": capabilities, "serverInfo": _SERVER_INFO}
 
 
 def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:

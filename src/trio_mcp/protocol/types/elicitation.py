@@ -114,24 +114,8 @@ def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_boolean(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: object) -> bool:
-    return _is_integer(value) or (isinstance(value, float) and value.is_integer())
-
-
-def _is_format(value: object) -> bool:
-    return value in ("email", "uri", "date", "date-time")
 
 
 def _are_strings(value: object) -> bool:
@@ -158,13 +142,13 @@ _Rule: TypeAlias = tuple[Callable[[object], bool], str]
 _Rules: TypeAlias = Mapping[str, _Rule]
 
 _STRING: Final[_Rule] = (_is_string, "a string")
-_BOOLEAN: Final[_Rule] = (_is_boolean, "true or false")
-_INTEGER: Final[_Rule] = (_is_integer, "an integer")
+_BOOLEAN: Final[_Rule] = (lambda value: isinstance(value, bool), "true or false")
+_INTEGER: Final[_Rule] = (lambda value: _is_number(value) and isinstance(value, int), "an integer")
 _NUMBER: Final[_Rule] = (_is_number, "a number")
-_WHOLE: Final[_Rule] = (_is_whole, "a whole number")
+_WHOLE: Final[_Rule] = (lambda value: _is_number(value) and value == cast("float", value) // 1, "a whole number")
 _STRINGS: Final[_Rule] = (_are_strings, "a list of strings")
 _TITLED: Final[_Rule] = (_are_titled, "a list of objects with const and title, both strings")
-_FORMAT: Final[_Rule] = (_is_format, "email, uri, date or date-time")
+_FORMAT: Final[_Rule] = (lambda value: value in ("email", "uri", "date", "date-time"), "email, uri, date or date-time")
 _CHOICES: Final[_Rule] = (_are_choices, 'choices, {"type": "string", "enum": [...]} or {"anyOf": [...]}')
 
 _FORM_KEYWORDS: Final = frozenset(

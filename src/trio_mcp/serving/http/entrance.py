@@ -77,16 +77,13 @@ def lines_of(refusal: Refusal) -> bytes:
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
-def status_of_refusal(code: int) -> HTTPStatus:
-    """Return the status for an error with which the endpoint itself refuses a modern request (2026-07-28 streamable
-    HTTP, Server Validation)."""
-    return HTTPStatus.NOT_FOUND if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
-
-
-def status_of_legacy_refusal(code: int) -> HTTPStatus:
-    """Return the status for an error with which the endpoint itself refuses a legacy request. Clients take 404 for the
-    end of their session (2025-11-25 transports, Session Management), so a missing method is a reply like others."""
-    return HTTPStatus.OK if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
+def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
+    """Return the status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
+    Server Validation). Legacy clients take 404 for the end of their session (2025-11-25 transports, Session
+    Management), so a missing method is a reply like others there."""
+    if code != METHOD_NOT_FOUND:
+        return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
 
 
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment

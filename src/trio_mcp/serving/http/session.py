@@ -20,7 +20,7 @@ from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token
-from .entrance import empty, invalid, status_of_legacy_refusal
+from .entrance import empty, invalid, status_of_refusal
 from .exchanges import FedConnection, HttpRequest, PostExchange
 from .session_stream import FinishedStream, SessionStream
 
@@ -321,7 +321,7 @@ class SessionExchange(PostExchange):
             self._stream.send_keep_alive()
 
     def refuse(self, code: int, line: bytes) -> None:
-        self.answer(status_of_legacy_refusal(code), line)
+        self.answer(status_of_refusal(code, legacy=True), line)
 
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:

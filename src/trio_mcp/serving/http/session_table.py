@@ -4,6 +4,7 @@ Management)."""
 from __future__ import annotations
 
 import secrets
+from operator import attrgetter
 from typing import Final
 
 import trio
@@ -76,7 +77,9 @@ class SessionTable:
         if held is None:
             held = max(self._held.values(), key=len)
             if len(held) > 1:
-                idlest = min((session for session in held if not session.is_over), key=_last_use, default=None)
+                idlest = min(
+                    (session for session in held if not session.is_over), key=attrgetter("used_at"), default=None
+                )
                 return self._end(idlest)
             held = self._sessions.values()
         return self._end(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
@@ -123,7 +126,3 @@ class SessionTable:
         """Wait until all sessions have ended."""
         for session in (*self._sessions.values(), *self._ended):
             await session.ended()
-
-
-def _last_use(session: HttpSession) -> float:
-    return session.used_at

@@ -29,7 +29,7 @@ from ...state.stateless import StatelessState
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
-from .entrance import empty, error, status_of_legacy_refusal, unavailable
+from .entrance import empty, error, status_of_refusal, unavailable
 from .exchanges import FedConnection, HttpRequest, PostExchange, refuses_scopes
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class StatelessEndpoint:
         event = self.state.receive_legacy(message, _UNTOLD if version is None else REVISIONS[version])
         if isinstance(event, Refused):
             reply = event.reply
-            status = status_of_legacy_refusal(reply.code)
+            status = status_of_refusal(reply.code, legacy=True)
             posted.response.answer(error(status, reply.code, reply.message, posted.extra, reply.id, reply.data))
         else:
             self._carry_out(event, posted)
