@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hash
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias, Unpack, cast
 
-import attrs
 import trio
 
 from ..classes import define
@@ -162,21 +161,22 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_good(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
+    ended = trio.Semaphore(0)  # released at the end of each attempt
     async with open_service_nursery("the era is settled") as nursery:
-        nursery.start_soon(discovered.run, client)
+        nursery.start_soon(discovered.run, ended, client)
         with trio.move_on_after(client.settings.probe_timeout):
-            await discovered.ended.wait()
+            await ended.acquire()
         if discovered.succeeded:
             return
         if discovered.error is not None and not isinstance(discovered.error, _REFUSALS):
             raise discovered.error
-        nursery.start_soon(initialized.run, client, *legacy_offer(discovered.error))
+        nursery.start_soon(initialized.run, ended, client, *legacy_offer(discovered.error))
         while not (discovered.succeeded or initialized.succeeded):
             if initialized.error is not None and (
                 discovered.error is not None or not isinstance(initialized.error, PeerError)
             ):
                 raise initialized.error
-            await _either(discovered, initialized)
+            await ended.acquire()
 
 
 @define(eq=False)
@@ -184,30 +184,16 @@ class _Attempt:
     """A way to open, tried in the background."""
 
     opening: Callable[..., Awaitable[None]]
-    ended: trio.Event = attrs.field(factory=trio.Event)
     succeeded: bool = False
     error: MCPError | None = None
 
-    async def run(self, client: Client, *args: Any) -> None:
+    async def run(self, ended: trio.Semaphore, client: Client, *args: Any) -> None:
         try:
             await self.opening(client, *args)
             self.succeeded = True
         except MCPError as error:
             self.error = error
-        self.ended.set()
-
-
-async def _either(*attempts: _Attempt) -> None:
-    """Wait until one more of ``attempts`` has ended."""
-    open_ones = [attempt for attempt in attempts if not attempt.ended.is_set()]
-    async with trio.open_nursery() as nursery:
-
-        async def wait(attempt: _Attempt) -> None:
-            await attempt.ended.wait()
-            nursery.cancel_scope.cancel(reason="one of the attempts ended")
-
-        for attempt in open_ones:
-            nursery.start_soon(wait, attempt)
+        ended.release()
 
 
 async def discover(client: Client) -> None:

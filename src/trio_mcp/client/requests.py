@@ -1,6 +1,4 @@
-"""Requests: the contents and the sending of a client's requests, and CachedRequests, for those that are sent
-only where no fresh answer is kept.
-"""
+"""Requests: the contents and the sending of a client's requests, some only where no fresh answer is kept."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, wish_for_task
 from .answers import Answers, current_turn
-from .cache import CachePartition, RequestKey
+from .cache import RequestKey
 from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
 from .results import InputRounds, structured
@@ -58,7 +56,7 @@ class Requests:
         self._limits = limits
         self._info = settings.info
         self._rounds = InputRounds(outbound, answers, settings)
-        self._cached = CachedRequests(self._rounds, outbound, settings.cache)
+        self._partition = settings.cache
         self.tools = ToolCalls(outbound, self._rounds, answers, limits, settings)
         """The calls of tools, which may become tasks of the server."""
         self.revision: Revision = LATEST_LEGACY
@@ -114,7 +112,7 @@ class Requests:
         if self._meta or meta:
             data = self._with_meta(data, meta)
         if revision.cache_hints and method in CACHEABLE:
-            sent = self._cached.request(method, data, revision, on_progress, refresh=refresh)
+            sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
         elif method == "tools/call" and self.tools.may_become_tasks:
             sent = self.tools.call(data, revision, on_progress, on_task)
         else:
@@ -168,6 +166,42 @@ class Requests:
             return self._rounds.result(method, params, revision, on_progress)
         return self._outbound.request(method, params or None, revision, on_progress)
 
+    async def _send_unless_kept(
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        refresh: bool,
+    ) -> Any:
+        """Send a request of one of the `CACHEABLE` methods unless an answer is kept, and return the result, plain data
+        that is the caller's own. ``refresh``: send the request in any case, and keep the answer. Without a partition
+        nothing is kept.
+
+        A kept answer is given on a living connection only, after a checkpoint. A result of more than one round is not
+        kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
+        """
+        key = None if self._partition is None else _key_of(method, params)
+        if self._partition is None or key is None:
+            return (await self._rounds.request(method, params, revision, on_progress)).result
+        cache = self._partition.cache
+        if len(cache) and not refresh:
+            with self._outbound.while_connected():
+                await trio.lowlevel.checkpoint()
+            kept = cache.find(self._partition, key, trio.current_time())
+            if kept is not None:
+                return kept
+        with cache.fetching(self._partition, key) as fetch:
+            try:
+                completed = await self._rounds.request(method, params, revision, on_progress)
+            except PeerError as error:
+                fetch.refused(error.code)
+                raise
+            if completed.rounds == 1:
+                fetch.keep(completed.result, completed.received)
+            return completed.result
+
     # Tasks
 
     async def start_task(
@@ -208,54 +242,6 @@ CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
 """Keys of ``_meta`` that have no effect on the result. All other keys are part of the cache key: a server may list
 other tools to a client that can do more."""
-
-
-class CachedRequests:
-    """Sends requests of `CACHEABLE` methods, in revisions with cache hints, as ``rounds`` does, except for requests
-    with an answer in ``partition``.
-
-    Without a partition nothing is kept.
-    """
-
-    def __init__(self, rounds: InputRounds, outbound: Outbound, partition: CachePartition | None) -> None:
-        self._rounds = rounds
-        self._outbound = outbound
-        self._partition = partition
-
-    async def request(
-        self,
-        method: str,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        *,
-        refresh: bool,
-    ) -> Any:
-        """Return the result, plain data that is the caller's own. ``refresh``: send the request in any case, and keep
-        the answer.
-
-        A kept answer is given on a living connection only, after a checkpoint. A result of more than one round is not
-        kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
-        """
-        key = None if self._partition is None else _key_of(method, params)
-        if self._partition is None or key is None:
-            return (await self._rounds.request(method, params, revision, on_progress)).result
-        cache = self._partition.cache
-        if len(cache) and not refresh:
-            with self._outbound.while_connected():
-                await trio.lowlevel.checkpoint()
-            kept = cache.find(self._partition, key, trio.current_time())
-            if kept is not None:
-                return kept
-        with cache.fetching(self._partition, key) as fetch:
-            try:
-                completed = await self._rounds.request(method, params, revision, on_progress)
-            except PeerError as error:
-                fetch.refused(error.code)
-                raise
-            if completed.rounds == 1:
-                fetch.keep(completed.result, completed.received)
-            return completed.result
 
 
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:

@@ -199,8 +199,12 @@ class ServerMessages:
 
     def __init__(self, answers: Answers, callbacks: Callbacks, host: RequestHost, tasks: TaskSettings | None) -> None:
         self._answers = answers
-        self.tasks = None if tasks is None else _question_tasks(host, self, tasks)
+        self.tasks: QuestionTasks | None = None
         """The questions that are tasks; `None`: there are none."""
+        if tasks is not None:
+            from .question_tasks import QuestionTasks  # late: few clients run tasks
+
+            self.tasks = QuestionTasks(host, self, tasks)
         self._callbacks = callbacks
         self.wants = callbacks.wants
         """Says whether `notified` is to be called for an event. See `RequestHandler.wants`."""
@@ -245,9 +249,3 @@ def _related(result: Any, request: InboundRequest) -> Any:
 
 def _with(related: Any, meta: JSONObject | None) -> JSONObject:
     return {RELATED_TASK: related, **(meta or {})}
-
-
-def _question_tasks(host: RequestHost, handler: ServerMessages, settings: TaskSettings) -> QuestionTasks:
-    from .question_tasks import QuestionTasks  # late: few clients run tasks
-
-    return QuestionTasks(host, handler, settings)

@@ -160,7 +160,7 @@ class ChangeStreams:
         self.services.start_soon(following.run, self._ask)
         with trio.move_on_after(patience):
             try:
-                await following.acknowledgement()
+                await following.stream.acknowledgement()
             except ConnectionLost:
                 raise
             except MCPError as error:
@@ -175,7 +175,7 @@ class ChangeStreams:
         self.services.start_soon(self._follow, uri, following)
         try:
             with self._limits.around_call():
-                honoured = await following.acknowledgement()
+                honoured = await following.stream.acknowledgement()
         except BaseException:
             following.leave()
             raise
@@ -192,7 +192,7 @@ class ChangeStreams:
 
     def _is_told_of(self, uri: str) -> bool:
         following = self._followed.get(uri)
-        return following is not None and following.is_told
+        return following is not None and following.stream.is_told
 
     async def _follow(self, uri: str, following: Following) -> None:
         await following.run(self._ask)
@@ -232,7 +232,7 @@ class Following:
         self._asked = asked
         self._kinds = kinds_in(asked)
         self._tell = tell
-        self._stream = Stream(asked)
+        self.stream = Stream(asked)
         self._scope = trio.CancelScope()
         self.over = trio.Event()
         """Set when the stream has ended, and is not opened anew."""
@@ -245,14 +245,14 @@ class Following:
             with self._scope:
                 while True:
                     began = trio.current_time()
-                    await self._stream.run(ask, self._received)
-                    acknowledged = acknowledged or self._stream.acknowledged is not None
-                    if not acknowledged or self._is_final(self._stream.failure):
+                    await self.stream.run(ask, self._received)
+                    acknowledged = acknowledged or self.stream.acknowledged is not None
+                    if not acknowledged or self._is_final(self.stream.failure):
                         return
-                    lasted = self._stream.acknowledged is not None and trio.current_time() - began >= _STABLE_AFTER
+                    lasted = self.stream.acknowledged is not None and trio.current_time() - began >= _STABLE_AFTER
                     attempt = 1 if lasted else attempt + 1
                     await self._pause(attempt)
-                    self._stream = Stream(self._asked, self._catch_up)
+                    self.stream = Stream(self._asked, self._catch_up)
         finally:
             self.over.set()
 
@@ -264,7 +264,7 @@ class Following:
 
     async def _pause(self, attempt: int) -> None:
         delay = growing_delay(attempt, longest=_LONGEST_DELAY)
-        failure = self._stream.failure
+        failure = self.stream.failure
         level = logging.INFO if failure is None else logging.WARNING
         told = "the server tells no more of changes of %s, and is asked again in %.1f s: %s"
         logger.log(level, told, self._what, delay, failure or "it ended the stream")
@@ -273,15 +273,6 @@ class Following:
     def leave(self) -> None:
         """End the stream from our side: the server gets one cancel, unless the server has ended the stream already."""
         self._scope.cancel(reason=LEFT)
-
-    @property
-    def is_told(self) -> bool:
-        """True while the server tells of changes."""
-        return self._stream.is_told
-
-    async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the acknowledgement, and return its content. See `Stream.acknowledgement`."""
-        return await self._stream.acknowledgement()
 
     def _received(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)

@@ -50,7 +50,9 @@ class HeldTokens:
     """Time on trio's clock when the tokens were gotten; ``-inf`` where somebody else got them."""
     is_granted: bool = False
     """True for tokens that a user was asked for, or the credentials of a machine; false for refreshed ones."""
-    _refresh_at: float = math.inf
+    refresh_at: float = math.inf
+    """Time in seconds since the epoch at which a refresh is due, before the server refuses the token; ``inf``: the
+    server says when the token is of no use any more."""
 
     @classmethod
     def of(cls, stored: Stored, now: float, *, since: float = -math.inf, is_granted: bool = False) -> HeldTokens | None:
@@ -77,15 +79,6 @@ class HeldTokens:
     def is_refreshable(self) -> bool:
         """True where there is a refresh token that nobody has refused."""
         return self._tokens.refresh_token is not None
-
-    def is_to_be_refreshed(self, now: float) -> bool:
-        """Return whether a refresh before the server refuses the token is due, at ``now`` in seconds since the
-        epoch."""
-        return now >= self._refresh_at
-
-    def refresh_no_more(self) -> None:
-        """Leave it to the server to say when the token is of no use any more."""
-        self._refresh_at = math.inf
 
     def forget_refresh_token(self) -> None:
         """Note that the refresh token is of no use. The access token may be good all the same."""

@@ -192,12 +192,8 @@ async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) ->
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:
-        nursery.start_soon(_serve, listener, listeners)
+        nursery.start_soon(trio.serve_listeners, listener.serve, listeners)
         yield listener
-
-
-async def _serve(listener: LoopbackListener, listeners: list[trio.SocketListener]) -> None:
-    await trio.serve_listeners(listener.serve, listeners)
 
 
 async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[list[trio.SocketListener], str]:

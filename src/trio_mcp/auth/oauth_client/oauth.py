@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar
 
@@ -12,7 +12,6 @@ import trio
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import Credentials, SignInNeeded, UserIsAsked
-from ..storage.records import Stored
 from .acquisition import GrantFlow, TokenSource
 from .authorization_code import refresh, sign_in
 from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
@@ -122,15 +121,12 @@ class _UserTokens(TokenSource):
             browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
             yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=uri), context), browser.make)
             return
-        async with open_loopback(uri, _former(context.stored)) as listener:
+        # The redirect URIs that authorization servers know
+        known = [each.client for each in context.stored.issuers.values() if each.client is not None]
+        async with open_loopback(uri, [each for client in known for each in client.redirect_uris]) as listener:
             browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
             yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), context), browser.make)
 
     def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.
         return refresh(self.auth.settings(), context) if self.auth.refresh else None
-
-
-def _former(stored: Stored) -> Iterable[str]:
-    """Return the redirect URIs that authorization servers know."""
-    return [uri for record in stored.issuers.values() if record.client for uri in record.client.redirect_uris]

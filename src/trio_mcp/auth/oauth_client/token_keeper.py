@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import re
 import ssl
 import time
@@ -99,7 +100,7 @@ class TokenKeeper:
         """Return the headers of one request: see `Credentials.headers`."""
         await self._load_once()
         held = self._held
-        if held is not None and self._acquisition is None and held.is_to_be_refreshed(self._now()):
+        if held is not None and self._acquisition is None and self._now() >= held.refresh_at:
             self._start(partial(self._refresh, held), is_refresh=True)
         if self._acquisition is not None and self._acquisition.is_refresh:
             try:
@@ -210,7 +211,7 @@ class TokenKeeper:
     async def _refresh(self, held: HeldTokens) -> None:
         """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
         more, that is all that changes."""
-        held.refresh_no_more()  # a failure is not tried again at once
+        held.refresh_at = math.inf  # a failure is not tried again at once
         async with self._record.lock():
             stored = await self._record.load()
             if self._adopts(stored, held):

@@ -301,29 +301,16 @@ _UNTOLD: Final = 60.0
 """Seconds for which the server is told that an answer could not be delivered."""
 
 
-class _Lane:
-    """The lane of one kind of messages: up to ``most`` at a time, each for ``timeout`` seconds at most. So a message
-    that the server does not answer holds up others of its kind for a time, and of other kinds never."""
-
-    def __init__(self, timeout: float, most: int = _PLACES) -> None:
-        self.timeout = timeout
-        self.places = trio.Semaphore(most)
-
-
 class OneWayPosts:
     """Sends messages that ask for nothing to the server of ``endpoint``, in one POST for each message. There are at
     most ``most_cancels`` cancels at a time, and 32 answers, and 32 notifications."""
 
     def __init__(self, endpoint: Endpoint, most_cancels: int) -> None:
         self._endpoint = endpoint
-        self._cancels = _Lane(_CANCEL_TIMEOUT, most_cancels)
-        self._notifications = _Lane(_NOTIFICATION_TIMEOUT)
-        self._answers = _Lane(_ANSWER_TIMEOUT)
-
-    def _lane_of(self, message: OutboundFrame) -> _Lane:
-        if message.method is None:
-            return self._answers
-        return self._cancels if message.method == CANCEL else self._notifications
+        # A message that the server does not answer holds up others of its kind for a time, and of other kinds never.
+        self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(most_cancels)
+        self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
+        self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def tell(self, session: Session | None, message: OutboundFrame) -> None:
         """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted the message.
@@ -331,16 +318,19 @@ class OneWayPosts:
         Raises `HTTPError` where the server refuses, cannot be reached, or does not answer in time, and
         `AuthorizationError`. The time in which a token is got does not count.
         """
-        lane = self._lane_of(message)
-        async with lane.places:
+        lane = self._notifications
+        if message.method is None or message.method == CANCEL:
+            lane = self._answers if message.method is None else self._cancels
+        timeout, places = lane
+        async with places:
             with trio.CancelScope() as scope:
 
                 def seen(is_seen: bool) -> None:
-                    scope.deadline = trio.current_time() + lane.timeout if is_seen else math.inf
+                    scope.deadline = trio.current_time() + timeout if is_seen else math.inf
 
                 await self._post(session, message, seen)
             if scope.cancelled_caught:
-                raise HTTPError(None, f"the server has not answered within {lane.timeout:g} s")
+                raise HTTPError(None, f"the server has not answered within {timeout:g} s")
 
     async def _post(self, session: Session | None, message: OutboundFrame, seen: Seen) -> None:
         endpoint = self._endpoint
