@@ -38,8 +38,7 @@ from .discovery import (
     scopes_to_register,
 )
 from .grants import ClientBindings, Grant, GrantContext, Machine, OAuthSettings, Visit, error_code, refused
-from .registration import client_at, client_of
-from .token_request import TokenClient, authentication, post_form, tokens_by
+from .token_request import TokenClient, authentication, client_at, client_of, post_form, tokens_by
 
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192

@@ -24,13 +24,7 @@ from ..credentials import AuthorizationError, Credentials, UserIsAsked, calling_
 from ..storage.records import RegisteredClient
 from .acquisition import GrantFlow, TokenSource
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at
-from .grants import (
-    AuthMethod,
-    Grant,
-    GrantContext,
-    Machine,
-    PreregisteredClient,
-)
+from .grants import AuthMethod, Grant, GrantContext, Machine, PreregisteredClient
 from .token_keeper import OAuthClient
 from .token_request import TokenClient, ask, granted, preregistered
 
