@@ -28,3 +28,9 @@ def test_each_room_is_on_the_map() -> None:
 def test_each_module_that_runs_requests_is_on_the_map() -> None:
     modules = {module.name for module in (PACKAGE / "runtime" / "requests").glob("[a-z]*.py")}
     assert {module for module in modules if f"`{module}`" not in MAP} == set()
+
+
+def test_each_path_in_the_design_leads_to_a_room_or_a_module() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", text))
+    assert {path for path in paths if not ((PACKAGE / path).exists() or (ROOT / path).exists())} == set()
