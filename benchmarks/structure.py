@@ -17,11 +17,13 @@ from types import FrameType
 from typing import Any
 
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 import trio_mcp
 
-from .budget.paths import CLIENT_PATHS, HTTP_PATHS, SERVER_PATHS, served, served_over_http, used
+from .budget.paths import CLIENT_PATHS, HTTP_PATHS, SERVER_PATHS, served, served_over_http, start_waiting, used
+from .driver import messages as driver_messages
 from .tasks import messages as task_messages
 from .tasks.lines import open_lines
 
@@ -188,6 +190,15 @@ async def _paths(*, by_name: bool) -> None:
     for name, path in SERVER_PATHS.items():
         async with served() as stream:
             await _show(name, partial(path, stream), by_name=by_name)
+    async with served() as stream:
+        waiting = await start_waiting(stream, 4)
+
+        async def cancel(count: int) -> None:
+            for _ in range(count):
+                stream.give(driver_messages.cancel(waiting.pop()))
+                await trio.testing.wait_all_tasks_blocked()
+
+        await _show("a cancel alone, with its unwinding", cancel, by_name=by_name)
     async with served_over_http() as (modern, legacy):
         for name, path in HTTP_PATHS.items():
             await _show(f"POST, modern: {name}", partial(path, modern), by_name=by_name)

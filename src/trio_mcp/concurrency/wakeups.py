@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import trio
 
+from ..classes import define
+
 
 class Sleeper:
     """A `trio.lowlevel.ParkingLot` for a single task: each wake-up takes 3.6 µs instead of 4.4, and a message takes
@@ -103,15 +105,13 @@ class OnDemand:
 _SPARE: Final = 64
 
 
+@define(eq=False)
 class Alarm:
     """A function that is called at the time ``due`` (`trio.current_time`), unless `stop` comes first."""
 
-    __slots__ = ("_alarms", "_ring", "due")
-
-    def __init__(self, alarms: Alarms, due: float, ring: Callable[[], object]) -> None:
-        self.due = due
-        self._alarms: Alarms | None = alarms
-        self._ring: Callable[[], object] | None = ring
+    _alarms: Alarms | None
+    due: float
+    _ring: Callable[[], object] | None
 
     @property
     def is_set(self) -> bool:

@@ -48,6 +48,8 @@ class Exchange:
     """True where each request comes with headers of its own, which may repeat arguments."""
     keeps_outcomes: ClassVar[bool] = False
     """True where replies are kept instead of sent: `keep` comes before `reply` then."""
+    related_task: str | None = None
+    """Id of the task that the messages of its requests name in ``_meta``; `None` where they name none."""
 
     def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer) -> None:
         self.state = state
@@ -77,11 +79,6 @@ class Exchange:
     def is_open(self) -> bool:
         """True while lines that are put go to the client without its coming back."""
         return not self.outbox.over
-
-    @property
-    def related_task(self) -> str | None:
-        """Id of the task that the messages of its requests name in ``_meta``; `None` where they name none."""
-        return None
 
     # Held requests
 

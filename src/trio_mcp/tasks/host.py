@@ -183,8 +183,7 @@ class TaskHost:
         `CodedError` (-31000) where a bound is reached, or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
-        self._live.check_room(task.caller, alone=task.scope.exchange.peer.alone)
-        self._live.take_place(task.caller)
+        self._live.admit(task.caller, alone=task.scope.exchange.peer.alone)
         try:
             return await self.create_record(task, delegated=delegated)
         except BaseException:
@@ -373,15 +372,16 @@ class LiveTasks:
         """Number of tasks that may still start here."""
         return max(0, self._settings.max_running - self._places)
 
-    def check_room(self, caller: object, *, alone: bool) -> None:
-        """Raise `CodedError` (-31000) where there is no place for a task of ``caller``, who is ``alone`` here or leaves
-        places for others."""
+    def admit(self, caller: object, *, alone: bool) -> None:
+        """Take a place for a new task of ``caller``, who is ``alone`` here or leaves places for others. Raises
+        `CodedError` (-31000) where there is none."""
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
         if self._places >= self._settings.max_running or self._callers[caller] >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
+        self.take_place(caller)
 
     def take_place(self, caller: object) -> None:
-        """Take a place, where there is room."""
+        """Take a place for a task that was claimed, within the `room`."""
         self._places += 1
         self._callers[caller] += 1
 

@@ -37,7 +37,7 @@ class TaskExchange(Exchange):
     """The exchange of one ``task``, which is on no connection: nothing but a cancel or the end of the server ends the
     task, and its reply is kept. Notifications go to ``outbox``, and name ``related_task``."""
 
-    __slots__ = ("_related_task", "task")
+    __slots__ = ("related_task", "task")
 
     keeps_outcomes: ClassVar[bool] = True
 
@@ -51,11 +51,7 @@ class TaskExchange(Exchange):
         self.ending = host.ending
         self.task: RequestTask | None = None
         """The task that keeps the reply and learns of the end, until its end."""
-        self._related_task = related_task
-
-    @property
-    def related_task(self) -> str | None:
-        return self._related_task
+        self.related_task = related_task
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
         """Do nothing: the task has the scope of its request."""
