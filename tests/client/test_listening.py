@@ -188,7 +188,7 @@ async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change
         async with open_client(ours) as client, client.listen(tools=True, uris=["note://a"]) as changes:
             server.remove_tool("spare")
             server.resource_updated("note://a")
-            connection.duplex.shut_down("over")
+            connection.connection.shut_down("over")
             assert [change async for change in changes] == [TOOLS, Change("resource", "note://a")]
 
 

@@ -70,18 +70,18 @@ LIMITS = Limits()
 PATIENT = Limits(drain_timeout=1000, shutdown_grace=1000, cleanup_grace=1000)
 
 
-def signalled(duplex: Connection) -> None:
-    duplex.shut_down("the server got SIGTERM")
+def signalled(connection: Connection) -> None:
+    connection.shut_down("the server got SIGTERM")
 
 
-def signalled_twice(duplex: Connection) -> None:
-    duplex.shut_down("the server got SIGTERM")
-    duplex.shut_down("the server got SIGTERM", hurry=True)
+def signalled_twice(connection: Connection) -> None:
+    connection.shut_down("the server got SIGTERM")
+    connection.shut_down("the server got SIGTERM", hurry=True)
 
 
-def lost(duplex: Connection) -> None:
-    duplex.is_only = True
-    duplex.lose(ConnectionLost("broken pipe"))
+def lost(connection: Connection) -> None:
+    connection.is_only = True
+    connection.lose(ConnectionLost("broken pipe"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
                 await started.wait()
                 clock.autojump_threshold = 0
                 begun = trio.current_time()
-                end(connection.duplex)
+                end(connection.connection)
                 await ended.wait()
                 return trio.current_time() - begun
 

@@ -38,7 +38,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
         await peer.open("2025-11-25")
         await peer.start("work")
         if together:
-            connection.duplex.shut_down("the server ends")
+            connection.connection.shut_down("the server ends")
             nursery.cancel_scope.cancel()
         else:
             ended = trio.Event()

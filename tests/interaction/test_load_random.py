@@ -177,7 +177,7 @@ class Client(Conversation):
 
     async def shut_down(self, number: int) -> None:
         if number % 4 == 0:
-            self.connection.duplex.shut_down("enough", drain_timeout=number / 8)
+            self.connection.connection.shut_down("enough", drain_timeout=number / 8)
             self.unsure |= {message["id"] for message in self.sent}
 
     # What must hold

@@ -112,7 +112,7 @@ class Crowd:
             case "hang up":
                 await client.channel.aclose()
             case _:
-                client.connection.duplex.shut_down("enough", drain_timeout=number / 1000, hurry=number % 3 == 0)
+                client.connection.connection.shut_down("enough", drain_timeout=number / 1000, hurry=number % 3 == 0)
         await trio.sleep(dice.choice([0, 0, 0, 0.001, 0.01]))
 
 

@@ -43,7 +43,7 @@ async def test_what_waits_for_a_slow_listener_goes_once_and_before_the_end(
                 await wait_all_tasks_blocked()
         server.remove_tool("hang")
         await wait_all_tasks_blocked()
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         *news, cancelled, result = [told(message) for message in await peer.rest()]
     assert (cancelled, result) == ("notifications/cancelled", "result")
     assert set(news) == {A, B, TOOLS}

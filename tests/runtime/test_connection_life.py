@@ -76,12 +76,14 @@ class Served:
         self.handler = Handler()
         state = ConnectionState(role)
         state.revision, state.initialized = LATEST_LEGACY, True
-        self.duplex: Connection = HostedConnection(theirs, state, self.handler, RequestHost(limits), peer=peer, **more)
-        self.handler.connection = self.duplex
+        self.connection: Connection = HostedConnection(
+            theirs, state, self.handler, RequestHost(limits), peer=peer, **more
+        )
+        self.handler.connection = self.connection
         self.ended: float | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        await self.duplex.run(task_status=task_status)
+        await self.connection.run(task_status=task_status)
         self.ended = trio.current_time()
 
     async def call(self, number: int, **params: Any) -> None:
@@ -123,9 +125,9 @@ async def test_accepted_work_is_finished_and_answered_before_the_end(autojump_cl
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=3)
-        assert not this.duplex.is_ending
-        this.duplex.shut_down("over")
-        assert this.duplex.is_ending
+        assert not this.connection.is_ending
+        this.connection.shut_down("over")
+        assert this.connection.is_ending
         await trio.sleep(20)
         assert this.ended == begun + 3
         assert [each["id"] for each in await this.heard()] == [1]
@@ -137,7 +139,7 @@ async def test_work_that_takes_longer_than_it_may_is_cancelled(autojump_clock: M
         async with serving() as this:
             begun = trio.current_time()
             await this.call(1, seconds=1000)
-            this.duplex.shut_down("the server is stopped", **more)
+            this.connection.shut_down("the server is stopped", **more)
             await trio.sleep(50)
             [(number, cause, reason, at)] = this.handler.cancels
             assert (number, cause, reason) == (1, CancelCause.SHUTDOWN, "the server is stopped")
@@ -161,9 +163,9 @@ async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> 
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
-        this.duplex.shut_down("over")
+        this.connection.shut_down("over")
         await trio.sleep(3)
-        this.duplex.shut_down("now")
+        this.connection.shut_down("now")
         await trio.sleep(50)
         [(_, cause, reason, at)] = this.handler.cancels
         assert (cause, reason, at) == (CancelCause.SHUTDOWN, "now", begun + 3)
@@ -172,7 +174,7 @@ async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> 
 async def test_while_it_ends_no_new_request_is_taken(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=5)
-        this.duplex.shut_down("over")
+        this.connection.shut_down("over")
         await this.call(2)
         [refused] = await this.heard()
         assert (refused["id"], refused["error"]["code"]) == (2, -31000)
@@ -182,7 +184,7 @@ async def test_the_end_waits_until_the_last_handler_has_cleaned_up(autojump_cloc
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000, cleanup=7)
-        this.duplex.shut_down("over", drain_timeout=0.0)
+        this.connection.shut_down("over", drain_timeout=0.0)
         await trio.sleep(50)
         assert this.ended == begun + 7
 
@@ -191,9 +193,9 @@ async def test_to_close_is_to_wait_for_the_end(autojump_clock: MockClock) -> Non
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000, cleanup=2)
-        await this.duplex.close("over")
+        await this.connection.close("over")
         assert trio.current_time() == begun + 2
-        await this.duplex.close("over")
+        await this.connection.close("over")
         assert trio.current_time() == begun + 2
         [(_, cause, reason, _)] = this.handler.cancels
         assert (cause, reason) == (CancelCause.SHUTDOWN, "over")
@@ -201,7 +203,7 @@ async def test_to_close_is_to_wait_for_the_end(autojump_clock: MockClock) -> Non
 
 async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autojump_clock: MockClock) -> None:
     this = Served(Limits(), NOBODY_KNOWN)
-    this.duplex.shut_down("over")
+    this.connection.shut_down("over")
     begun = trio.current_time()
     await this.run()
     assert this.ended == begun
@@ -210,26 +212,26 @@ async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autoju
 async def test_threads_get_less_time_to_clean_up_when_it_ends(autojump_clock: MockClock) -> None:
     limits = Limits(cleanup_grace=50, shutdown_grace=7)
     for end, seconds in (
-        (lambda duplex: duplex.shut_down("over", drain_timeout=0.0), 7),
-        (lambda duplex: duplex.shut_down("over", hurry=True), 0.3),
-        (lambda duplex: duplex.lose(ConnectionLost("gone")), 50),
+        (lambda connection: connection.shut_down("over", drain_timeout=0.0), 7),
+        (lambda connection: connection.shut_down("over", hurry=True), 0.3),
+        (lambda connection: connection.lose(ConnectionLost("gone")), 50),
     ):
         async with serving(limits) as this:
             await this.call(1, seconds=1000)
-            end(this.duplex)
+            end(this.connection)
             await wait_all_tasks_blocked()
-            assert this.duplex._runner.graces.seconds == seconds
+            assert this.connection._runner.graces.seconds == seconds
     async with serving(limits) as this:
-        this.duplex.is_only = True
-        this.duplex.lose(ConnectionLost("gone"))
-        assert this.duplex._runner.graces.seconds == 7
+        this.connection.is_only = True
+        this.connection.lose(ConnectionLost("gone"))
+        assert this.connection._runner.graces.seconds == 7
 
 
 async def test_in_a_hurry_nothing_is_waited_for(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
-        this.duplex.shut_down("now", hurry=True)
+        this.connection.shut_down("now", hurry=True)
         await trio.sleep(50)
         [(_, cause, _, at)] = this.handler.cancels
         assert (cause, at, this.ended) == (CancelCause.SHUTDOWN, begun, begun)
@@ -247,7 +249,7 @@ async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_an
 
         async def ask() -> None:
             try:
-                await this.duplex.request("roots/list", None, LATEST_LEGACY)
+                await this.connection.request("roots/list", None, LATEST_LEGACY)
             except ConnectionLost as lost:
                 failures.append(lost)
 
@@ -255,16 +257,16 @@ async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_an
             nursery.start_soon(ask)
             await this.call(1, seconds=1000)
             error = ConnectionLost("broken pipe", exit_status=3)
-            this.duplex.lose(error)
-            this.duplex.lose(ConnectionLost("another"))
+            this.connection.lose(error)
+            this.connection.lose(ConnectionLost("another"))
         await trio.sleep(50)
-        assert this.duplex.lost is error
+        assert this.connection.lost is error
         assert error.__traceback__ is None
         assert [str(failure) for failure in failures] == [str(error)]
         assert this.handler.cancels == [(1, CancelCause.DISCONNECT, "broken pipe", begun)]
         assert this.ended == begun
         with pytest.raises(ConnectionLost, match="broken pipe"):
-            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+            await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
 async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_finished(
@@ -274,7 +276,7 @@ async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_fi
 
     async def ask() -> None:
         try:
-            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+            await this.connection.request("roots/list", None, LATEST_LEGACY)
         except ConnectionLost as lost:
             failures.append(str(lost))
 
@@ -296,7 +298,7 @@ async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_fi
         assert failures == []
         eof.set()
         await wait_all_tasks_blocked()
-        assert (failures, this.duplex.is_ending, this.duplex.lost) == (
+        assert (failures, this.connection.is_ending, this.connection.lost) == (
             ["the peer closed the connection"], True, None
         )  # fmt: skip
     assert this.ended == 3
@@ -305,9 +307,9 @@ async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_fi
 
 async def test_after_the_end_a_call_fails_with_that(autojump_clock: MockClock) -> None:
     async with serving() as this:
-        await this.duplex.close("over")
+        await this.connection.close("over")
         with pytest.raises(ConnectionLost, match="the connection was closed"):
-            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+            await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
 async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autojump_clock: MockClock) -> None:
@@ -326,7 +328,7 @@ async def test_the_last_replies_go_out_to_a_peer_that_reads_slowly(autojump_cloc
         await nursery.start(this.run)
         await this.call(1)
         begun = trio.current_time()
-        this.duplex.shut_down("over")
+        this.connection.shut_down("over")
         await trio.sleep(1)
         assert this.ended == begun
         assert [each["id"] for each in await this.heard()] == [1]
@@ -372,15 +374,15 @@ async def test_changes_are_told_to_the_handler_and_so_are_logs(autojump_clock: M
         await wait_all_tasks_blocked()
         assert sorted(this.handler.told) == ["notifications/message", "notifications/tools/list_changed"]
         event = NotificationReceived(LATEST_LEGACY.methods["notifications/tools/list_changed"], {}, LATEST_LEGACY)
-        this.duplex.notified(event, 10)
+        this.connection.notified(event, 10)
         await wait_all_tasks_blocked()
         assert len(this.handler.told) == 3
 
 
 async def test_a_notification_of_ours_is_sent(autojump_clock: MockClock) -> None:
     async with serving() as this:
-        this.duplex.notify("notifications/tools/list_changed")
-        await this.duplex.room()
+        this.connection.notify("notifications/tools/list_changed")
+        await this.connection.room()
         [message] = await this.heard()
         assert message["method"] == "notifications/tools/list_changed"
 
@@ -393,7 +395,7 @@ async def test_how_calls_are_made_is_as_set(autojump_clock: MockClock, tell: boo
     async with serving(role="client", calls=CallSettings(tell_deadlines=tell, send_cancels=tell)) as this:
         with trio.move_on_after(5):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(this.duplex.request, "tools/call", {"name": "x"}, LATEST_LEGACY)
+                nursery.start_soon(this.connection.request, "tools/call", {"name": "x"}, LATEST_LEGACY)
                 [request] = await this.heard()
                 assert ("_meta" in request["params"]) is tell
         assert len(await this.heard()) == (1 if tell else 0)
@@ -406,10 +408,10 @@ def test_calls_tell_deadlines_and_send_cancels_unless_set() -> None:
 async def test_what_is_known_of_a_connection() -> None:
     for peer in (THE_ONLY_ONE, NOBODY_KNOWN):
         this = Served(Limits(), peer)
-        assert (this.duplex.peer, this.duplex.stateless, this.duplex.is_ending, this.duplex.lost) == (
+        assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (
             peer, False, False, None
         )  # fmt: skip
-        assert not this.duplex.is_only
+        assert not this.connection.is_only
 
 
 async def test_a_modern_stream_ends_with_the_connection_though_there_is_no_time_to_drain(
@@ -419,7 +421,7 @@ async def test_a_modern_stream_ends_with_the_connection_though_there_is_no_time_
     async with serving() as this:
         await this.wire.send(encode(modern(1, "subscriptions/listen", notifications={})))
         await wait_all_tasks_blocked()
-        this.duplex.shut_down("over", drain_timeout=0.0)
+        this.connection.shut_down("over", drain_timeout=0.0)
         [reply] = await this.heard()
         assert reply["id"] == 1
         assert "result" in reply

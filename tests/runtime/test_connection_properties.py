@@ -162,7 +162,7 @@ class Side:
         self.state = ConnectionState(role)
         self.state.revision = LATEST_LEGACY
         self.state.initialized = True
-        self.duplex = HostedConnection(self.tap, self.state, self, RequestHost(limits))
+        self.connection = HostedConnection(self.tap, self.state, self, RequestHost(limits))
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         return LATER
@@ -222,7 +222,7 @@ class Side:
 
         params = {"key": key, "padding": "x" * plan.padding}
         try:
-            result = await self.duplex.request(METHODS[self.role], params, LATEST_LEGACY, on_progress=on_progress)
+            result = await self.connection.request(METHODS[self.role], params, LATEST_LEGACY, on_progress=on_progress)
         except PeerError as error:
             return f"error {error.code}"
         except ConnectionLost:
@@ -271,7 +271,7 @@ async def play(schedule: Schedule) -> None:
 
     async def run(side: Side) -> None:
         with scopes[side]:
-            await side.duplex.run()
+            await side.connection.run()
 
     async def end() -> None:
         await trio.sleep(QUIET if schedule.end == "quiet" else schedule.end_at)
@@ -279,11 +279,11 @@ async def play(schedule: Schedule) -> None:
             case "quiet":
                 # Nothing has ended yet, and still nothing is left.
                 assert_nothing_is_in_flight(client, server)
-                await client.duplex.close("over")
+                await client.connection.close("over")
             case "client closes":
-                await client.duplex.close("over")
+                await client.connection.close("over")
             case "server shuts down":
-                server.duplex.shut_down("over")
+                server.connection.shut_down("over")
             case "wire is cut":
                 await ours.aclose()
             case "client is cancelled":

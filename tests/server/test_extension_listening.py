@@ -170,7 +170,7 @@ async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockCl
         await peer.open(MODERN, KNOWS)
         task = await task_of(peer, "work", {"seconds": 5})
         await listen(peer, task)
-        connection.duplex.exchange.ending.set()
+        connection.connection.exchange.ending.set()
         assert (await peer.reply(1))["result"]["_meta"][SUBSCRIPTION_ID] == 1
         nursery.cancel_scope.cancel()
 

@@ -68,7 +68,7 @@ async def test_a_slow_listener_gets_each_change_once_and_others_do_not_wait(auto
             for uri in ("note://a", "note://b"):
                 server.resource_updated(uri)
                 assert await quick.next() == f"{UPDATED} {uri}"
-        assert slow.connection.duplex.outbox.size < 1000
+        assert slow.connection.connection.outbox.size < 1000
         await wait_all_tasks_blocked()
         came = [told(m) for m in await slow.everything()]
         assert len(came) < 20
@@ -87,7 +87,7 @@ async def test_what_waits_for_a_slow_listener_still_goes_before_the_end(autojump
             for uri in ("note://a", "note://b"):
                 server.resource_updated(uri)
         server.remove_tool("hang")
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         came = [told(m) for m in await peer.rest()]
     # The first had room; of the five that did not, the second of a kind told nothing new.
     first, *waited = [f"{UPDATED} note://a", f"{UPDATED} note://b", f"{UPDATED} note://a"]
@@ -123,7 +123,7 @@ def test_however_slowly_it_is_read_each_change_is_followed_by_its_news(
                 for _ in range(0 if reads == "all" else int(reads)):
                     with trio.move_on_after(0):
                         await peer.next()
-            peer.connection.duplex.shut_down("over")
+            peer.connection.connection.shut_down("over")
             await peer.rest()
             came = [told(m) for m in peer.messages]
         assert came[0] == ACKNOWLEDGED
@@ -196,7 +196,7 @@ def test_whatever_is_opened_cancelled_and_published_each_stream_gets_what_it_ask
                         news = CHANGES.get(change, f"{UPDATED} {change}")
                         expected += [(one, news) for (_, one), asked in streams.items() if change in asked]
                 assert [framed(message) for message in await peer.everything()] == expected
-            peer.connection.duplex.shut_down("over")
+            peer.connection.connection.shut_down("over")
             ends = [framed(message) for message in await peer.rest()]
         for _, one in streams:
             mine = [frame for said_of, frame in ends if is_same(said_of, one)]

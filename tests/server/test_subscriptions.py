@@ -135,7 +135,7 @@ async def test_every_frame_carries_the_id_in_its_own_json_type(request_id: Any) 
     async with peer_of(server) as peer:
         await peer.listen(request_id, toolsListChanged=True)
         server.remove_tool("hang")
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         frames = [await peer.next(request_id) for _ in range(3)]
         assert frames == [TOOLS, "notifications/cancelled", "result"]
 
@@ -192,7 +192,7 @@ async def test_a_cancelled_stream_is_told_nothing_more_and_never_answered() -> N
         await peer.listen(toolsListChanged=True)
         await peer.cancel(1)
         server.remove_tool("hang")
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         assert await peer.rest() == []
 
 
@@ -214,8 +214,8 @@ async def test_cancelled_in_the_moment_of_the_shutdown_it_says_nothing(autojump_
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
-        peer.connection.duplex.shut_down("over")
-        peer.connection.duplex.shut_down("at once")  # before any task ran
+        peer.connection.connection.shut_down("over")
+        peer.connection.connection.shut_down("at once")  # before any task ran
         assert await peer.rest() == []
 
 
@@ -228,7 +228,7 @@ async def test_at_a_shutdown_changes_go_first_then_the_cancel_then_the_result_th
         server.remove_tool("hang")
         server.resource_updated("note://a")
         server.resource_updated("note://b")
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         *changes, cancelled, result = await peer.rest()
     assert [told(m) for m in changes] == [TOOLS, f"{UPDATED} note://a", f"{UPDATED} note://b"]
     assert cancelled["method"] == "notifications/cancelled"
@@ -243,7 +243,7 @@ async def test_streams_end_in_good_order_even_when_nobody_is_waited_for(autojump
         for number in range(20):
             await peer.listen(number, toolsListChanged=True)
         await peer.start("hang", id="slow")
-        peer.connection.duplex.shut_down("over", drain_timeout=0)
+        peer.connection.connection.shut_down("over", drain_timeout=0)
         ends = [told(m) for m in await peer.rest()]
     assert ends.count("notifications/cancelled") == 20
     assert ends.count("result") == 20
@@ -254,7 +254,7 @@ async def test_streams_do_not_hold_up_the_end_of_the_connection(autojump_clock: 
     async with peer_of(noted()) as peer:
         await peer.listen(toolsListChanged=True)
         before = trio.current_time()
-        await peer.connection.duplex.close("over")
+        await peer.connection.connection.close("over")
         assert trio.current_time() == before
 
 
@@ -263,12 +263,12 @@ async def test_a_stream_asked_for_in_the_last_moment_is_opened_and_ended(autojum
         await peer.send(peer.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=1))
         await peer.close()  # all that was sent is still read, and then the end of input
         with trio.fail_after(1):
-            await peer.connection.duplex.close("over")
+            await peer.connection.connection.close("over")
 
 
 async def test_a_new_stream_is_refused_while_the_connection_ends(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.start("hang")
-        peer.connection.duplex.shut_down("over")
+        peer.connection.connection.shut_down("over")
         reply = await peer.request("subscriptions/listen", {"notifications": {}})
         assert reply["error"]["code"] == -31000

@@ -38,7 +38,7 @@ class Caller:
             "io.modelcontextprotocol/clientCapabilities": capabilities,
             **(meta or {}),
         }
-        request = self.client.duplex.outbound.request
+        request = self.client.connection.outbound.request
         return await request(method, {**params, "_meta": ours}, self.client.revision)
 
     async def call(self, name: str, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:

@@ -398,7 +398,7 @@ async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: Mo
             nursery.start_soon(connection_to(running, theirs).run)
             async with open_client(ours, era="legacy") as client:
                 params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
-                created = await client.duplex.outbound.request("tools/call", params, client.revision)
+                created = await client.connection.outbound.request("tools/call", params, client.revision)
         await trio.sleep(6)
         record = await record_in(store, created["task"]["taskId"])
     assert record is not None
@@ -416,7 +416,7 @@ async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockCl
         async with open_client(ours, era="modern") as client:
             nursery.start_soon(_call_in_vain, client)
             await trio.sleep(after)
-            connection.duplex.lose(ConnectionLost("the client is gone"))
+            connection.connection.lose(ConnectionLost("the client is gone"))
             await trio.sleep(5)
             assert len(running.tasks.host) == 0
             assert running.tasks.host._live.room == 10_000

@@ -61,7 +61,7 @@ async def started(client: Client, count: int) -> list[str]:
 async def page(client: Client, cursor: str | None = None) -> tuple[list[str], str | None]:
     """The ids of a page, and the next cursor."""
     params = {} if cursor is None else {"cursor": cursor}
-    result = await client.duplex.outbound.request("tasks/list", params, client.revision)
+    result = await client.connection.outbound.request("tasks/list", params, client.revision)
     return [task["taskId"] for task in result["tasks"]], result.get("nextCursor")
 
 

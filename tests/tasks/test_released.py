@@ -43,15 +43,15 @@ async def test_task_keeps_nothing_of_its_connection(autojump_clock: MockClock, t
     async with server.running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_channel_pair()
         connection = ServerConnection(running, theirs, NOBODY_KNOWN)
-        duplex = connection.duplex
-        parts = [connection, duplex, duplex.exchange, duplex.outbound, duplex.state, duplex.outbox, duplex._runner]
+        served = connection.connection
+        parts = [connection, served, served.exchange, served.outbound, served.state, served.outbox, served._runner]
         kept = {type(part).__name__: weakref.ref(part) for part in parts if hasattr(type(part), "__weakref__")}
         assert "Connection" in kept
         assert "RequestRunner" in kept
         nursery.start_soon(connection.run)
         async with open_client(ours, era="modern") as client:
             await Caller(client).start(tool, seconds=2000)
-        del connection, duplex, parts, client, ours, theirs
+        del connection, served, parts, client, ours, theirs
         await wait_all_tasks_blocked()
         assert len(running.tasks.host) == 1
         gc.collect()

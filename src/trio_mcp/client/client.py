@@ -91,7 +91,7 @@ class Client:
         messages = ServerMessages(self._answers, self.callbacks, self.host, settings.question_tasks)
         self.question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
-        self.duplex = Connection(
+        self.connection = Connection(
             transport,
             self._state,
             messages,
@@ -100,11 +100,11 @@ class Client:
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._unreadable.received,
         )
-        self.requests = Requests(self.duplex.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)
+        self.requests = Requests(self.connection.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)
         self.callbacks.watchers.append(self.requests.tools.changed)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.change_streams = ChangeStreams(self.duplex, self.callbacks, self.timeouts, self.requests.open_stream)
+        self.change_streams = ChangeStreams(self.connection, self.callbacks, self.timeouts, self.requests.open_stream)
         self.legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
@@ -120,7 +120,7 @@ class Client:
     @property
     def lost(self) -> ConnectionLost | None:
         """The reason why the connection is gone; `None` while the connection is open, as far as known."""
-        return self.duplex.outbound.over
+        return self.connection.outbound.over
 
     @property
     def unreadable_messages(self) -> int:
@@ -324,7 +324,7 @@ class Client:
 
     async def until_lost(self) -> NoReturn:
         """Wait for the end of the connection, and raise its `ConnectionLost`."""
-        with self.duplex.outbound.while_connected():
+        with self.connection.outbound.while_connected():
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
@@ -335,8 +335,8 @@ class Client:
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
         if declared and "notifications/roots/list_changed" in self.revision.methods:
-            await self.duplex.outbox.room()
-            self.duplex.notify("notifications/roots/list_changed")
+            await self.connection.outbox.room()
+            self.connection.notify("notifications/roots/list_changed")
 
     # Any message
 
@@ -349,10 +349,10 @@ class Client:
         if lacks_notification(method, "client", self.revision):
             raise MethodUnavailable(method, self.revision)
         line = frame_notification(method, params) + b"\n"
-        with self.duplex.outbound.while_connected():
+        with self.connection.outbound.while_connected():
             await trio.lowlevel.checkpoint()
-            await self.duplex.room()
-            self.duplex.outbox.put_sealed(line)
+            await self.connection.room()
+            self.connection.outbox.put_sealed(line)
 
     async def request(
         self,

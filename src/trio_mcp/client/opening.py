@@ -96,7 +96,7 @@ async def open_over(
     client = Client(channel, settings, timeouts)
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery
-        await nursery.start(client.host.run_while, client.duplex.run)
+        await nursery.start(client.host.run_while, client.connection.run)
         if client.question_tasks is not None:
             await nursery.start(client.question_tasks.run)
         if watch is not None:
@@ -107,14 +107,14 @@ async def open_over(
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.change_streams.follow_lists(client.server_capabilities, settings.probe_timeout)
             if settings.keep_alive is not None:
-                nursery.start_soon(settings.keep_alive.run, client.duplex, client.ping)
+                nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
             yield client
         finally:
             client.requests.tools.leave()
             if client.question_tasks is not None:
                 client.question_tasks.shut_down()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
-                await client.duplex.close("the client was closed")
+                await client.connection.close("the client was closed")
 
 
 async def _negotiate(client: Client, legacy_first: bool) -> None:
@@ -225,7 +225,7 @@ async def _discovery(client: Client, revision: Revision) -> Any:
 
 
 def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
-    return client.duplex.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
+    return client.connection.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
@@ -258,7 +258,7 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
     offered = REVISIONS[client.settings.revision or wanted.name]
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
-    result = structured("initialize", await client.duplex.request("initialize", data, offered), InitializeResult)
+    result = structured("initialize", await client.connection.request("initialize", data, offered), InitializeResult)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
@@ -266,7 +266,7 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
             f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak"
         )
     client.adopt(revision, result.server_info, result.capabilities, result.instructions)
-    client.duplex.notify("notifications/initialized")
+    client.connection.notify("notifications/initialized")
 
 
 logger = logging.getLogger("trio_mcp")
@@ -314,7 +314,7 @@ def _watched_lists(declared: ServerCapabilities) -> Iterator[str]:
 
 def _tell_of(client: Client, event: NotificationReceived) -> None:
     if client.callbacks.take(event):
-        client.duplex.notified(event, 0)
+        client.connection.notified(event, 0)
 
 
 _MOST_KNOWN: Final = 256

@@ -121,8 +121,8 @@ class ChangeStreams:
 
     services: ServiceNursery
 
-    def __init__(self, duplex: Connection, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
-        self._duplex = duplex
+    def __init__(self, connection: Connection, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
+        self._connection = connection
         self._limits = limits
         self._callbacks = callbacks
         self._ask = ask
@@ -136,7 +136,7 @@ class ChangeStreams:
         """Hold a stream open inside. See `Client.listen`. For code that forwards: ``ask`` opens the stream, and
         ``on_task`` gets the states of tasks the moment they are read."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
-        changes = Changes(asked, self._callbacks.seen, self._duplex.limits, on_task)
+        changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, ask or self._ask)
             with self._limits.around_call():
@@ -201,7 +201,7 @@ class ChangeStreams:
 
     def _told(self, event: NotificationReceived, size: int) -> None:
         if self._callbacks.take(event):
-            self._duplex.notified(event, size)
+            self._connection.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
         """Stop following a resource, and wait until the cancel is on its way. See `Client.unsubscribe`."""

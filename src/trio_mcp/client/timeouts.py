@@ -155,21 +155,21 @@ class KeepAlive:
     """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
     trigger connection reset)."""
 
-    async def run(self, duplex: Connection, ping: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
         """Watch the connection until its loss: waiters get `ConnectionLost`, nobody is cancelled."""
         missed = 0
         try:
             while missed < self.misses:
                 if not missed:
                     await trio.sleep(self.interval)
-                missed = 0 if await self._is_there(duplex, ping) else missed + 1
+                missed = 0 if await self._is_there(connection, ping) else missed + 1
         except ConnectionLost:
             return  # the connection ended in another way
-        duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
+        connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
-    async def _is_there(self, duplex: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
+    async def _is_there(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
         # A request of ours that began meanwhile may keep the server busy.
-        return in_progress(duplex) or await answers(ping, self.timeout) or in_progress(duplex)
+        return in_progress(connection) or await answers(ping, self.timeout) or in_progress(connection)
 
 
 async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
@@ -188,6 +188,6 @@ async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
     return True
 
 
-def in_progress(duplex: Connection) -> bool:
+def in_progress(connection: Connection) -> bool:
     """Return whether a request of ours is in flight, streams not counted."""
-    return any(not request.method.streams for request in duplex.state.outbound)
+    return any(not request.method.streams for request in connection.state.outbound)

@@ -206,11 +206,11 @@ async def notice_exit(transport: ProcessTransport, client: Client) -> None:
         while True:
             received = transport.received
             await trio.sleep(_SILENCE)
-            if transport.received != received or (alive and not in_progress(client.duplex)):
+            if transport.received != received or (alive and not in_progress(client.connection)):
                 continue
             alive = await answers(client.ping, _ANSWER_WITHIN) or transport.received != received
             if not alive:
-                client.duplex.lose(await transport.obituary("the server is gone"))
+                client.connection.lose(await transport.obituary("the server is gone"))
                 return
     except ConnectionLost:
         return  # the loss was noticed in another way

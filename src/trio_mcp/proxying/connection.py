@@ -69,7 +69,7 @@ class ProxyConnection:
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self._load = host.load
-        self.duplex = Connection(
+        self.connection = Connection(
             transport,
             state or ConnectionState("server"),
             self,
@@ -77,8 +77,8 @@ class ProxyConnection:
             peer=peer,
             replies=Replies(self._server_info),
         )
-        self._state = self.duplex.state
-        self._tenants = Tenants(self.duplex, make_link)
+        self._state = self.connection.state
+        self._tenants = Tenants(self.connection, make_link)
         self._reading_order = ReadingOrder()
         self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -97,7 +97,7 @@ class ProxyConnection:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
                 self._tenants.start_in(services, own)
                 try:
-                    await self.duplex.run(task_status=task_status)
+                    await self.connection.run(task_status=task_status)
                 finally:
                     await self._leave()
                 own.cancel_scope.cancel(reason="the client is gone")
@@ -116,12 +116,12 @@ class ProxyConnection:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
         upstream, revision = self._upstream, self._state.revision
         if upstream is not None and revision is not None and self._state.initialized:
-            tell_of_everything(self.duplex, offered(upstream, revision))
+            tell_of_everything(self.connection, offered(upstream, revision))
 
     @property
     def _upstream(self) -> Upstream | None:
         """The server behind, if already reached for a client with a connection of its own; else `None`."""
-        tenant = self._tenants.known(self.duplex.exchange.peer.principal)
+        tenant = self._tenants.known(self.connection.exchange.peer.principal)
         return None if tenant is None else tenant.upstream
 
     # Requests
@@ -151,7 +151,7 @@ class ProxyConnection:
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether the server behind is there and knows ``method``, so that the server behind itself gives the
         answer, a sign of life."""
-        return upstream is not None and method in upstream.revision.methods and not self.duplex.is_ending
+        return upstream is not None and method in upstream.revision.methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
@@ -207,7 +207,7 @@ class ProxyConnection:
         subscriptions = self._state.subscriptions
         if uri in subscriptions:
             return _DONE
-        if len(subscriptions) >= self.duplex.limits.max_subscriptions:
+        if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
         subscriptions.add(uri)  # no change before the reply is to be missed
         try:

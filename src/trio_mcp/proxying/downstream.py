@@ -174,13 +174,13 @@ class Downstream:
     the bounds of a `NotificationQueue`.
     """
 
-    def __init__(self, duplex: Connection, principal: PrincipalId | None) -> None:
-        limits = duplex.limits
+    def __init__(self, connection: Connection, principal: PrincipalId | None) -> None:
+        limits = connection.limits
         self.limits = limits
-        self._duplex = duplex
-        self._outbox = duplex.outbox
-        self._state = duplex.state
-        self.is_many = duplex.exchange.peer.everybody
+        self._connection = connection
+        self._outbox = connection.outbox
+        self._state = connection.state
+        self.is_many = connection.exchange.peer.everybody
         """True for all clients of an HTTP endpoint, of one principal or of none, whose requests belong to no
         connection: nothing but a call says which client is meant."""
         self.principal = principal
@@ -224,7 +224,9 @@ class Downstream:
         await self.caught_up()
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox
-        return await self._duplex.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
+        return await self._connection.outbound.request(
+            method, params or None, self.revision, on_progress, outbox=outbox
+        )
 
     @property
     def log_level(self) -> str:
@@ -247,12 +249,12 @@ class Downstream:
 
     async def until_ending(self) -> None:
         """Wait until the connection to the client starts to end."""
-        await self._duplex.until_ending()
+        await self._connection.until_ending()
 
     def end(self, reason: str) -> None:
         """End the connection to the client, unless it is ending: its last replies are on their way then."""
-        if not self._duplex.is_ending:
-            self._duplex.shut_down(reason)
+        if not self._connection.is_ending:
+            self._connection.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Start the task that moves queued notifications to the client, in ``nursery``."""

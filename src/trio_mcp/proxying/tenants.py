@@ -86,13 +86,13 @@ class Tenant:
 
 
 class Tenants:
-    """The callers of the connection ``duplex``: one; or, where the requests of everybody come over the connection, one
+    """The callers of ``connection``: one; or, where the requests of everybody come over the connection, one
     for each principal, and one for all unknown clients."""
 
-    def __init__(self, duplex: Connection, make_link: MakeLink) -> None:
-        self._duplex = duplex
+    def __init__(self, connection: Connection, make_link: MakeLink) -> None:
+        self._connection = connection
         self._make_link = make_link
-        self._peer = duplex.exchange.peer
+        self._peer = connection.exchange.peer
         self._is_everybody = self._peer.everybody
         self._all: dict[PrincipalId | None, Tenant] = {}
         """The callers who are served, by their principals."""
@@ -125,7 +125,7 @@ class Tenants:
     def _new(self, principal: PrincipalId | None) -> Tenant:
         assert self._services is not None, "requests come while the connection runs"
         assert self._own is not None, "requests come while the connection runs"
-        downstream = Downstream(self._duplex, principal)
+        downstream = Downstream(self._connection, principal)
         downstream.start_in(self._own)
         tenant = Tenant(downstream, self._drop if self._is_everybody else None)
         ended = tenant.ended if self._is_everybody else downstream.end

@@ -54,8 +54,8 @@ class Upstream(Relay):
 
     def __init__(self, client: Client, task_owners: TaskOwners, *, shared: bool, many: bool = False) -> None:
         self.client = client
-        self.limits = client.duplex.limits
-        self._duplex = client.duplex
+        self.limits = client.connection.limits
+        self._connection = client.connection
         self.shared = shared
         self.tasks = KnownTasks(task_owners, shared or many)
         """The tasks of the server, and the tasks that clients run for the server."""
@@ -77,7 +77,7 @@ class Upstream(Relay):
         self._level: str | None = None
         self._follows_lists = client.settings.on_list_changed is not None
         client.forward_to(self)
-        client.duplex.outbound.on_request = note_request
+        client.connection.outbound.on_request = note_request
 
     @classmethod
     def shared_through(cls, client: Client) -> Upstream:
@@ -133,7 +133,7 @@ class Upstream(Relay):
     def _told_on_a_way(self, event: NotificationReceived) -> bool:
         """Hand a log message to the call, by the answer in which the message came. Return false where no call is known,
         and every client may be told."""
-        came_with = self._duplex.came_with
+        came_with = self._connection.came_with
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
             call.downstream.told_in(call, event)
@@ -142,7 +142,7 @@ class Upstream(Relay):
 
     def came(self, request: InboundRequest) -> None:
         """Note in the answer to which request of ours a question came: see `Relay.came`."""
-        came_with = self._duplex.came_with
+        came_with = self._connection.came_with
         if came_with is not None:
             self._came_with[request] = came_with
 
@@ -199,8 +199,8 @@ class Upstream(Relay):
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
-        await self._duplex.room()
-        self._duplex.notify(method, params)
+        await self._connection.room()
+        self._connection.notify(method, params)
 
     async def follow_lists(self) -> None:
         """Have the server report changed lists, where that takes a request. Idempotent."""

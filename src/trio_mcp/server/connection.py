@@ -76,7 +76,7 @@ class ServerConnection:
         self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
-        self.duplex = Connection(
+        self.connection = Connection(
             transport,
             self.state,
             self,
@@ -87,8 +87,8 @@ class ServerConnection:
         self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_kept else None
-        self._subscriptions = Subscriptions(server, self.duplex, running.tasks)
-        self._client = ConnectedClient(self.duplex, running.lifespan)
+        self._subscriptions = Subscriptions(server, self.connection, running.tasks)
+        self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
         """True from a notification of changed roots until `notified` runs for that notification."""
 
@@ -98,7 +98,7 @@ class ServerConnection:
         server.observers.add(self._subscriptions)
         server.load.connections += 1
         try:
-            await self.duplex.run(task_status=task_status)
+            await self.connection.run(task_status=task_status)
         finally:
             server.load.connections -= 1
             server.observers.discard(self._subscriptions)
@@ -292,7 +292,7 @@ class ServedConnection(Protocol):
     """The connection of one client that is served."""
 
     @property
-    def duplex(self) -> Connection:
+    def connection(self) -> Connection:
         """The transport of the connection."""
         ...
 

@@ -129,7 +129,7 @@ class Connections:
         for scope in tuple(self._greeted):
             scope.cancel(reason=reason)
         for connection in tuple(self._open):
-            connection.duplex.shut_down(reason, hurry=hurry)
+            connection.connection.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
         """Return after a checkpoint: there is nothing but the connections, which end by themselves."""
@@ -180,7 +180,7 @@ class Connections:
                 nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)
             try:
                 if self._ending is not None:
-                    connection.duplex.shut_down(self._ending)
+                    connection.connection.shut_down(self._ending)
                 await connection.run()
             finally:
                 self._open.discard(connection)
@@ -200,7 +200,7 @@ def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller],
 
 async def _lose_in_time(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:
     await trio.sleep_until(until)
-    connection.duplex.lose(expire())
+    connection.connection.lose(expire())
 
 
 class _MessageFront(Connections):

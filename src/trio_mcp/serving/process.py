@@ -215,22 +215,22 @@ async def _serve(server: Servable, transport: Transport, *, stateless: bool, han
     with ExitStack() as signals:  # they may come until the lifespan has ended
         async with server.running(stateless=stateless) as running:
             connection = connection_to(running, transport, THE_ONLY_ONE)
-            connection.duplex.is_only = True
+            connection.connection.is_only = True
             if handle_signals:
 
                 def shut_down(reason: str, *, hurry: bool) -> None:
-                    connection.duplex.shut_down(reason, hurry=hurry)
+                    connection.connection.shut_down(reason, hurry=hurry)
                     end_tasks(running, hurry=hurry)
 
                 signals.enter_context(shutting_down_at_signals(shut_down, for_good=True))
             async with open_service_nursery("the connection has ended") as services:
                 services.start_soon(_end_tasks, running, connection)
                 await connection.run()
-            if connection.duplex.lost is not None:
-                logger.warning("the client is gone: %s", connection.duplex.lost.reason)
+            if connection.connection.lost is not None:
+                logger.warning("the client is gone: %s", connection.connection.lost.reason)
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
     """Have the tasks end as soon as the connection starts to: at the end of input, too."""
-    await connection.duplex.until_ending()
+    await connection.connection.until_ending()
     end_tasks(running, hurry=False)

@@ -222,9 +222,9 @@ class FedConnection:
     ) -> None:
         outbox = outbox or dropping_outbox(running.limits.high_water)
         self.served = connection_to(running, outbox, peer, state)
-        self.duplex: Connection = self.served.duplex
-        self.state = self.duplex.state
-        self.exchange: Exchange = self.duplex.exchange
+        self.connection: Connection = self.served.connection
+        self.state = self.connection.state
+        self.exchange: Exchange = self.connection.exchange
         self.ended = trio.Event()
         """Event set when the last request is over. From then on `Exchange.ending` is set, too."""
         self._early: list[tuple[Event, bytes, Exchange]] = []
@@ -242,7 +242,7 @@ class FedConnection:
 
     def started(self, value: None = None) -> None:
         """Carry out the events from before the start."""
-        self.feed = self.duplex.take
+        self.feed = self.connection.take
         for event in self._early:
             self.feed(*event)
         self._early.clear()

@@ -78,7 +78,7 @@ class HttpSession:
         self._outbox.call_writer(self._listen)
         self._connection = FedConnection(running, peer, self._outbox)
         # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
-        self._connection.duplex.outbound.answer_timeout = limits.answer_timeout
+        self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
         self.lasting = _Listening(self, self._outbox)
@@ -106,12 +106,12 @@ class HttpSession:
     def end(self, reason: str) -> None:
         """End the session: its client is gone, and so are its requests."""
         self._on_end(self)
-        self._connection.duplex.lose(ConnectionLost(reason))
+        self._connection.connection.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End when the requests are done: see `Connection.shut_down`."""
         self._is_draining = True
-        self._connection.duplex.shut_down(reason, hurry=hurry)
+        self._connection.connection.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until the last request is over."""
@@ -121,7 +121,7 @@ class HttpSession:
     def is_over(self) -> bool:
         """True when the session takes no more messages. While our side shuts down, the answers to questions come."""
         connection = self._connection
-        return connection.exchange.ending.is_set() and not (self._is_draining and connection.duplex.lost is None)
+        return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     def is_listened_to(self) -> bool:
@@ -178,7 +178,7 @@ class HttpSession:
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         """Return the alarm for a request that is to be a stream before long."""
-        return self._connection.duplex.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
+        return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams
 

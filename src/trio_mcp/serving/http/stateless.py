@@ -243,7 +243,7 @@ class StatelessEndpoint:
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Take no more requests: see `Connection.shut_down`."""
         self._is_ending = True
-        self._connection.duplex.shut_down(reason, hurry=hurry)
+        self._connection.connection.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until all requests are over."""
