@@ -34,15 +34,25 @@ class Gate:
     def __init__(self) -> None:
         self.reached = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
-        self._open = threading.Event()
+        self._changed = threading.Condition()
+        self._is_open = False
 
     def wait(self) -> None:
         """Wait, as a thread that never looks whether it was cancelled."""
-        self._token.run_sync_soon(self.reached.set)
-        assert self._open.wait(PATIENCE)
+        with self._changed:
+            self._token.run_sync_soon(self.reached.set)
+            assert self._changed.wait_for(lambda: self._is_open, PATIENCE)
+
+    async def until_waiting(self) -> None:
+        """Wait until the thread has told that it is there, and does nothing but wait any more."""
+        await self.reached.wait()
+        with self._changed:  # which the thread has until it waits
+            pass
 
     def open(self) -> None:
-        self._open.set()
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
 
 
 @pytest.fixture
@@ -175,7 +185,7 @@ async def test_a_thread_that_does_not_end_within_its_grace_is_abandoned_and_told
         return secret
 
     async with until_cancelled(desk, partial(deaf, "secret")) as scope:
-        await gate.reached.wait()
+        await gate.until_waiting()
         begun = trio.current_time()
         scope.cancel()
         clock.autojump_threshold = 0
@@ -188,7 +198,7 @@ async def test_a_thread_that_does_not_end_within_its_grace_is_abandoned_and_told
     assert told.startswith("a thread that did not end within 5 s of its cancel is abandoned: ")
     assert "deaf, at:\n" in told
     assert "in deaf\n    gate.wait()" in told
-    assert "in wait\n    assert self._open.wait" in told
+    assert "in wait\n    assert self._changed.wait_for" in told
     assert "secret" not in told.replace("return secret", "")
     assert "outcome" not in told
     assert "_body" not in told
