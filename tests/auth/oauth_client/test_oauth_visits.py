@@ -10,7 +10,7 @@ import trio
 from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, legacy, modern, text
 from tests.patience import LONG, PATIENCE
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import AuthorizationError, MemoryStorage, OAuth, fail_after_work, open_http
 
@@ -119,7 +119,7 @@ async def test_leaving_the_client_while_it_opens_ends_the_wait_and_the_listener(
 async def test_the_time_of_the_user_counts_for_no_limit(jump_clock: MockClock) -> None:
     async def thinks(url: str) -> None:
         jump_clock.jump(1.5 * LONG)
-        await trio.sleep(0.01)
+        await wait_all_tasks_blocked()
 
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=browsing(world, thinks), refresh=False)
@@ -134,7 +134,7 @@ async def test_the_time_of_the_user_counts_for_no_limit(jump_clock: MockClock) -
 
 async def test_a_user_who_never_comes_back_is_given_up(jump_clock: MockClock) -> None:
     async def gone(url: str) -> None:
-        await trio.sleep(0.01)
+        await wait_all_tasks_blocked()
         jump_clock.jump(LONG + 1)
 
     async with protected(SERVED) as world:
