@@ -1,5 +1,5 @@
-"""A server that is killed: its tasks are in the file of the first argument, what they do is told in the second, and the
-third is the length of its leases in seconds."""
+"""A server that is killed. Arguments: the file of its tasks, the file that tells what they do, and the length of its
+leases in seconds."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _PATIENCE = 60.0
 
 
 class Process:
-    """One server, with leases of so many seconds."""
+    """One server. ``lease``: length of its leases in seconds."""
 
     def __init__(self, folder: Path, lease: float = 1.0) -> None:
         stdin, self._input = os.pipe()
