@@ -7,8 +7,8 @@ the order of reading, although each runs in a task of its own.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Awaitable, Callable
-from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
-from ..protocol.types.notifications import ListenResult, SetLevelParams
+from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.resources import SubscribeParams
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
@@ -38,7 +38,7 @@ from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
 from .listening import listen
-from .tenants import MakeLink, Tenants
+from .tenants import Tenants, UpstreamPool
 from .upstream import Upstream
 
 _DONE: Final = EmptyResult()
@@ -50,13 +50,13 @@ _UNNAMED: Final = Implementation("unknown", "0")
 
 
 class ProxyConnection:
-    """Serve a client with the server at the end of its `UpstreamLink`, until the client or the server is gone. Where
-    the requests of everybody come over the connection, each principal is a client with a link of its own, which comes
-    and goes while the connection stays."""
+    """Serve a client with the server behind, until the client or the server is gone. Where the requests of everybody
+    come over the connection, each principal is a client with a way of its own to the server, which comes and goes while
+    the connection stays."""
 
     def __init__(
         self,
-        make_link: MakeLink,
+        behind: Upstream | UpstreamPool,
         transport: Transport | Outbox,
         peer: Peer,
         *,
@@ -70,15 +70,10 @@ class ProxyConnection:
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self._load = host.load
         self.connection = Connection(
-            transport,
-            state or ConnectionState("server"),
-            self,
-            host,
-            peer=peer,
-            replies=Replies(self._server_info),
+            transport, state or ConnectionState("server"), self, host, peer=peer, replies=Replies(self._server_info)
         )
         self._state = self.connection.state
-        self._tenants = Tenants(self.connection, make_link)
+        self._tenants = Tenants(self.connection, behind)
         self._reading_order = ReadingOrder()
         self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -86,7 +81,7 @@ class ProxyConnection:
             "logging/setLevel": self._set_level,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
-            "subscriptions/listen": self._listen,
+            "subscriptions/listen": listen,
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -105,7 +100,7 @@ class ProxyConnection:
             self._load.connections -= 1
 
     async def _leave(self) -> None:
-        for tenant in self._tenants.take_all():
+        for tenant in self._tenants.remove_all():
             upstream = tenant.upstream
             if upstream is not None:
                 upstream.forget(tenant.downstream)
@@ -130,20 +125,17 @@ class ProxyConnection:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
         tenant = self._tenants.known(exchange.peer.principal)
         upstream = None if tenant is None else tenant.upstream
-        if request.method.name == "ping" and not self._is_for(upstream, "ping"):
-            return Now(_DONE)
-        if (
-            request.method.name == "server/discover"
-            and tenant is not None
-            and upstream is not None
-            and not self._is_for(upstream, "server/discover")
-        ):
-            self._adopt(tenant.downstream, upstream)
-            return Now(_discovered(upstream, request.revision))
+        name = request.method.name
+        if name in ("ping", "server/discover") and not self._is_for(upstream, name):
+            if name == "ping":
+                return Now(_DONE)
+            if tenant is not None and upstream is not None:
+                self._adopt(tenant.downstream, upstream)
+                return Now(_discovered(upstream, request.revision))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer.principal)
-            if decision is not LATER and upstream is not None and request.method.name == "tools/call":
+            if decision is not LATER and upstream is not None and name == "tools/call":
                 exchange.check_headers(request, upstream.listed_tools.headers_of(request.params.get("name")))
             return decision
         return LATER
@@ -156,12 +148,12 @@ class ProxyConnection:
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
         request = scope.request
-        tenant = self._tenants.of(scope.exchange.peer.principal)
+        tenant = self._tenants.admit(scope.exchange.peer.principal)
         with tenant.in_use():
             downstream, upstream = tenant.downstream, await tenant.reached(request)
             self._adopt(downstream, upstream)
             await check_headers(scope, downstream, upstream)
-            await self._reading_order.take(request)
+            await self._reading_order.wait_for_turn(request)
             special = self._special.get(request.method.name)
             if special is None:
                 return await forward(scope, downstream, upstream)
@@ -224,9 +216,6 @@ class ProxyConnection:
             await upstream.unsubscribe(uri)
         return _DONE
 
-    async def _listen(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> ListenResult:
-        return await listen(scope, downstream, upstream)
-
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
@@ -249,40 +238,29 @@ def _discovered(upstream: Upstream, revision: Revision) -> DiscoverResult:
     return DiscoverResult(_VERSIONS, offered(upstream, revision), upstream.client.instructions)
 
 
-class _ReadingTurn:
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.is_next = trio.Event()
-        self.left = False
-
-    def __lt__(self, other: _ReadingTurn) -> bool:
-        return self.number < other.number
-
-
 class ReadingOrder:
     """The order of a connection's requests. Each request runs in a task of its own, and tasks start in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
-        self._turns: list[_ReadingTurn] = []
+        self._turns: list[tuple[int, trio.Event]] = []
+        """The requests that wait for their turn, or have it, by order of reading, each with the event of its turn."""
 
     def note(self, request: InboundRequest) -> None:
         """Note that ``request`` was read now."""
         self._numbers[request] = next(self._count)
 
-    async def take(self, request: InboundRequest) -> None:
+    async def wait_for_turn(self, request: InboundRequest) -> None:
         """Wait for the requests that were read before ``request`` and have reached this method, or reach this method in
         the same moment. The next request waits until the caller of this call waits for something."""
-        turn = _ReadingTurn(self._numbers.pop(request))
-        heappush(self._turns, turn)
+        turn = self._numbers.pop(request), trio.Event()
+        insort(self._turns, turn)
         try:
             await trio.lowlevel.checkpoint()
             if self._turns[0] is not turn:
-                await turn.is_next.wait()
+                await turn[1].wait()
         finally:
-            turn.left = True
-            while self._turns and self._turns[0].left:
-                heappop(self._turns)
+            self._turns.remove(turn)
             if self._turns:
-                self._turns[0].is_next.set()
+                self._turns[0][1].set()

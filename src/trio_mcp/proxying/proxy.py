@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from functools import partial
+from collections.abc import AsyncGenerator
 from importlib.metadata import version
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.nurseries import open_service_nursery
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
@@ -21,9 +20,8 @@ from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection
 from .tasks import TaskOwners
-from .tenants import MakeLink
+from .tenants import OpenUpstream, UpstreamPool
 from .upstream import Upstream
-from .upstream_links import ConnectionPlaces, OpenUpstream, OwnLink, SharedLink
 
 
 def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
@@ -104,37 +102,27 @@ class Proxy:
         if stateless:
             raise ValueError("a proxy cannot be run stateless")
         host = RequestHost(limits or self.limits, load=self._load)
-        if not isinstance(self._upstream, Client):
-            async with open_service_nursery("the proxy has ended") as nursery:
-                await nursery.start(host.run)
-                bounds = host.limits
-                places = ConnectionPlaces(bounds.max_upstreams)
-                make_link = partial(OwnLink, self._upstream, self._task_owners, places, bounds.session_timeout)
-                yield _running(make_link, host)
-            return
-        shared = Upstream.shared_through(self._upstream)
+        cipher = StateCipher("proxy")
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)
-            nursery.start_soon(_tell_of_loss, shared)
-            yield _running(partial(_share, shared), host)
+            behind: Upstream | UpstreamPool
+            if isinstance(self._upstream, Client):
+                behind = Upstream.shared_through(self._upstream)
+                nursery.start_soon(_end_with, behind)
+            else:
+                bounds = host.limits
+                behind = UpstreamPool(self._upstream, self._task_owners, bounds.max_upstreams, bounds.session_timeout)
+
+            def connect(transport: Transport | Outbox, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
+                return ProxyConnection(behind, transport, peer, host=host, cipher=cipher, state=state)
+
+            yield RunningStandIn(host.load.callers, host.limits, connect)
 
 
-def _running(make_link: MakeLink, host: RequestHost) -> RunningStandIn:
-    cipher = StateCipher("proxy")
-
-    def connect(transport: Transport | Outbox, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
-        return ProxyConnection(make_link, transport, peer, host=host, cipher=cipher, state=state)
-
-    return RunningStandIn(host.load.callers, host.limits, connect)
-
-
-def _share(shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, holder: object, many: bool) -> SharedLink:
-    return SharedLink(shared)
-
-
-async def _tell_of_loss(shared: Upstream) -> None:
+async def _end_with(shared: Upstream) -> None:
+    """End the connections of all clients when the server behind is gone."""
     try:
-        await shared.until_lost()
+        await shared.client.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
             downstream.end(f"the server behind is gone: {error.reason}")

@@ -1,137 +1,312 @@
-"""Tenants: the callers of one connection to a proxy, each with a link of its own to the server behind."""
+"""Tenants: the callers of one connection to a proxy, each with a way to the server behind.
+
+All may share one connection to that server, or each has its own, which is opened for the first request, and closed
+after some rest. A pool bounds the number of such connections, and no holder takes the share of others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from typing import Protocol
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol, Unpack
 
 import trio
 
+from ..auth.credentials import AuthorizationError
+from ..client.client import Client
+from ..client.options import ClientOptions
 from ..concurrency.contexts import contextmanager
+from ..concurrency.fair_share import leaves_enough
 from ..concurrency.nurseries import ServiceNursery
+from ..jsonrpc.errors import TOO_BUSY, CodedError, MCPError, PeerError, ProtocolViolation
+from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling
 from ..runtime.connection import Connection
 from ..runtime.peer import PrincipalId
+from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from .downstream import Downstream
+from .tasks import TaskOwners
 from .upstream import Upstream
-from .upstream_links import UpstreamLink
+
+logger = logging.getLogger("trio_mcp")
+
+_UNREACHABLE: Final = "The server behind this proxy cannot be reached"
+_IDLE: Final = "the connection to the server behind was idle"
+_ALL: Final = ClientCapabilities(
+    roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
+)
 
 
-class MakeLink(Protocol):
-    """Makes the link of a client, or of many clients together, to the server behind: see `OwnUpstream`."""
+class OpenUpstream(Protocol):
+    """A function that opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
 
-    def __call__(
-        self, nursery: ServiceNursery, ended: Callable[[str], None], /, *, holder: object, many: bool
-    ) -> UpstreamLink:
-        """Return the link."""
-        ...
+    def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
+
+
+class UpstreamPool:
+    """The connections of a proxy to the server behind, ``most`` at the same time, of which no holder takes the share of
+    others. ``open_upstream`` opens a connection, and each is closed after ``patience`` seconds of rest."""
+
+    def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, most: int, patience: float) -> None:
+        self.open_upstream = open_upstream
+        self.task_owners = task_owners
+        self.patience = patience
+        self._most = most
+        self._held: Counter[object] = Counter()
+        self.idle: dict[PrivateTenant, None] = {}
+        """The tenants whose connections may be closed for others, the one that is idle for the longest first."""
+
+    async def acquire(self, holder: object) -> None:
+        """Acquire a place for ``holder``, a party that calls the proxy. Where none is left, and ``holder`` has
+        none, the connection that is idle for the longest is closed first. Raises `CodedError` (-31000)."""
+        while not leaves_enough(self._held[holder], self._most - self._held.total()):
+            if self._held[holder] or not self.idle:
+                raise CodedError(TOO_BUSY, "Too busy: too many connections to the server behind; try again later")
+            idle = next(iter(self.idle))
+            del self.idle[idle]
+            await idle.close()
+        self._held[holder] += 1
+
+    def release(self, holder: object) -> None:
+        """Release a place of ``holder``."""
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]
 
 
 class Tenant:
-    """A caller, ``downstream``, with a way to the server behind. Where the caller comes and goes with the requests,
-    ``gone`` is called when the way has ended and no request uses the way any more; else ``gone`` is `None`."""
+    """A caller, ``downstream``, of the server behind, ``upstream``, whose connection others use, too. Where the caller
+    comes and goes with the requests, ``gone`` is called when no request of the caller is left; else ``gone`` is
+    `None`."""
 
-    def __init__(self, downstream: Downstream, gone: Callable[[Tenant], None] | None) -> None:
+    def __init__(
+        self, downstream: Downstream, upstream: Upstream | None, gone: Callable[[Tenant], None] | None
+    ) -> None:
         self.downstream = downstream
+        self.upstream: Upstream | None = upstream
+        """The server behind, once reached; else `None`."""
         self._gone = gone
-        self._link: UpstreamLink | None = None
         self._users = 0
-
-    def set_link(self, link: UpstreamLink) -> None:
-        """Set the way to the server behind."""
-        self._link = link
-
-    @property
-    def upstream(self) -> Upstream | None:
-        """The server behind, if already reached; else `None`."""
-        return self._link.upstream if self._link is not None else None
 
     @property
     def is_over(self) -> bool:
-        """True once the way leads nowhere any more."""
-        return self._link is not None and self._link.is_over
+        """True once the way to the server leads nowhere any more, or is about to."""
+        return False
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server behind, for ``request``: see `UpstreamLink.reached`."""
-        assert self._link is not None, "requests come while the connection runs"
-        return await self._link.reached(request)
+        """Return the server behind, for ``request``. Raises `CodedError` when the server cannot be reached."""
+        assert self.upstream is not None, "the connection of all is open"
+        return self.upstream
 
     @contextmanager
     def in_use(self) -> Generator[None]:
         """Use the way to the server inside. Where the caller comes and goes, a way that no request uses may end."""
-        if self._gone is None or self._link is None:
+        if self._gone is None:
             yield
             return
         self._users += 1
-        self._link.used()
+        self._stay()
         try:
             yield
         finally:
             self._users -= 1
             if not self._users:
-                self._link.rest()
-                self._look()
+                self._rest(self._gone)
 
-    def ended(self, reason: str) -> None:
-        """Note that the way to the server has ended."""
-        self._look()
+    def _stay(self) -> None:
+        """Note that the way is used, after `_rest`."""
 
-    def let_go(self) -> None:
-        """Drop the way, which refers to the caller: else only the garbage collector could free the two."""
-        self._link = None
+    def _rest(self, gone: Callable[[Tenant], None]) -> None:
+        """Note that nobody uses the way now: there is nothing to keep for its next user."""
+        gone(self)
 
-    def _look(self) -> None:
-        if self.is_over and not self._users and self._gone is not None:
+
+class PrivateTenant(Tenant):
+    """A caller with a connection of its own to the server behind, which is opened for the first request, with the name
+    and the capabilities of the client, and in the era and revision of the client where the server has that revision.
+    Where many clients share the connection, it is opened in no client's name and with all capabilities that can be
+    handed on; each call has its own.
+
+    The connection takes one place of ``pool``, for ``holder``, and ends with ``nursery``, after some seconds of rest,
+    or when the place is wanted.
+    """
+
+    def __init__(
+        self,
+        downstream: Downstream,
+        gone: Callable[[Tenant], None] | None,
+        pool: UpstreamPool,
+        nursery: ServiceNursery,
+        holder: object,
+    ) -> None:
+        super().__init__(downstream, None, gone)
+        self._pool = pool
+        self._nursery = nursery
+        self._holder = holder
+        self._is_opened = False
+        self._scope = trio.CancelScope()
+        self._closed = trio.Event()
+        self._settled = trio.Event()
+        self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
+
+    async def reached(self, request: InboundRequest) -> Upstream:
+        """Return the server, which the first call opens: see `Tenant.reached`."""
+        if not self._is_opened:
+            self._is_opened = True
+            self._nursery.start_soon(
+                self._hold,
+                request.revision.name if request.revision.handshake else None,
+                {"forwards": _ALL} if self.downstream.is_many else _options_of(request),
+            )
+        await self._settled.wait()
+        if self.upstream is None:
+            raise CodedError(self._refusal.code, self._refusal.message, self._refusal.data)
+        return self.upstream
+
+    # The end of a connection that nobody uses
+
+    @property
+    def is_over(self) -> bool:
+        """True once the connection is lost or being closed."""
+        lost = self.upstream is not None and self.upstream.client.lost is not None
+        return lost or self._closed.is_set() or self._scope.cancel_called
+
+    def _stay(self) -> None:
+        self._pool.idle.pop(self, None)
+        self._scope.deadline = math.inf
+
+    def _rest(self, gone: Callable[[Tenant], None]) -> None:
+        """Let the connection end before long, not before the end of its known tasks."""
+        now = trio.current_time()
+        until = now if self.upstream is None else max(now, self.upstream.working.until())
+        self._scope.deadline = until + self._pool.patience
+        if self.is_over:
+            gone(self)
+        elif until == now:
+            self._pool.idle[self] = None
+
+    async def close(self) -> None:
+        """Close the connection, and wait until its place is free."""
+        self._scope.cancel(reason="the connection was idle, and another one is wanted")
+        await self._closed.wait()
+
+    async def _hold(self, revision: str | None, options: ClientOptions) -> None:
+        why = _UNREACHABLE
+        try:
+            with self._scope:
+                await self._pool.acquire(self._holder)
+                try:
+                    why = await self._until_over(revision, options)
+                finally:
+                    self._pool.release(self._holder)
+            if self._scope.cancelled_caught:
+                why = _IDLE
+        except CodedError as error:
+            self._refusal, why = error, f"{_UNREACHABLE}: {error}"
+        finally:
+            self._pool.idle.pop(self, None)
+            self._closed.set()
+            self._settled.set()
+        logger.log(logging.DEBUG if why == _IDLE else logging.ERROR, "%s", why)
+        if self._gone is None:
+            self.downstream.end(why)
+        elif not self._users:
             self._gone(self)
+
+    async def _until_over(self, revision: str | None, options: ClientOptions) -> str:
+        """Open the connection, and wait for its end. Return the reason."""
+        why = _UNREACHABLE
+        try:
+            if revision is None:
+                await self._serve_through({**options, "era": "auto"})
+            else:
+                await self._as_legacy(revision, options)
+        except PeerError as error:
+            self._refusal = CodedError(error.code, error.message, error.data)
+            why = f"the server behind refused: {error.message}"
+        except ConnectionLost as error:
+            why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
+        except AuthorizationError as error:
+            # The reason is for the people of the proxy alone, and no part of the words for the client.
+            logger.warning("the server behind does not let this proxy in: %s", error)
+            why = f"{_UNREACHABLE}: the server does not let this proxy in"
+        except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
+            why = f"{_UNREACHABLE}: {error}"
+        except Exception:  # foreign code must not end the connections of other clients
+            logger.exception("the server behind failed")
+        return why
+
+    async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
+        """Serve a legacy client in its own revision, which is best; where the server has no legacy revision, in a
+        modern one."""
+        try:
+            await self._serve_through({**options, "era": "legacy", "revision": revision})
+        except (PeerError, HTTPError, ProtocolViolation) as error:
+            if self.upstream is not None:
+                raise
+            logger.debug("the server behind has no legacy revision: %s", error)
+            await self._serve_through({**options, "era": "modern"})
+
+    async def _serve_through(self, options: ClientOptions) -> None:
+        async with self._pool.open_upstream(**options) as client:
+            self.upstream = Upstream(client, self._pool.task_owners, shared=False, many=self.downstream.is_many)
+            self._settled.set()
+            await client.until_lost()
+
+
+def _options_of(request: InboundRequest) -> ClientOptions:
+    options: ClientOptions = {"forwards": request.capabilities or ClientCapabilities()}
+    if request.client_info is not None:
+        options["info"] = request.client_info
+    return options
 
 
 class Tenants:
     """The callers of ``connection``: one; or, where the requests of everybody come over the connection, one
-    for each principal, and one for all unknown clients."""
+    for each principal, and one for all unknown clients. All share the server ``behind``, or each takes a connection of
+    that pool."""
 
-    def __init__(self, connection: Connection, make_link: MakeLink) -> None:
+    def __init__(self, connection: Connection, behind: Upstream | UpstreamPool) -> None:
         self._connection = connection
-        self._make_link = make_link
+        self._behind = behind
         self._peer = connection.exchange.peer
-        self._is_everybody = self._peer.everybody
         self._all: dict[PrincipalId | None, Tenant] = {}
         """The callers who are served, by their principals."""
         self._left: set[Tenant] = set()
         """Callers with requests on a way to the server that has ended."""
-        self._services: ServiceNursery | None = None
-        self._own: trio.Nursery | None = None
+        self._nurseries: tuple[ServiceNursery, trio.Nursery] | None = None
 
     def start_in(self, services: ServiceNursery, own: trio.Nursery) -> None:
         """Start the tasks of callers in ``own``, and open connections to the server behind in ``services``."""
-        self._services, self._own = services, own
+        self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
         """Return the caller for a request of ``principal``; `None` where there was none before."""
-        return self._all.get(self._key(principal))
+        return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
-    def of(self, principal: PrincipalId | None) -> Tenant:
+    def admit(self, principal: PrincipalId | None) -> Tenant:
         """Return the caller for a request of ``principal``, to be used at once."""
-        key = self._key(principal)
-        tenant = self._all.get(key)
-        if tenant is None or (self._is_everybody and tenant.is_over):
+        tenant = self.known(principal)
+        if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:
                 self._left.add(tenant)
+            key = principal if self._peer.everybody else self._peer.principal
             tenant = self._all[key] = self._new(key)
         return tenant
 
-    def _key(self, principal: PrincipalId | None) -> PrincipalId | None:
-        return principal if self._is_everybody else self._peer.principal
-
     def _new(self, principal: PrincipalId | None) -> Tenant:
-        assert self._services is not None, "requests come while the connection runs"
-        assert self._own is not None, "requests come while the connection runs"
+        assert self._nurseries is not None, "requests come while the connection runs"
+        services, own = self._nurseries
         downstream = Downstream(self._connection, principal)
-        downstream.start_in(self._own)
-        tenant = Tenant(downstream, self._drop if self._is_everybody else None)
-        ended = tenant.ended if self._is_everybody else downstream.end
-        holder = principal or self._peer.caller or downstream
-        tenant.set_link(self._make_link(self._services, ended, holder=holder, many=self._is_everybody))
-        return tenant
+        downstream.start_in(own)
+        gone = self._drop if self._peer.everybody else None
+        if isinstance(self._behind, Upstream):
+            return Tenant(downstream, self._behind, gone)
+        return PrivateTenant(downstream, gone, self._behind, services, principal or self._peer.caller or downstream)
 
     def _drop(self, tenant: Tenant) -> None:
         principal = tenant.downstream.principal
@@ -140,10 +315,9 @@ class Tenants:
         self._left.discard(tenant)
         if tenant.upstream is not None:
             tenant.upstream.forget(tenant.downstream)
-        tenant.let_go()
 
-    def take_all(self) -> Iterable[Tenant]:
-        """Return all callers, since the connection is over."""
+    def remove_all(self) -> list[Tenant]:
+        """Remove and return all callers, since the connection is over."""
         tenants = [*self._all.values(), *self._left]
         self._all, self._left = {}, set()
         return tenants
