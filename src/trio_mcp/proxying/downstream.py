@@ -79,10 +79,6 @@ class ForwardedCall:
         if len(self._ids) > _MOST_IDS:
             del self._known[self._ids.popleft()]
 
-    def becomes(self, task_id: str) -> None:
-        """Note that the server behind goes on with the call as a task, for which the proxy waits."""
-        self.task_id = task_id
-
     @property
     def is_cancelled(self) -> bool:
         """True once the request was cancelled."""
@@ -177,7 +173,7 @@ class Downstream:
     def __init__(self, connection: Connection, principal: PrincipalId | None) -> None:
         limits = connection.limits
         self.limits = limits
-        self._connection = connection
+        self.connection = connection
         self._outbox = connection.outbox
         self._state = connection.state
         self.is_many = connection.exchange.peer.everybody
@@ -189,7 +185,8 @@ class Downstream:
         """Calls in flight by their scopes, oldest first."""
         self.urls = OpenURLs()
         """The URL elicitations of the client, which the server behind may report as complete."""
-        self._shares = False
+        self.shares = False
+        """True once others use the same connection to the server behind: its logs may be of their calls."""
         self._level_is_set = False
         """True once the client has said which logs are wanted."""
         self._queue = NotificationQueue(
@@ -224,9 +221,7 @@ class Downstream:
         await self.caught_up()
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox
-        return await self._connection.outbound.request(
-            method, params or None, self.revision, on_progress, outbox=outbox
-        )
+        return await self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
 
     @property
     def log_level(self) -> str:
@@ -243,18 +238,10 @@ class Downstream:
         self._state.set_log_level(level)
         self._level_is_set = True
 
-    def share(self) -> None:
-        """Note that others use the same connection to the server behind: its logs may be of their calls."""
-        self._shares = True
-
-    async def until_ending(self) -> None:
-        """Wait until the connection to the client starts to end."""
-        await self._connection.until_ending()
-
     def end(self, reason: str) -> None:
         """End the connection to the client, unless it is ending: its last replies are on their way then."""
-        if not self._connection.is_ending:
-            self._connection.shut_down(reason)
+        if not self.connection.is_ending:
+            self.connection.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Start the task that moves queued notifications to the client, in ``nursery``."""
@@ -351,7 +338,7 @@ class Downstream:
         """Return the request whose log comes now: the only one in flight, whose way is taken as for questions. A client
         over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
-        if self._shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
+        if self.shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
         return waiting[0]
 

@@ -29,7 +29,7 @@ from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
 from .downstream import Downstream, ForwardedCall
-from .server_requests import translated, translated_result
+from .server_requests import translated, translated_result, without_meta
 from .tasks import LONGEST_TASK_ID, Owner
 from .upstream import Upstream
 
@@ -74,7 +74,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
     result = cast("JSONObject", result)
     if waits:
-        result = without_related_task(result)
+        result = without_meta(result, RELATED_TASK)  # the result of an ordinary call
     else:
         note_task(scope, downstream, upstream, result)
     if method == "tasks/list":
@@ -105,7 +105,7 @@ async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upst
             return result
         params = declaring_tasks(params)
     with upstream.tasks.waiting_in(call) as on_task:
-        return await upstream.call_tool(params, on_progress, on_task)
+        return await upstream.client.requests.send_to_end(params, on_progress, on_task)
 
 
 def _requires_tasks(error: PeerError) -> bool:
@@ -324,16 +324,6 @@ def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str
         for task_id in dict.fromkeys(asked)
         if len(task_id) <= LONGEST_TASK_ID and owners.exists_for(principal, task_id)
     ]
-
-
-def without_related_task(result: JSONObject) -> JSONObject:
-    """Return the result of a task as the result of an ordinary call."""
-    meta = result.get("_meta")
-    if not isinstance(meta, dict) or RELATED_TASK not in meta:
-        return result
-    kept = {name: value for name, value in cast("JSONObject", meta).items() if name != RELATED_TASK}
-    rest = {name: value for name, value in result.items() if name != "_meta"}
-    return {**rest, "_meta": kept} if kept else rest
 
 
 def _owner(scope: RequestScope, downstream: Downstream) -> Owner:

@@ -74,7 +74,7 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
 
 
 async def _until_ending(downstream: Downstream, telling: trio.CancelScope) -> None:
-    await downstream.until_ending()
+    await downstream.connection.until_ending()
     telling.cancel(reason=CONNECTION_ENDS)
 
 
@@ -121,7 +121,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             for uri in asked.resource_subscriptions or ():
                 uris += await _subscribed(upstream, uri)
             on_notification(_acknowledgement(upstream, asked, uris), 0)
-            await upstream.until_lost()
+            await upstream.client.until_lost()
         finally:
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)

@@ -19,6 +19,7 @@ from ..client.answers import Relay
 from ..client.client import Client
 from ..client.subscriptions import Changes
 from ..connecting.http.outgoing import ToolHeaders
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import related_task_of
@@ -28,12 +29,12 @@ from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, log_level_rank
 from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.peer import PrincipalId
-from ..runtime.requests.scope import current_request
+from ..runtime.requests.scope import RequestScope, current_request
 from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, note_request
-from .server_requests import ask_downstream
+from .server_requests import Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
 _COMPLETE: Final = "notifications/elicitation/complete"
@@ -42,6 +43,8 @@ _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
 _LEAVE_DEADLINE: Final = 1.0
+_NOBODY: Final = "Internal error: no client is there that could be asked"
+_WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
 """The callback for each notification of the server; the flag tells whether a client has subscribed to the resource
@@ -138,7 +141,7 @@ class Upstream(Relay):
         if call is not None:
             call.downstream.told_in(call, event)
             return True
-        return self.of_several or (came_with is not None and (self.shared or self._many))  # else its call is over
+        return self.of_several or self._is_of_past_call(came_with)
 
     def came(self, request: InboundRequest) -> None:
         """Note in the answer to which request of ours a question came: see `Relay.came`."""
@@ -149,19 +152,47 @@ class Upstream(Relay):
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
         scope = current_request.get(None)
+        if self.revision.server_requests:
+            respondent, scope = self._meant(method, params, scope), None
+        else:  # modern servers ask only in calls, and each call runs for a request of ours
+            calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
+            respondent = next(calls, None)
+            if respondent is None:
+                raise CodedError(INTERNAL_ERROR, _NOBODY)
+        return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
+
+    def _meant(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
+        """Return the client, or the client's call, that a legacy server asks in ``scope``, without naming the client.
+
+        The request goes to the call, or the client, whose task the request names, else to the call in whose answer the
+        request came. Otherwise, if nothing speaks against a guess, the request goes to the only client there is, else
+        to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
+        """
         came_with = None if scope is None else self._came_with.pop(scope.request, None)
-        call = None if came_with is None else self.calls.get(came_with)
-        is_over = call is None and came_with is not None and (self.shared or self._many)
-        return await ask_downstream(
-            self.downstreams,
-            self.tasks,
-            method,
-            params,
-            self.revision,
-            key,
-            call=call,
-            guesses=not (self.of_several or is_over),
-        )
+        of_task = self.tasks.call_of(params)
+        if of_task is not None:
+            return of_task
+        if not self.tasks.names_client(method, params):
+            call = None if came_with is None else self.calls.get(came_with)
+            if call is not None:
+                if call.is_cancelled:
+                    raise CodedError(INTERNAL_ERROR, _NOBODY)
+                return call
+            if self.of_several or self._is_of_past_call(came_with):
+                raise CodedError(INTERNAL_ERROR, _WHOSE)
+        downstreams = self.tasks.concerned(method, params, self.downstreams)
+        if len(downstreams) > 1:
+            downstreams = [each for each in downstreams if each.is_waiting]
+            if len(downstreams) > 1:
+                raise CodedError(INTERNAL_ERROR, _WHOSE)
+        if not downstreams:
+            raise CodedError(INTERNAL_ERROR, _NOBODY)
+        return _only_way(downstreams[0])
+
+    def _is_of_past_call(self, came_with: RequestId | None) -> bool:
+        """Return whether a message in the answer to ``came_with``, which is no call in flight, belonged to the call of
+        one of several clients."""
+        return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
@@ -178,24 +209,13 @@ class Upstream(Relay):
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
-    async def call_tool(
-        self, params: JSONObject, on_progress: OnProgress | None, on_task: Callable[[str], None]
-    ) -> Any:
-        """Return the result of a call, plain data, also where the server goes on with the call as a task. ``on_task``
-        gets the id of the task. Raises as `Client.call_tool`."""
-        return await self.client.requests.send_to_end(params, on_progress, on_task)
-
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
         request has ``meta``; ``on_task`` gets the states of tasks."""
-        ask = partial(self.client.requests.open_stream, meta=meta)
-        return self.client.change_streams.listen(asked, ask=ask, on_task=on_task)
-
-    async def until_lost(self) -> None:
-        """Wait until the server is gone. Raises as `Client.until_lost`."""
-        await self.client.until_lost()
+        open_stream = partial(self.client.requests.open_stream, meta=meta)
+        return self.client.change_streams.listen(asked, ask=open_stream, on_task=on_task)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
@@ -260,6 +280,19 @@ class Upstream(Relay):
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
         self.tasks.forget(downstream)
+
+
+def _only_way(downstream: Downstream) -> Respondent:
+    """Return the client, or the client's call, that is asked where nothing but the client is known."""
+    if downstream.is_many and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
+        raise CodedError(INTERNAL_ERROR, _WHOSE)
+    # Any call can carry the request: the latest call is the likeliest cause.
+    for call in reversed(downstream.calls.values()):
+        if call.may_ask and not call.is_cancelled:
+            return downstream if call.revision.server_requests else call
+    if downstream.legacy is None:
+        raise CodedError(INTERNAL_ERROR, _NOBODY)
+    return downstream
 
 
 class ListedTools:
