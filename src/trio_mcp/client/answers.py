@@ -24,7 +24,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
-from ..protocol.types.lifecycle import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
+from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling, TasksCapability
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult
 from ..protocol.types.tools import TASKS_EXTENSION
 from ..state.events import NotificationReceived
@@ -122,7 +122,7 @@ class Answers:
             requests["sampling"] = {"createMessage": {}}
         if elicitation is not None:
             requests["elicitation"] = {"create": {}}
-        tasks = ClientTasks({}, {}, requests) if settings.question_tasks is not None and requests else None
+        tasks = TasksCapability({}, {}, requests) if settings.question_tasks is not None and requests else None
         return ClientCapabilities(
             roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions
         )

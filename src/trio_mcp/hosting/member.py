@@ -34,10 +34,7 @@ from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUn
 
 logger = logging.getLogger("trio_mcp")
 
-_GONE: Final = {
-    MemberState.FAILED: "has failed",
-    MemberState.CLOSED: "was removed",
-}
+_GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was removed"}
 
 
 class Member:

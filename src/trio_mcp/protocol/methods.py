@@ -48,6 +48,7 @@ _MODERN: Final = "2026-07-28"
 _EMPTY: Final = lifecycle.EmptyParams
 _DONE: Final = lifecycle.EmptyResult
 _TOLD: Final = notifications.NotificationParams
+_PAGE: Final = resources.PageParams
 
 ROWS: Final = (
     # Life cycle
@@ -59,16 +60,10 @@ ROWS: Final = (
     Method("notifications/progress", "both", notifications.ProgressParams, until=_LEGACY, of_request=True),
     Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN, of_request=True),
     # What servers offer
-    Method("tools/list", "client", resources.PageParams, tools.ListToolsResult, cacheable=True),
+    Method("tools/list", "client", _PAGE, tools.ListToolsResult, cacheable=True),
     Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True, tells_failures=True),
-    Method("resources/list", "client", resources.PageParams, resources.ListResourcesResult, cacheable=True),
-    Method(
-        "resources/templates/list",
-        "client",
-        resources.PageParams,
-        resources.ListResourceTemplatesResult,
-        cacheable=True,
-    ),
+    Method("resources/list", "client", _PAGE, resources.ListResourcesResult, cacheable=True),
+    Method("resources/templates/list", "client", _PAGE, resources.ListResourceTemplatesResult, cacheable=True),
     Method(
         "resources/read",
         "client",
@@ -79,7 +74,7 @@ ROWS: Final = (
     ),
     Method("resources/subscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
     Method("resources/unsubscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
-    Method("prompts/list", "client", resources.PageParams, prompts.ListPromptsResult, cacheable=True),
+    Method("prompts/list", "client", _PAGE, prompts.ListPromptsResult, cacheable=True),
     Method("prompts/get", "client", prompts.GetPromptParams, prompts.GetPromptResult, may_ask=True),
     Method("completion/complete", "client", prompts.CompleteParams, prompts.CompleteResult),
     Method("logging/setLevel", "client", notifications.SetLevelParams, _DONE, until=_LEGACY),
@@ -105,11 +100,7 @@ ROWS: Final = (
     ),
     # What servers ask, and what clients tell
     Method(
-        "sampling/createMessage",
-        "server",
-        sampling.CreateMessageParams,
-        sampling.CreateMessageResult,
-        until=_LEGACY,
+        "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
     Method(
         "elicitation/create",
@@ -131,15 +122,9 @@ ROWS: Final = (
     # Tasks: in 2025-11-25 for both sides, later in the form of the extension
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
-    Method("tasks/list", "both", resources.PageParams, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),
+    Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),
     Method("tasks/cancel", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
-    Method(
-        "notifications/tasks/status",
-        "both",
-        notifications.TaskStatusParams,
-        since="2025-11-25",
-        until=_LEGACY,
-    ),
+    Method("notifications/tasks/status", "both", tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/get", "client", tools.TaskParams, tools.DetailedTask, since=_MODERN),
     Method("tasks/update", "client", tools.UpdateTaskParams, _DONE, since=_MODERN),
     Method("tasks/cancel", "client", tools.TaskParams, _DONE, since=_MODERN),

@@ -211,10 +211,7 @@ def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
 
 _BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: _with_ttl}
 """Steps on the data before the object is made."""
-_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
-    CreateMessageResult: _with_extras,
-    ElicitResult: _checked,
-}
+_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {CreateMessageResult: _with_extras, ElicitResult: _checked}
 """Steps on the object, and the data that the object was made of."""
 
 

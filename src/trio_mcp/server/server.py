@@ -22,7 +22,7 @@ from ..protocol.types.lifecycle import (
     PromptsCapability,
     ResourcesCapability,
     ServerCapabilities,
-    ServerTasks,
+    TasksCapability,
     ToolsCapability,
 )
 from ..protocol.types.tools import TASKS_EXTENSION
@@ -142,7 +142,7 @@ class Server:
             prompts=PromptsCapability(list_changed=True) if len(self.prompts.registry) else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
             tools=ToolsCapability(list_changed=True) if len(self.tools.registry) else None,
-            tasks=ServerTasks({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
+            tasks=TasksCapability({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
 

@@ -81,10 +81,7 @@ class SocketLineTransport(LineTransport):
         self._closed = True
         stream = self._socket
         try:
-            with (
-                trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER),
-                until_broken(),
-            ):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER), until_broken():
                 if isinstance(stream, trio.abc.HalfCloseableStream):
                     await stream.send_eof()
                 # Closing with unread bytes would reset the connection, and the last answers might be lost.

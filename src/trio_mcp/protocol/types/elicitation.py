@@ -155,12 +155,7 @@ _FORM_KEYWORDS: Final = frozenset(
     ("$schema", "type", "properties", "required", "title", "description", "additionalProperties")
 )
 _ANY_FIELD: Final = {"type": _STRING, "title": _STRING, "description": _STRING}
-_TEXT: Final = _ANY_FIELD | {
-    "minLength": _INTEGER,
-    "maxLength": _INTEGER,
-    "format": _FORMAT,
-    "default": _STRING,
-}
+_TEXT: Final = _ANY_FIELD | {"minLength": _INTEGER, "maxLength": _INTEGER, "format": _FORMAT, "default": _STRING}
 _CHOICE: Final = _ANY_FIELD | {"enum": _STRINGS, "enumNames": _STRINGS, "default": _STRING}
 _TITLED_CHOICE: Final = _ANY_FIELD | {"oneOf": _TITLED, "default": _STRING}
 _FIELDS: Final[Mapping[str, _Rules]] = {

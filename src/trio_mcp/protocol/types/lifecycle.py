@@ -40,8 +40,8 @@ class Elicitation:
 
 
 @value
-class ClientTasks:
-    """Tasks the client can run for the server (2025-11-25 only)."""
+class TasksCapability:
+    """Tasks that the declaring side can run for the other (2025-11-25 only)."""
 
     list: JSONObject | None = None
     cancel: JSONObject | None = None
@@ -56,7 +56,7 @@ class ClientCapabilities:
     roots: Roots | None = None
     sampling: Sampling | None = None
     elicitation: Elicitation | None = since("2025-06-18")
-    tasks: ClientTasks | None = since("2025-11-25", until="2025-11-25")
+    tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
     extensions: JSONObject | None = since("2026-07-28")
 
     def supports(self, path: str) -> bool:
@@ -115,15 +115,6 @@ class ToolsCapability:
 
 
 @value
-class ServerTasks:
-    """Tasks the server can run for the client (2025-11-25 only)."""
-
-    list: JSONObject | None = None
-    cancel: JSONObject | None = None
-    requests: JSONObject | None = None
-
-
-@value
 class ServerCapabilities:
     """The capabilities that a server declares, in the results of ``initialize`` and ``server/discover``."""
 
@@ -133,7 +124,7 @@ class ServerCapabilities:
     prompts: PromptsCapability | None = None
     resources: ResourcesCapability | None = None
     tools: ToolsCapability | None = None
-    tasks: ServerTasks | None = since("2025-11-25", until="2025-11-25")
+    tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
     extensions: JSONObject | None = since("2026-07-28")
 
     def supports(self, path: str) -> bool:

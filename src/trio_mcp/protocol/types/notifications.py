@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from ...classes import value
 from ..fields import JSONObject, since
-from .tools import TaskStatus
 
 
 class LogLevel(StrEnum):
@@ -105,20 +104,6 @@ class ElicitationCompleteParams:
     """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
 
     elicitation_id: str
-    meta: JSONObject | None = None
-
-
-@value
-class TaskStatusParams:
-    """A task changed its state (2025-11-25 only)."""
-
-    task_id: str
-    status: TaskStatus
-    created_at: str
-    last_updated_at: str
-    ttl: int | None
-    status_message: str | None = None
-    poll_interval: int | None = None
     meta: JSONObject | None = None
 
 

@@ -56,11 +56,7 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 
 
 def asking(
-    stream: CoalescingStream,
-    max_message_bytes: int,
-    host: str,
-    resource: str,
-    headers: Sequence[tuple[bytes, bytes]],
+    stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
     """Return a client's handshake, which raises `ProtocolViolation` when the server does not speak ``mcp``."""
 

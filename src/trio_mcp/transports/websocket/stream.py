@@ -39,11 +39,7 @@ class CoalescingStream(trio.abc.Stream):
     """
 
     def __init__(
-        self,
-        transport: trio.abc.Stream,
-        max_message_bytes: int,
-        received: bytes = b"",
-        unread: HeldBytes | None = None,
+        self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"", unread: HeldBytes | None = None
     ) -> None:
         self._transport = transport
         self._write_nowait = nowait_writer(transport)
