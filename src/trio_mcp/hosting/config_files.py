@@ -80,7 +80,9 @@ def read_config(
     config = Config({}, {}, {})
     for name, entry in _entries(Path(path)).items():
         try:
-            fields = _fields(entry, variables)
+            if not isinstance(entry, dict):
+                raise ValueError("it is no JSON object")  # noqa: TRY004, TRY301 - a value of the file, not a type of ours
+            fields = cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
             disabled = _of(fields, "disabled", bool, False)
             config.members[name] = MemberDescription(
                 _target(fields, auth), restart=restart, options=options or {}, disabled=disabled
@@ -88,15 +90,13 @@ def read_config(
         except ValueError as error:
             config.problems[name] = str(error)
         else:
-            if unknown := {*(fields.keys() - _KNOWN), *unknown_in(fields)}:
+            unknown = fields.keys() - _KNOWN
+            for key, known in _KNOWN_OF_OAUTH.items():
+                if isinstance(section := fields.get(key), dict):
+                    unknown |= {f"{key}.{member}" for member in cast("dict[str, Any]", section).keys() - known}
+            if unknown:
                 config.ignored[name] = tuple(sorted(unknown))
     return config
-
-
-def _fields(entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
-    return cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
 
 
 def _entries(path: Path) -> dict[str, Any]:
@@ -212,8 +212,10 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     if not isinstance(section, dict):
         raise ValueError(f"{key}: must be an object")  # noqa: TRY004 - a value of the file, not a type of ours
     section = cast("dict[str, Any]", section)
-    if _bool(section, "oauth", "enabled") is False:
+    if (enabled := section.get("enabled")) is False:
         return None
+    if not isinstance(enabled, bool | None):
+        raise ValueError("oauth.enabled: must be true or false")  # noqa: TRY004 - as above
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
     if not is_confidential(address.url):
@@ -221,13 +223,9 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
         return _for_a_machine(parameters, general)
-    return _for_a_user(parameters, general)
+    from ..auth.oauth_client.oauth import OAuth
 
-
-def unknown_in(fields: dict[str, Any]) -> list[str]:
-    """Return the keys that have no meaning in the authorization of a good entry, like ``oauth.authorizationUrl``."""
-    sections = {key: fields[key] for key in _KNOWN_OF_OAUTH if isinstance(fields.get(key), dict)}
-    return [f"{key}.{name}" for key, section in sections.items() for name in section.keys() - _KNOWN_OF_OAUTH[key]]
+    return attrs.evolve(general or OAuth(), **parameters)
 
 
 def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
@@ -245,14 +243,11 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
         if "callbackPort" in section:
             if "redirect_uri" in parameters:
                 raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")
-            parameters["redirect_uri"] = f"http://localhost:{_port(section['callbackPort'])}/callback"
+            port = section["callbackPort"]
+            if not isinstance(port, int) or isinstance(port, bool) or not 0 < port <= _LARGEST_PORT:
+                raise ValueError(f"oauth.callbackPort: must be a number from 1 to {_LARGEST_PORT}")
+            parameters["redirect_uri"] = f"http://localhost:{port}/callback"
     return parameters
-
-
-def _for_a_user(parameters: dict[str, Any], general: OAuth | None) -> OAuth:
-    from ..auth.oauth_client.oauth import OAuth
-
-    return attrs.evolve(general or OAuth(), **parameters)
 
 
 def _for_a_machine(parameters: dict[str, Any], general: OAuth | None) -> ClientAuth:
@@ -280,19 +275,6 @@ def _scopes(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(scope, str) for scope in cast("list[Any]", value)):
         raise ValueError(f"{key}.scopes: must be a text, or a list of texts")
     return tuple(cast("list[str]", value))
-
-
-def _port(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_PORT:
-        raise ValueError(f"oauth.callbackPort: must be a number from 1 to {_LARGEST_PORT}")
-    return value
-
-
-def _bool(section: dict[str, Any], key: str, name: str) -> bool | None:
-    value = section.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{key}.{name}: must be true or false")
-    return value
 
 
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*"'

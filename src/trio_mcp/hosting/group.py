@@ -64,7 +64,7 @@ class Group:
             raise ValueError(f"there is a member {name!r} already" if name else "a member's name is not empty")
         if description.disabled:
             raise ValueError(f"the description of {name!r} is disabled")
-        member = Member(name, description, self._options, self.catalogue, self._member_changed)
+        member = Member(name, description, self._options, self.catalogue, self._on_status)
         self._members[name] = member
         self.catalogue.add(name)
         self._feed.publish(name, member.status)
@@ -109,7 +109,7 @@ class Group:
         for member in tuple(self._members.values()):
             await member.settled()
 
-    def _member_changed(self, status: MemberStatus) -> None:
+    def _on_status(self, status: MemberStatus) -> None:
         if status.state in (MemberState.READY, MemberState.FAILED):
             self.catalogue.show(status.name, status.state is MemberState.READY)
         self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
@@ -138,8 +138,7 @@ class Group:
         For a name that is not in the catalogue yet, the call waits while a member that may offer the tool has not been
         listed.
         """
-        entry = await self._entry("tools", name)
-        client = await self.client(entry.member)
+        entry, client = await self._offered("tools", name)
         return await client.call_tool(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
     async def start_task(
@@ -152,8 +151,7 @@ class Group:
     ) -> GroupTask:
         """Call a tool by its name in the catalogue, as `call_tool`, and return as soon as the member has answered with
         a task, which goes on by itself. See `Client.start_task`."""
-        entry = await self._entry("tools", name)
-        client = await self.client(entry.member)
+        entry, client = await self._offered("tools", name)
         task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta)
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
@@ -174,8 +172,7 @@ class Group:
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
         """Get a prompt by its name in the catalogue, as `call_tool`. See `Client.get_prompt`."""
-        entry = await self._entry("prompts", name)
-        client = await self.client(entry.member)
+        entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
     async def read_resource(
@@ -190,7 +187,8 @@ class Group:
         client = await self.client(member)
         return await client.read_resource(own, on_progress=on_progress, meta=meta)
 
-    async def _entry(self, kind: ListName, name: str) -> Entry[Any]:
+    async def _offered(self, kind: ListName, name: str) -> tuple[Entry[Any], Client]:
+        """Return the entry of ``name``, and the client of its member, as soon as there is one."""
         entry = self.catalogue.find(kind, name)
         if entry is None:
             for member_name, member in tuple(self._members.items()):
@@ -199,7 +197,7 @@ class Group:
             entry = self.catalogue.find(kind, name)
         if entry is None:
             raise NotInCatalogue(f"no member offers {name!r}")
-        return entry
+        return entry, await self.client(entry.member)
 
 
 @entered("group")

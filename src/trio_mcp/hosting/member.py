@@ -61,7 +61,8 @@ class Member:
         self._stderr = LastLines()
         self._failures = 0
         self._ready_since: float | None = None
-        self._user_was_asked = False
+        self.user_was_asked = False
+        """True once the user was asked to sign in, for the present connection."""
         self._scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
@@ -140,16 +141,13 @@ class Member:
                     failure = error
                     self._failed(error)
         except Exception as error:
-            if failure is None:
-                self._failed(self._explained(error))
-            else:
+            if failure is not None:
                 logger.exception("member %s failed while it was closed", self.status.name)
-
-    def _explained(self, failure: Exception) -> Exception:
-        if not isinstance(only_member(failure), trio.TooSlowError):
-            return failure
-        reason = f"the server was not ready within {self._connect_timeout:g} s"
-        return ConnectionLost(reason, stderr=self._stderr.lines)
+            elif isinstance(only_member(error), trio.TooSlowError):
+                reason = f"the server was not ready within {self._connect_timeout:g} s"
+                self._failed(ConnectionLost(reason, stderr=self._stderr.lines))
+            else:
+                self._failed(error)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
@@ -170,20 +168,17 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the target, with a copy of the child's standard error, or with word of questions to the user."""
+        """Return the target, with a copy of the child's standard error, or with a note of questions to the user."""
         target = self.description.target
-        self._user_was_asked = False
+        self.user_was_asked = False
         match target:
             case Command():
                 self._stderr = LastLines(target.stderr)
                 return attrs.evolve(target, stderr=self._stderr)
             case Address() if target.auth is not None:
-                return attrs.evolve(target, auth=_Noted(target.auth, self._note_question))
+                return attrs.evolve(target, auth=_ObservedAuth(target.auth, self))
             case _:
                 return target
-
-    def _note_question(self) -> None:
-        self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
         """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
@@ -199,7 +194,7 @@ class Member:
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
         # A fault of the configuration, on any machine and at any time; or a user who would be asked the same again.
-        hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
+        hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self.user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
             delay = policy.delay(self._failures)
@@ -208,15 +203,15 @@ class Member:
 
 
 @frozen
-class _Noted(ClientAuth):
-    """An authorization that calls ``note`` whenever the user is asked."""
+class _ObservedAuth(ClientAuth):
+    """An authorization that notes at ``member`` when the user is asked."""
 
     auth: ClientAuth
-    note: Callable[[], None]
+    member: Member = attrs.field(eq=False, repr=False)
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         def asking() -> AbstractContextManager[None]:
-            self.note()
+            self.member.user_was_asked = True
             return user_is_asked()
 
         return self.auth.opened(server_url, asking)
@@ -301,15 +296,12 @@ class Listing:
                         break
                     items.append(item)
         except (PeerError, ProtocolViolation, HTTPError, AuthorizationError, trio.TooSlowError) as error:
-            if not _has_none(name, error):
+            # No capability says whether a server has resource templates, so some servers with resources do not know the
+            # method.
+            is_unknown = isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND
+            if not (is_unknown and name == "resource_templates"):
                 logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
                 return
             items = []
         if not self._over:
             self._catalogue.replace(self._member, name, items)
-
-
-def _has_none(name: ListName, error: Exception) -> bool:
-    """Return whether the server has no list ``name``. No capability says whether it has resource templates, so some
-    servers with resources do not know the method."""
-    return name == "resource_templates" and isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND
