@@ -117,8 +117,10 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         owed = "Parse error: the message is not JSON in UTF-8"
         return _unreadable(_salvage(line), f"not JSON: {reason}", PARSE_ERROR, owed)
     if size > _SHALLOW:
-        if line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(_levels(data)):
-            return _unread_message(line, _TOO_DEEP)
+        if line.count(b"[") + line.count(b"{") > MOST_LEVELS:
+            plain = msgspec.structs.astuple(data) if type(data) is _Envelope else data
+            if is_too_deep(plain):
+                return _unread_message(line, _TOO_DEEP)
         size = weight_of(line)
     if type(data) is _Envelope:
         return _classify(data, size)
@@ -135,11 +137,6 @@ def _read(line: bytes | bytearray) -> Any:
         return _envelope_decoder.decode(line)
     except msgspec.ValidationError:  # it has other members, too, or is no object
         return _decoder.decode(line)
-
-
-def _levels(data: Any) -> Any:
-    """Return what is nested as deeply as ``data``, an `_Envelope` or plain data, of containers that are plain."""
-    return msgspec.structs.astuple(data) if type(data) is _Envelope else data
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import cache, partial
 from typing import Any, Final, TypeVar, cast
@@ -63,17 +64,12 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
     try:
         return _hook_for(kind)(members, kind)
     except (KeyError, TypeError, ValueError):
-        return _without_later_members(members, kind, revision)
-
-
-def _without_later_members(members: Any, kind: type[T], revision: Revision) -> T:
+        with suppress(KeyError, TypeError, ValueError):
+            return _hook_for(kind, revision)(members, kind)
     try:
         return structure(members, kind)
     except ValueError as error:
-        try:
-            return _hook_for(kind, revision)(members, kind)
-        except (KeyError, TypeError, ValueError):
-            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
@@ -126,7 +122,10 @@ def _class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callab
         return lambda link: {"type": "text", "text": link.uri}
     first = getattr(kind, "SINCE", revision.name)
     if first > revision.name:
-        return _refuse(f"{_words_for(kind)} cannot be said in revision {revision}; it came with {first}")
+        defaults = {field.name: field.default for field in attrs.fields(kind)}
+        what = f"an elicitation of mode {defaults['mode']!r}" if "mode" in defaults else None
+        what = what or f"content of type {defaults['type']!r}"
+        return partial(_refuse, f"{what} cannot be said in revision {revision}; it came with {first}")
     make = make_dict_unstructure_fn(kind, converter, **_overrides(kind, revision))  # pyright: ignore[reportArgumentType]
     if kind not in SHAPES:
         return make
@@ -136,28 +135,16 @@ def _class(revision: Revision, kind: Any, converter: cattrs.Converter) -> Callab
 
 def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
     attrs.resolve_types(kind)
-    overrides: dict[str, Any] = {}
-    for field in attrs.fields(kind):
-        if is_said(field, revision.name):
-            overrides[field.name] = override(rename=wire_name(field.name), omit_if_default=field.default is None)
-        else:
-            overrides[field.name] = override(omit=True)
-    return overrides
+    return {
+        field.name: override(rename=wire_name(field.name), omit_if_default=field.default is None)
+        if is_said(field, revision.name)
+        else override(omit=True)
+        for field in attrs.fields(kind)
+    }
 
 
-def _words_for(kind: Any) -> str:
-    """Return the words for a ``kind`` in an error that the peer may be told."""
-    fields = attrs.fields_dict(kind)
-    if "mode" in fields:
-        return f"an elicitation of mode {fields['mode'].default!r}"
-    return f"content of type {fields['type'].default!r}"
-
-
-def _refuse(reason: str) -> Callable[[Any], Any]:
-    def refuse(_: Any) -> Any:
-        raise NotExpressible(reason)
-
-    return refuse
+def _refuse(reason: str, _: Any) -> Any:
+    raise NotExpressible(reason)
 
 
 class NotExpressible(ValueError):

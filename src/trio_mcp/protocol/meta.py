@@ -89,8 +89,9 @@ text is ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
 
 _TRACEPARENT: Final = re.compile(
-    r"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
+    r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
 )
+"""W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, later ones may add."""
 _STATE: Final = re.compile(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
 # The quantifiers are possessive, so that no value, however made, takes more than one pass.
 _TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105, a token of RFC 9110
@@ -118,10 +119,10 @@ class TraceContext:
         never an error."""
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
-        traceparent = _text(meta.get(TRACEPARENT), _is_traceparent)
+        traceparent = _text(meta.get(TRACEPARENT), lambda text: _TRACEPARENT.fullmatch(text) is not None)
         # W3C Trace Context, Processing Model: without a valid traceparent the tracestate is discarded.
         tracestate = _text(meta.get(TRACESTATE), _is_tracestate) if traceparent is not None else None
-        baggage = _text(meta.get(BAGGAGE), _is_baggage)
+        baggage = _text(meta.get(BAGGAGE), lambda text: all(map(_BAGGAGE.fullmatch, text.split(","))))
         return cls(traceparent, tracestate, baggage) if traceparent is not None or baggage is not None else None
 
     @property
@@ -156,13 +157,6 @@ def _text(value: Any, is_valid: Callable[[str], bool]) -> str | None:
     return value if type(value) is str and 0 < len(value) <= _LONGEST and is_valid(value) else None
 
 
-def _is_traceparent(value: str) -> bool:
-    """Return whether ``value`` is valid (W3C Trace Context, traceparent Header Field Values): version 00 is exactly
-    this long, later ones may add."""
-    match = _TRACEPARENT.fullmatch(value)
-    return match is not None and (match[2] is None or match[1] != "00")
-
-
 def _is_tracestate(value: str) -> bool:
     keys: list[str] = []
     for member in value.split(","):
@@ -172,7 +166,3 @@ def _is_tracestate(value: str) -> bool:
             return False
         keys.append(match[1])
     return 0 < len(keys) <= _MOST_STATES and len(set(keys)) == len(keys)
-
-
-def _is_baggage(value: str) -> bool:
-    return all(_BAGGAGE.fullmatch(member) is not None for member in value.split(","))

@@ -112,12 +112,8 @@ class _SchemaPlace:
         self.schema = schema
         self._outer = outer  # no tuple of all keys: together these would be much larger than the schema
         self._keys = keys
-        self.is_property = outer is not None and (outer.is_root or outer.is_property) and keys[0] == "properties"
+        self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
         """True where properties alone lead there from the root."""
-
-    @property
-    def is_root(self) -> bool:
-        return self._outer is None
 
     def keys(self) -> list[str]:
         """Return the keys that lead there from the root."""

@@ -264,7 +264,8 @@ class SchemaBounds:
     schema allows."""
 
     def __init__(self, schema: JSONObject) -> None:
-        self._most = max(1, _MOST_PARTS * _FEW_ALTERNATIVES // max(_FEW_ALTERNATIVES, _alternatives(schema)))
+        tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
+        self._most = max(1, _MOST_PARTS * _FEW_ALTERNATIVES // max(_FEW_ALTERNATIVES, *tried, 0))
         self._apart = _is_cheap({keyword: said for keyword, said in schema.items() if keyword != "properties"})
         properties = cast("JSONObject", schema.get("properties") or {}) if self._apart else {}
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
@@ -294,24 +295,13 @@ def _is_cheap(schema: Any) -> bool:
             continue
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
-                pending += _schemas(keyword, said)
+                of_names = keyword == "properties"
+                pending += cast("JSONObject", said).values() if of_names else said if isinstance(said, list) else [said]
             elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value, in many languages
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
     return True
-
-
-def _schemas(keyword: str, said: Any) -> list[Any]:
-    if keyword == "properties":
-        return list(cast("JSONObject", said).values())
-    return cast("list[Any]", said) if isinstance(said, list) else [said]
-
-
-def _alternatives(schema: JSONObject) -> int:
-    """Return the largest number of alternatives in one place of ``schema``."""
-    tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
-    return max(tried, default=0)
 
 
 def _tried(said: Any) -> int:
@@ -355,7 +345,9 @@ class SchemaFaults:
         """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
         if self._validators is None:
             self._validators = self._compiled()
-            if _multiplies(self._schema):
+            # The faults of a value may be many times those of its parts where alternatives refer to others.
+            found = set[str]().union(*objects_in(self._schema))
+            if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1
         pointer, place, part, steps = "#", "", value, 0
         while not is_small(part, _SMALL_PARTS, _CHARACTERS, self._levels):
@@ -398,12 +390,6 @@ class SchemaFaults:
                 break
             node, pointer = _node(self._schema, target), target
         return node, pointer
-
-
-def _multiplies(schema: JSONObject) -> bool:
-    """Return whether the faults of a value may be many times those of its parts: alternatives that refer to others."""
-    found = set[str]().union(*objects_in(schema))
-    return not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES)
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:

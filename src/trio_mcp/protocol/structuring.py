@@ -188,11 +188,6 @@ def _class(revision: Revision | None, kind: Any, converter: cattrs.Converter) ->
     return structure_class
 
 
-def _with_ttl(task: JSONObject) -> JSONObject:
-    """Return a task with its ``ttl``: null for a task for ever (2025-11-25 tasks, Task), which mcp 1.x leaves out."""
-    return {"ttl": None, **task}
-
-
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in attrs.fields(CreateMessageResult)) - {"extra"}
 """The members of a sampling's result that have a field of their own."""
 
@@ -209,8 +204,9 @@ def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
     return result
 
 
-_BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: _with_ttl}
-"""Steps on the data before the object is made."""
+_BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
+"""Steps on the data before the object is made. The ``ttl`` of a task for ever is null (2025-11-25 tasks, Task), and
+mcp 1.x leaves that out."""
 _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {CreateMessageResult: _with_extras, ElicitResult: _checked}
 """Steps on the object, and the data that the object was made of."""
 

@@ -97,7 +97,9 @@ def _check_field(name: str, field: object) -> None:
         raise _bad(f"field {name!r} is no schema")
     members = cast("JSONObject", field)
     kind = members.get("type")
-    keywords = _keywords(members) if isinstance(kind, str) else None
+    keywords = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if kind == "string":
+        keywords = _CHOICE if "enum" in members else _TITLED_CHOICE if "oneOf" in members else _TEXT
     if keywords is None:
         raise _bad(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
     if unknown := sorted(set(members) - set(keywords)):
@@ -166,12 +168,6 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 }
 
 
-def _keywords(field: JSONObject) -> _Rules | None:
-    if field["type"] != "string":
-        return _FIELDS.get(field["type"])
-    return _CHOICE if "enum" in field else _TITLED_CHOICE if "oneOf" in field else _TEXT
-
-
 def first_form(schema: JSONObject) -> JSONObject:
     """Return the form ``schema`` as 2025-06-18 has it: titles of choices in ``enumNames``, only booleans have
     defaults. Raises `ValueError` naming a field that 2025-06-18 cannot express, which is a list of choices."""
@@ -218,7 +214,7 @@ def check_url(url: object) -> None:
         good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
-    if not good or not _is_visible(cast("str", url)) or {" ", "\\"} & set(cast("str", url)):
+    if not good or not cast("str", url).isprintable() or {" ", "\\"} & set(cast("str", url)):
         raise _bad("a URL elicitation needs an absolute http or https URL, without spaces or control characters")
 
 
@@ -230,14 +226,10 @@ def check_url_question(question: ElicitURLParams) -> None:
     """
     check_url(question.url)
     name, message = question.elicitation_id, question.message
-    if name is not None and not (_is_string(name) and name.strip() and _is_visible(name)):
+    if name is not None and not (_is_string(name) and name.strip() and name.isprintable()):
         raise _bad("a URL elicitation needs an elicitation id, without control characters")
     if not _is_string(message) or any(category(sign) == "Cc" and sign not in "\n\r\t" for sign in message):
         raise _bad("the message of a URL elicitation is text without control characters")
-
-
-def _is_visible(text: str) -> bool:
-    return text.isprintable()  # false for characters of the categories C and Z, but for spaces
 
 
 def _bad(reason: str) -> CodedError:
