@@ -71,17 +71,9 @@ def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostC
             'names the server is reached, for example origins=["https://app.example.com"], hosts=["mcp.example.com"]; '
             'origins=[] lets no web page in, "*" lets any'
         )
-    return HostChecks(
-        _lower(_LOOPBACK_ORIGINS if origins is None else origins),
-        _lower((*_LOOPBACK_HOSTS, *_as_header(host)) if hosts is None else hosts),
-    )
-
-
-def _as_header(host: str | None) -> tuple[str, ...]:
-    """Return ``host`` as a Host header names it: loopback has more addresses than the usual one."""
-    if not host:
-        return ()
-    return (f"[{host}]" if ":" in host else host,)
+    if hosts is None:  # loopback has more addresses than the usual one: the given one counts, as a Host header names it
+        hosts = [*_LOOPBACK_HOSTS, *([f"[{host}]" if ":" in host else host] if host else [])]
+    return HostChecks(_lower(_LOOPBACK_ORIGINS if origins is None else origins), _lower(hosts))
 
 
 def _lower(values: Sequence[str]) -> tuple[str, ...] | Literal["*"]:

@@ -45,7 +45,9 @@ class LineTransport(Transport):
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int, unread: HeldBytes | None = None) -> None:
-        self.network = _network_of(stream)
+        self.network = "pipe"
+        if isinstance(stream, trio.SocketStream):
+            self.network = "unix" if stream.socket.family == socket.AF_UNIX else "tcp"
         self._stream = stream
         self._max = max_message_bytes
         self._unread = unread
@@ -174,9 +176,3 @@ class LineTransport(Transport):
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
-
-
-def _network_of(stream: ByteStream) -> str:
-    if not isinstance(stream, trio.SocketStream):
-        return "pipe"
-    return "unix" if stream.socket.family == socket.AF_UNIX else "tcp"

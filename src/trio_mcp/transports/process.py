@@ -65,7 +65,9 @@ class ProcessTransport(Transport):
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
-        self._keeps_input = False
+        self.keeps_input = False
+        """True while the child's input is left to `end`, and `aclose` does not close it. An interrupt that came between
+        an earlier close and the wait for the child would go to whatever ends meanwhile, and not hasten the wait."""
         self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
         """Sends SIGKILL to the group, at the latest when this object is collected or our process ends: an interrupt
         between two lines may have kept everybody from calling `end`."""
@@ -113,18 +115,9 @@ class ProcessTransport(Transport):
             await self._drained.wait()
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
-    def keep_input_open(self) -> None:
-        """Leave it to `end` to close the child's input. An interrupt that comes between an earlier close and the wait
-        for the child would go to whatever ends meanwhile, and not hasten the wait."""
-        self._keeps_input = True
-
-    def let_input_close(self) -> None:
-        """Have `aclose` close the child's input."""
-        self._keeps_input = False
-
     async def aclose(self) -> None:
         """Close the child's input, which asks the child to exit, unless `end` is to do that."""
-        if self._keeps_input:
+        if self.keeps_input:
             await trio.lowlevel.checkpoint()
         else:
             await self._stdin.aclose()

@@ -69,7 +69,9 @@ class SocketLineTransport(LineTransport):
             self._greeted = True
             raise
         if not self._greeted:
-            if not _MESSAGE.match(line) or _is_no_json(line):
+            message = decode(line) if _MESSAGE.match(line) else None
+            reply = message.reply if isinstance(message, Unreadable) else None
+            if message is None or (reply is not None and reply.code == PARSE_ERROR):
                 raise _speaks_otherwise()
             self._greeted = True
         return line
@@ -89,11 +91,6 @@ class SocketLineTransport(LineTransport):
                     pass
         finally:
             await trio.aclose_forcefully(stream)
-
-
-def _is_no_json(line: bytes | bytearray) -> bool:
-    message = decode(line)
-    return isinstance(message, Unreadable) and message.reply is not None and message.reply.code == PARSE_ERROR
 
 
 def _speaks_otherwise() -> ConnectionLost:

@@ -74,7 +74,11 @@ _READ: Final = 64 * 1024
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     """Return a function that waits for the next bytes of ``stream``; empty at the end."""
     if not isinstance(stream, trio.SocketStream):
-        return partial(_receive_bytes, stream)
+
+        async def receive_some() -> bytes:
+            return bytes(await stream.receive_some(_READ))
+
+        return receive_some
     fileno = stream.socket.fileno
 
     async def receive() -> bytes:
@@ -90,10 +94,6 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
                 raise trio.BrokenResourceError(f"the connection broke: {error}") from None
 
     return receive
-
-
-async def _receive_bytes(stream: trio.abc.Stream) -> bytes:
-    return bytes(await stream.receive_some(_READ))
 
 
 def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:

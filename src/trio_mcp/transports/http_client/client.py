@@ -24,13 +24,12 @@ from .connection import (
     HttpClientConnection,
     Reply,
     RequestNotSent,
-    check_target,
     own_name,
     read_head,
     request_head,
 )
 from .dialing import AddressRule, Dialer
-from .origins import HttpProxy, Origin, proxy_at, proxy_from, split_url
+from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from, split_url
 
 
 @frozen(kw_only=True)
@@ -89,7 +88,7 @@ class HttpClient:
         if ssl_context is not None and not self.origin.secure:
             raise ValueError("an ssl_context is for https:// URLs")
         self._bounds = bounds
-        by = _proxy_for(self.origin, proxy)
+        by = None if proxy is None else proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
         self._dialer = Dialer(
             self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout, allows
         )
@@ -145,7 +144,8 @@ class HttpClient:
     async def _ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> tuple[Reply, HttpClientConnection]:
-        check_target(target)
+        if not TARGET.fullmatch(target):
+            raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
         head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
@@ -214,12 +214,6 @@ class HttpClient:
         connection.close()
 
 
-def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> HttpProxy | None:
-    if proxy is True:
-        return proxy_from(os.environ, origin)
-    return None if proxy is None else proxy_at(proxy)
-
-
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
     """Return the prefix of all targets, and the headers of all requests. A proxy reads both, except one that only
     makes a tunnel (RFC 9112 section 3.2.2)."""
@@ -254,7 +248,7 @@ class IdleConnections:
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()
-            if not connection.is_stale:
+            if not connection.wire.is_readable():  # nothing but its end can have come
                 return connection
             connection.close()
         return None

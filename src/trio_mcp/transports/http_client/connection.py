@@ -19,7 +19,6 @@ import trio
 from ...concurrency.nurseries import ServiceNursery
 from ...runtime.transport import ConnectionLost
 from ..streams import let_go_of_cause
-from .origins import TARGET
 
 _WRITTEN_AT_ONCE: Final = 32768
 """Bytes that the system takes of a request though the server reads nothing."""
@@ -29,54 +28,45 @@ class HttpClientConnection:
     """A connection over ``wire``, on which ``stream`` speaks TLS, or which is ``stream`` itself. One exchange at a time
     uses the connection. ``name`` is for the words of errors."""
 
-    __slots__ = ("_sending", "_sent_before", "_stream", "_wire", "is_closed", "name")
+    __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
     def __init__(self, wire: ClientSocket, stream: trio.abc.Stream, name: str) -> None:
-        self._wire = wire
+        self.wire = wire
         self._stream = stream
         self.name = name
         self._sent_before = 0
         """Bytes that the system took before the present request."""
-        self._sending = False
-        self.is_closed = False
-
-    @property
-    def is_sending(self) -> bool:
+        self.is_sending = False
         """True while not all of the request is sent, and after sending failed."""
-        return self._sending
-
-    @property
-    def is_stale(self) -> bool:
-        """True when an idle connection is of no use: nothing but its end can have come."""
-        return self._wire.is_readable()
+        self.is_closed = False
 
     @property
     def has_taken(self) -> bool:
         """True when the system took a byte since `send` was called."""
-        return self._wire.taken > self._sent_before
+        return self.wire.taken > self._sent_before
 
     async def send(self, request: bytes, nursery: ServiceNursery) -> None:
         """Send ``request``, the rest of a long one in the background, by a task of ``nursery``: a server may answer,
         and read no more, before the request is over. A failure is for `receive` to tell, who may find an answer before
         the failure."""
-        self._sent_before = self._wire.taken
+        self._sent_before = self.wire.taken
         if len(request) <= _WRITTEN_AT_ONCE:
             await self._send(request)
         else:
             rest = memoryview(request)
             await self._send(rest[:_WRITTEN_AT_ONCE])
-            if not self._sending:
-                self._sending = True
+            if not self.is_sending:
+                self.is_sending = True
                 nursery.start_soon(self._send, rest[_WRITTEN_AT_ONCE:])
 
     async def _send(self, data: bytes | memoryview) -> None:
-        self._sending = True
+        self.is_sending = True
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             let_go_of_cause(error)
         else:
-            self._sending = False
+            self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
         """Wait for bytes of the answer, and return up to ``max_bytes``; empty at the end. Raises `ConnectionLost`."""
@@ -101,7 +91,7 @@ class HttpClientConnection:
     def close(self) -> None:
         """Close at once, without TLS's word of farewell, which a server may be slow to take. Idempotent."""
         self.is_closed = True
-        self._wire.close()
+        self.wire.close()
 
 
 _READ: Final = 65536
@@ -191,12 +181,6 @@ def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]],
             raise ValueError(f"the value of the header {name.decode('ascii')} has a control character or outer blanks")
         lines.append(b"%s: %s\r\n" % (name, value))
     return b"".join(lines)
-
-
-def check_target(target: str) -> None:
-    """Raise `ValueError` unless ``target`` is a path, with or without a query."""
-    if not TARGET.fullmatch(target):
-        raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
 
 
 @cache

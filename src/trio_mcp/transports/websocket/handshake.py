@@ -266,17 +266,14 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
         raise _no_websocket("this is a WebSocket endpoint")
     if headers.get("sec-websocket-version") != "13":
         raise Rejection(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
-    if not _is_key(headers.get("sec-websocket-key", "")):  # RFC 6455 section 4.2.1
+    try:
+        size = len(base64.b64decode(headers.get("sec-websocket-key", ""), validate=True))
+    except ValueError:
+        size = 0
+    if size != _KEY_BYTES:  # RFC 6455 section 4.2.1
         raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key is 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
         raise Rejection(HTTPStatus.BAD_REQUEST, f"offer the subprotocol {SUBPROTOCOL!r} (Sec-WebSocket-Protocol)")
-
-
-def _is_key(text: str) -> bool:
-    try:
-        return len(base64.b64decode(text, validate=True)) == _KEY_BYTES
-    except ValueError:
-        return False
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:

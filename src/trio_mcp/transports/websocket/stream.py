@@ -74,9 +74,9 @@ class CoalescingStream(trio.abc.Stream):
         return self._gauge.violation
 
     @property
-    def heard_nothing(self) -> bool:
-        """True while the peer has sent nothing at all."""
-        return self._head is not None and not self._head
+    def heard_something(self) -> bool:
+        """True once the peer has sent anything."""
+        return self._head is None or bool(self._head)
 
     @property
     def refusal(self) -> bytes:

@@ -115,7 +115,7 @@ class WebSocketTransport(Transport):
     @property
     def was_answered(self) -> bool:
         """True once the peer has sent anything."""
-        return not self._stream.heard_nothing
+        return self._stream.heard_something
 
     # Messages
 
