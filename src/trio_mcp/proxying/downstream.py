@@ -126,7 +126,9 @@ class ForwardedCall:
     def _wants(self, event: NotificationReceived) -> bool:
         level: Any = event.params.get("level")
         request = self.scope.request
-        minimum = self.downstream.minimum_log_level if request.revision.handshake else request.log_level
+        minimum = request.log_level
+        if request.revision.handshake:  # all levels, until the client says which
+            minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
     async def _tell(self, late: _LateLogs) -> None:
@@ -187,7 +189,7 @@ class Downstream:
         """The URL elicitations of the client, which the server behind may report as complete."""
         self.shares = False
         """True once others use the same connection to the server behind: its logs may be of their calls."""
-        self._level_is_set = False
+        self.level_is_set = False
         """True once the client has said which logs are wanted."""
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
@@ -228,15 +230,10 @@ class Downstream:
         """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
         return self._state.log_level
 
-    @property
-    def minimum_log_level(self) -> str:
-        """The least severe level of logs for calls of the client; all levels, until the client says which."""
-        return self._state.log_level if self._level_is_set else "debug"
-
     def set_log_level(self, level: str) -> None:
         """Note that the client wants logs of this level and above."""
         self._state.set_log_level(level)
-        self._level_is_set = True
+        self.level_is_set = True
 
     def end(self, reason: str) -> None:
         """End the connection to the client, unless it is ending: its last replies are on their way then."""
@@ -277,13 +274,6 @@ class Downstream:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
         self._queue.put(event, size)
 
-    def told_in(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Take a log message that came in the answer to ``call``, one of this client's."""
-        if call.scope.outbox is self._outbox:
-            self.told(event, named=False)  # in order with all else
-        else:
-            call.log(event)
-
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""
         await self._queue.caught_up(self._queue.received)
@@ -311,7 +301,7 @@ class Downstream:
         waiting = [call.scope.request for call in self.calls.values() if call.scope.sends]
         modern = [request for request in waiting if not request.revision.server_requests]
         is_for_legacy = len(waiting) > len(modern) or (not waiting and said.log_level == "connection")
-        passes = not self._level_is_set or _passes(rank, self._state.log_level)
+        passes = not self.level_is_set or _passes(rank, self._state.log_level)
         if self.legacy is not None and is_for_legacy and passes:
             return True
         return any(request.log_level is not None and _passes(rank, request.log_level) for request in modern)

@@ -103,7 +103,10 @@ async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upst
                 # extension tasks, Capability Negotiation: MUST NOT be, where the request did not declare the extension.
                 raise ProtocolViolation("tools/call: a task that was not asked for")
             return result
-        params = declaring_tasks(params)
+        meta: JSONObject = params["_meta"]
+        declared: JSONObject = meta[CLIENT_CAPABILITIES]
+        extensions: JSONObject = {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}
+        params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
     with upstream.tasks.waiting_in(call) as on_task:
         return await upstream.client.requests.send_to_end(params, on_progress, on_task)
 
@@ -160,20 +163,23 @@ def upstream_error(
 ) -> CodedError:
     """Return the error for the client: an error reply of the server behind word for word; other errors without internal
     details. What has to do with tokens is the business of the proxy's people, and is logged."""
-    if isinstance(error, PeerError):
-        return CodedError(error.code, error.message, error.data)
-    if isinstance(error, ConnectionLost):
-        return CodedError(UPSTREAM_LOST, "The server behind this proxy is gone")
-    if isinstance(error, HTTPError):
-        if error.status is None:
-            return CodedError(UPSTREAM_LOST, "The server behind this proxy cannot be reached")
-        return CodedError(UPSTREAM_LOST, f"The server behind this proxy answered with HTTP status {error.status}")
-    if isinstance(error, AuthorizationError):
-        logger.warning("the server behind does not let this proxy in: %s", error)
-        return CodedError(UPSTREAM_LOST, "The server behind this proxy does not let this proxy in")
-    if isinstance(error, TaskCancelled):
-        return CodedError(TASK_LOST, f"The server behind this proxy has ended the call: {error}")
-    return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
+    behind = "The server behind this proxy"
+    match error:
+        case PeerError():
+            return CodedError(error.code, error.message, error.data)
+        case ConnectionLost():
+            return CodedError(UPSTREAM_LOST, f"{behind} is gone")
+        case HTTPError(status=None):
+            return CodedError(UPSTREAM_LOST, f"{behind} cannot be reached")
+        case HTTPError():
+            return CodedError(UPSTREAM_LOST, f"{behind} answered with HTTP status {error.status}")
+        case AuthorizationError():
+            logger.warning("the server behind does not let this proxy in: %s", error)
+            return CodedError(UPSTREAM_LOST, f"{behind} does not let this proxy in")
+        case TaskCancelled():
+            return CodedError(TASK_LOST, f"{behind} has ended the call: {error}")
+        case ProtocolViolation():
+            return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
 
 
 def _reporter(scope: RequestScope) -> OnProgress | None:
@@ -231,14 +237,6 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     return fields
 
 
-def declaring_tasks(params: JSONObject) -> JSONObject:
-    """Return the parameters of a modern request, which then declares the extension of tasks."""
-    meta: JSONObject = params["_meta"]
-    declared: JSONObject = meta[CLIENT_CAPABILITIES]
-    extensions: JSONObject = {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}
-    return {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
-
-
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
 
@@ -290,8 +288,9 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
             upstream.working.ended(created)
         elif "status" in told:
             upstream.working.note(created, told)
-        if method == "tools/call" and not downstream.is_many and request.progress_token is not None:
-            upstream.tasks.note_token(created, downstream, request.progress_token)
+        token = request.progress_token
+        if method == "tools/call" and not downstream.is_many and token is not None and len(created) <= LONGEST_TASK_ID:
+            upstream.tasks.tokens[created] = (downstream, token)
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:

@@ -5,8 +5,8 @@ A client that reads slowly gets the latest state of each task; where a state had
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -52,14 +52,18 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     asked = attrs.evolve(asked, resource_subscriptions=uris or None, task_ids=task_ids or None)
     states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
     meta = per_request_fields(scope.request, downstream, upstream)
-    async with _changes(upstream, asked, meta, states) as changes:
+    if upstream.revision.changes == "listen":
+        opening = upstream.listen(asked, meta, states.told)
+    else:
+        opening = _changes_of_legacy(upstream, asked)
+    async with opening as changes:
         stream = ListenStream(scope, changes.acknowledged)
         stream.acknowledge()
         reason = "the server ended it"
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
-                nursery.start_soon(_until_ending, downstream, telling)
-                nursery.start_soon(_until_overflow, states, telling)
+                nursery.start_soon(_cancel_after, downstream.connection.until_ending, telling, CONNECTION_ENDS)
+                nursery.start_soon(_cancel_after, states.overflowed.wait, telling, _TOO_SLOW)
                 nursery.start_soon(states.tell, stream)
                 changes.taker = partial(_taken, stream)  # a client that reads fast enough gets repetitions, too
                 async for change in changes:
@@ -73,14 +77,9 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
         return stream.end(reason)
 
 
-async def _until_ending(downstream: Downstream, telling: trio.CancelScope) -> None:
-    await downstream.connection.until_ending()
-    telling.cancel(reason=CONNECTION_ENDS)
-
-
-async def _until_overflow(states: TaskStates, telling: trio.CancelScope) -> None:
-    await states.overflowed.wait()
-    telling.cancel(reason=_TOO_SLOW)
+async def _cancel_after(event: Callable[[], Awaitable[None]], telling: trio.CancelScope, reason: str) -> None:
+    await event()
+    telling.cancel(reason=reason)
 
 
 def _taken(stream: ListenStream, change: Change) -> bool:
@@ -97,14 +96,6 @@ def _tell(stream: ListenStream, change: Change) -> None:
         stream.list_changed(f"notifications/{change.kind}/list_changed")
 
 
-def _changes(
-    upstream: Upstream, asked: SubscriptionFilter, meta: JSONObject, states: TaskStates
-) -> AbstractAsyncContextManager[Changes]:
-    if upstream.revision.changes == "listen":
-        return upstream.listen(asked, meta, states.told)
-    return _changes_of_legacy(upstream, asked)
-
-
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
     """Open a stream of the changes that a legacy server reports, unasked and on subscriptions."""
@@ -119,37 +110,23 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                uris += await _subscribed(upstream, uri)
-            on_notification(_acknowledgement(upstream, asked, uris), 0)
+                with suppress(PeerError):  # the acknowledgement lacks what the server refuses
+                    await upstream.subscribe(uri)
+                    uris.append(uri)
+            honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
+            row, params = LATEST_MODERN.methods[_ACKNOWLEDGED], unstructure(honoured, LATEST_MODERN)
+            on_notification(NotificationReceived(row, params, LATEST_MODERN), 0)
             await upstream.client.until_lost()
         finally:
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    changes = Changes(asked, _seen_already, upstream.limits)
+    # The watchers of the client were told when a change was read.
+    changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client listens no more") as nursery:
         nursery.start_soon(changes.run, ask)
         changes.acknowledged = await changes.stream.acknowledgement()
         yield changes
-
-
-def _seen_already(_: Change) -> None:
-    """Do nothing: the watchers of the client were told when the change was read."""
-
-
-async def _subscribed(upstream: Upstream, uri: str) -> list[str]:
-    """Subscribe to ``uri`` and return ``[uri]``; an empty list, for the acknowledgement, when the server refuses."""
-    try:
-        await upstream.subscribe(uri)
-    except PeerError:
-        return []
-    return [uri]
-
-
-def _acknowledgement(upstream: Upstream, asked: SubscriptionFilter, uris: list[str]) -> NotificationReceived:
-    honoured = honoured_part(asked, upstream.capabilities, uris)
-    params = unstructure(SubscriptionsAcknowledgedParams(honoured), LATEST_MODERN)
-    return NotificationReceived(LATEST_MODERN.methods[_ACKNOWLEDGED], params, LATEST_MODERN)
 
 
 class TaskStates:

@@ -139,7 +139,11 @@ class Upstream(Relay):
         came_with = self._connection.came_with
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
-            call.downstream.told_in(call, event)
+            downstream = call.downstream
+            if call.scope.outbox is downstream.connection.outbox:
+                downstream.told(event, named=False)  # in order with all else
+            else:
+                call.log(event)
             return True
         return self.of_several or self._is_of_past_call(came_with)
 
