@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from ...classes import frozen
 from ...concurrency.fair_share import HeldBytes
 from ...runtime.transport import ConnectionLost, Transport
 from ..streams import AT_ONCE
@@ -24,6 +23,7 @@ from .stream import CoalescingStream
 logger = logging.getLogger("trio_mcp")
 
 _BOM: Final = b"\xef\xbb\xbf"
+_LATE: Final = 0.1
 _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
@@ -51,7 +51,8 @@ class WebSocketTransport(Transport):
     ) -> None:
         self._stream = CoalescingStream(stream, max_message_bytes, received, unread)
         self._max = max_message_bytes
-        self._pings = Pings(ping_interval, ping_timeout)
+        self._ping_interval = ping_interval
+        self._ping_timeout = ping_timeout
         self._close_code = close_code
         self._socket: WebSocketConnection
         self._masked = False
@@ -177,11 +178,30 @@ class WebSocketTransport(Transport):
 
     async def _keep_alive(self) -> None:
         """End the connection once the peer is frozen."""
+        stream = self._stream
         with suppress(ConnectionClosed):
-            await self._pings.until_frozen(self._stream, self._socket.ping)
-            words = f"the peer is frozen: it sent nothing for {self._pings.timeout:g} s after a ping"
+            alive = True
+            while alive:
+                while (due := stream.heard_at + self._ping_interval) > trio.current_time():  # noqa: ASYNC110 - it moves
+                    await trio.sleep_until(due)
+                alive = await self._stirs()
+            words = f"the peer is frozen: it sent nothing for {self._ping_timeout:g} s after a ping"
             self._lost = self._lost or ConnectionLost(words)
-            await self._stream.end()
+            await stream.end()
+
+    async def _stirs(self) -> bool:
+        """Ping the peer, and return whether anything at all arrives within the timeout. The time starts when the ping
+        has been written, and starts anew after a period in which our own tasks could not run, since nobody has looked
+        for the answer then."""
+        stream, begun = self._stream, trio.current_time()
+        deadline = begun + self._ping_timeout
+        with trio.move_on_at(deadline):
+            await self._socket.ping()
+            return True
+        now = trio.current_time()
+        if stream.heard_at >= begun or now > deadline + _LATE:
+            return True
+        return not stream.is_flushed and stream.moved_at > begun
 
     # Closing
 
@@ -226,36 +246,3 @@ def _first(group: BaseExceptionGroup[Any]) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return error
-
-
-_LATE: Final = 0.1
-
-
-@frozen
-class Pings:
-    """Ping a peer that has been silent for ``interval`` seconds, and give it ``timeout`` seconds to send anything."""
-
-    interval: float
-    timeout: float
-
-    async def until_frozen(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> None:
-        """Wait until the peer at the other end of ``stream`` sends nothing after a ping."""
-        while True:
-            while (due := stream.heard_at + self.interval) > trio.current_time():  # noqa: ASYNC110 - it moves
-                await trio.sleep_until(due)
-            if not await self._stirs(stream, ping):
-                return
-
-    async def _stirs(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether anything at all arrives within the timeout. The time starts when the ping has been written,
-        and starts anew after a period in which our own tasks could not run, since nobody has looked for the answer
-        then."""
-        asked = trio.current_time()
-        deadline = asked + self.timeout
-        with trio.move_on_at(deadline):
-            await ping()
-            return True
-        now = trio.current_time()
-        if stream.heard_at >= asked or now > deadline + _LATE:
-            return True
-        return not stream.is_flushed and stream.moved_at > deadline - self.timeout
