@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -40,8 +39,8 @@ class Proofs:
     def __init__(self) -> None:
         self.key = ProofKey.generate()
 
-    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
-        return self.key.proof(method, url, nonce=nonce, now=time.time())
+    def proof(self, method: str, url: str, *, nonce: str | None = None, now: float) -> str:
+        return self.key.proof(method, url, nonce=nonce, now=now)
 
 
 @asynccontextmanager
@@ -83,7 +82,7 @@ def after(context: GrantContext, grant: Grant, challenge: Challenge | None = Non
         server_url=context.server_url,
         stored=context.stored.with_record(grant.issuer, grant.record),
         challenge=challenge,
-        proofs=context.proofs,
+        proof_key=context.proof_key,
     )
 
 
@@ -165,7 +164,7 @@ async def test_tokens_are_bound_to_the_key_of_the_proofs(provider: Path, nonces:
     proofs = Proofs()
     async with parties(provider, dpop_nonces=nonces) as (_, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
-        start = GrantContext(server_url=url, stored=Stored(), proofs=proofs)
+        start = GrantContext(server_url=url, stored=Stored(), proof_key=proofs)
         grant = await run(sign_in(settings, start))
         again = await run(refresh(settings, after(start, grant)))
     for one in (grant, again):

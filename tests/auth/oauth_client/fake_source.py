@@ -11,7 +11,7 @@ import trio
 
 from trio_mcp.auth.credentials import AuthorizationError, RefusedRequest
 from trio_mcp.auth.fetching import Fetch, Fetched, FetchFailed
-from trio_mcp.auth.oauth_client.acquisition import GrantFlow
+from trio_mcp.auth.oauth_client.acquisition import RunMachine
 from trio_mcp.auth.oauth_client.grants import Grant, GrantContext, Machine, Visit
 from trio_mcp.auth.oauth_client.token_keeper import TokenKeeper
 from trio_mcp.auth.storage.records import IssuerRecord, MemoryStorage, Storage, Tokens
@@ -72,11 +72,10 @@ class FakeSource:
     async def turn(self) -> AsyncGenerator[None]:
         yield
 
-    @asynccontextmanager
-    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
         self.prepared += 1
         try:
-            yield GrantFlow(self._grant(context, "sign in"), self._visit)
+            await run(self._grant(context, "sign in"), self._visit)
         finally:
             self.prepared -= 1
 

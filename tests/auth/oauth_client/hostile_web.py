@@ -156,7 +156,7 @@ class HostileWeb:
             )
         )
         return GrantContext(
-            server_url=SERVER, stored=self.stored(), challenge=challenge, now=lambda: NOW, proofs=proofs
+            server_url=SERVER, stored=self.stored(), challenge=challenge, now=lambda: NOW, proof_key=proofs
         )
 
     # The law

@@ -38,7 +38,7 @@ IDP = "https://idp.example"
 
 
 class Proofs:
-    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+    def proof(self, method: str, url: str, *, nonce: str | None = None, now: float) -> str:
         return f"{method} {url} {nonce}"
 
 

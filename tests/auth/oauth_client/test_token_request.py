@@ -176,7 +176,7 @@ class Proofs:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str | None]] = []
 
-    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+    def proof(self, method: str, url: str, *, nonce: str | None = None, now: float) -> str:
         self.asked.append((method, url, nonce))
         return f"proof-{len(self.asked)}"
 
@@ -195,7 +195,7 @@ def in_turn(*answers: Fetched) -> Any:
 
 def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
     web, proofs = web_with(BOUND), Proofs()
-    grant = web.run(sign_in(settings(), context(proofs=proofs)))
+    grant = web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None)]
     assert dict(web.sent_to(TOKEN).headers)["dpop"] == "proof-1"
     assert grant.record.tokens is not None
@@ -205,7 +205,7 @@ def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
 @pytest.mark.parametrize("status", [400, 401])
 def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
     web, proofs = web_with(in_turn(nonce(status), BOUND)), Proofs()
-    web.run(sign_in(settings(), context(proofs=proofs)))
+    web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None), ("POST", TOKEN, "n-1")]
     first, second = [step for step in web.steps if isinstance(step, Fetch) and step.url == TOKEN]
     assert form_of(first) == form_of(second)
@@ -214,7 +214,7 @@ def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
 def test_second_demand_for_a_nonce_is_an_error() -> None:
     web = web_with(in_turn(nonce(), nonce(value="n-2")))
     with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
-        web.run(sign_in(settings(), context(proofs=Proofs())))
+        web.run(sign_in(settings(), context(proof_key=Proofs())))
     assert caught.value.code == "use_dpop_nonce"
 
 
@@ -222,7 +222,7 @@ def test_second_demand_for_a_nonce_is_an_error() -> None:
 def test_anything_else_with_a_nonce_is_no_demand(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
-        web.run(sign_in(settings(), context(proofs=Proofs())))
+        web.run(sign_in(settings(), context(proof_key=Proofs())))
     assert web.asked.count(TOKEN) == 1
 
 
@@ -237,9 +237,5 @@ def test_token_endpoint_that_no_proof_can_name_is_an_error() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 
-    class RealProofs:
-        def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
-            return proofs.proof(method, url, nonce=nonce, now=NOW)
-
     with pytest.raises(AuthorizationError, match="no URL of a token endpoint"):
-        web.run(sign_in(settings(), context(proofs=RealProofs())))
+        web.run(sign_in(settings(), context(proof_key=proofs)))

@@ -1,7 +1,7 @@
 """The authorization of a client at one server: the tokens in use, their record in the storage, and how new ones come.
 
 `HeldTokens` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
-storage, and the grant that could not be stored. A `TokenSource` names the machine of a grant, and `drive` carries out
+storage, and the grant that could not be stored. A `TokenSource` makes the machine of a grant, and `drive` carries out
 its steps. A machine that has begun is brought to its end: once an authorization server may have used up a code or a
 refresh token, `Finishing` shields the rest, although nobody waits any more. An `Acquisition` is one such run, with all
 its waiters.
@@ -23,7 +23,7 @@ import attrs
 import msgspec
 import trio
 
-from ...classes import define, frozen
+from ...classes import define
 from ...concurrency.contexts import contextmanager
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch, Fetcher, FetchFailed
@@ -122,13 +122,13 @@ def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
 logger = logging.getLogger("trio_mcp")
 
 
+@define(eq=False)
 class Record:
     """The record of the server at ``server_url`` in ``storage``."""
 
-    def __init__(self, server_url: str, storage: Storage) -> None:
-        self._server_url = server_url
-        self._storage = storage
-        self._unkept: Grant | None = None
+    _server_url: str
+    _storage: Storage
+    _unsaved: Grant | None = attrs.field(default=None, init=False)
 
     def lock(self) -> AbstractAsyncContextManager[None]:
         """Hold the record for this task alone, among all processes: see `Storage.lock`."""
@@ -138,32 +138,27 @@ class Record:
         """Return the record, the last grant included even where the storage has failed."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or Stored()
-        return stored if self._unkept is None else stored.with_record(self._unkept.issuer, self._unkept.record)
+        return stored if self._unsaved is None else stored.with_record(self._unsaved.issuer, self._unsaved.record)
 
-    async def keep(self, grant: Grant, stored: Stored) -> None:
+    async def save(self, grant: Grant, stored: Stored) -> None:
         """Put ``grant`` into ``stored``, which was loaded under the lock, and save that. A failure of the storage is
         logged: the tokens are good, and the old ones may be so no more."""
-        self._unkept = grant
+        self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
                 await self._storage.save(self._server_url, stored.with_record(grant.issuer, grant.record))
         except AuthorizationError as error:
             logger.warning("the tokens are used, but were not stored: %s", error)
         else:
-            self._unkept = None
+            self._unsaved = None
 
 
 Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
 """Has the user make a visit, and returns the URL that the browser was sent to. Raises `AuthorizationError`."""
 
 
-@frozen
-class GrantFlow:
-    """The way to one grant."""
-
-    machine: Machine[Grant]
-    visitor: Visitor | None = None
-    """`None` where no user takes part."""
+RunMachine: TypeAlias = Callable[[Machine[Grant], Visitor | None], Awaitable[None]]
+"""Brings the machine of a grant to its end, and persists the grant; `None` where no user takes part."""
 
 
 class TokenSource(ABC):
@@ -177,8 +172,8 @@ class TokenSource(ABC):
         return nullcontext()
 
     @abstractmethod
-    def flow(self, context: GrantContext) -> AbstractAsyncContextManager[GrantFlow]:
-        """Prepare the way to a new grant, for use inside: a user may be asked. Raises `AuthorizationError`."""
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Have ``run`` get a new grant: a user may be asked meanwhile. Raises `AuthorizationError`."""
 
     def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         """Return the machine that refreshes the stored tokens; `None` where a new grant is as good. The code of the

@@ -37,8 +37,8 @@ from .discovery import (
     scopes_at,
     scopes_to_register,
 )
-from .grants import ClientBindings, Grant, GrantContext, Machine, OAuthSettings, Visit, error_code, refused
-from .token_request import TokenClient, authentication, client_at, client_of, post_form, tokens_by
+from .grants import ClientBindings, Grant, GrantContext, Machine, OAuthSettings, Visit, error_code, refused, shown
+from .token_request import TokenClient, client_at, client_of, post_form, tokens_by
 
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192
@@ -121,11 +121,7 @@ def _tokens_of_user(
         "redirect_uri": settings.redirect_uri,
         "code_verifier": request.verifier,
     }
-    return (
-        yield from tokens_by(
-            form, server=found.metadata, resource=found.resource, client=client, context=context, scopes=scopes
-        )
-    )
+    return (yield from tokens_by(form, found, client, scopes, context))
 
 
 def _authorize_url(
@@ -143,7 +139,7 @@ def _authorize_url(
         raise AuthorizationError("the URL that the authorization server has for the browser is not https")
     if nearness(origin.host) > max(nearness(split_url(url)[0].host) for url in configured):
         raise AuthorizationError(
-            f"the URL that the authorization server {request.server.issuer[:200]!r} has for the browser is not to be"
+            f"the URL that the authorization server {shown(request.server.issuer)} has for the browser is not to be"
             f" opened: {origin} is an address of this machine, or of a private network"
         )
     challenge = (
@@ -214,10 +210,8 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
     # RFC 8707 section 2.2: no other resource than the one of the grant
-    resource = record.resource or context.server_url
-    tokens = yield from tokens_by(
-        form, server=server, resource=resource, client=client, context=context, scopes=old.scopes
-    )
+    found = AuthorizationServer(metadata=server, resource=record.resource or context.server_url)
+    tokens = yield from tokens_by(form, found, client, old.scopes, context)
     if tokens.refresh_token is None:
         tokens = attrs.evolve(tokens, refresh_token=old.refresh_token)
     return Grant(issuer=issuer, record=attrs.evolve(record, tokens=tokens))
@@ -279,7 +273,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     server = yield from metadata_of(issuer, context.server_url)
     url = server.revocation_endpoint
     if url is None:
-        raise AuthorizationError(f"the authorization server {issuer[:200]!r} revokes no tokens")
+        raise AuthorizationError(f"the authorization server {shown(issuer)} revokes no tokens")
     client = client_of(server, record, settings, context.now())
     if client is None:
         if record.client is None:
@@ -291,14 +285,8 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     tokens = record.tokens
     for hint, token in (("refresh_token", tokens.refresh_token), ("access_token", tokens.access_token)):
         if token is not None:
-            yield from _revoke_one(url, {"token": token, "token_type_hint": hint}, server, client, context.now())
-
-
-def _revoke_one(
-    url: str, form: dict[str, str], server: ServerMetadata, client: TokenClient, now: float
-) -> Machine[None]:
-    headers, named = authentication(client, server.issuer, now, server.token_endpoint_auth_signing_alg_values_supported)
-    answer = yield from post_form("revocation", url, headers, {**form, **named}, server.issuer)
-    if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
-        what = f"the revocation endpoint of {server.issuer[:200]!r} has refused"
-        raise refused(what, error_code(answer.body), answer.status)
+            form = {"token": token, "token_type_hint": hint}
+            answer = yield from post_form("revocation", url, form, server, client, context.now())
+            if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
+                what = f"the revocation endpoint of {shown(server.issuer)} has refused"
+                raise refused(what, error_code(answer.body), answer.status)

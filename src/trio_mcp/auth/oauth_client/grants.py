@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -25,6 +25,7 @@ from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ..challenges import Challenge
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch
+from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, Storage, Stored
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
@@ -141,14 +142,6 @@ def shown(text: str) -> str:
     return repr(text[:200])
 
 
-class ProofMaker(Protocol):
-    """A key of DPoP, with a clock."""
-
-    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
-        """Return a new proof for one request by ``method`` to ``url`` (RFC 9449 section 4.2)."""
-        ...
-
-
 @frozen(kw_only=True)
 class GrantContext:
     """The start of a machine."""
@@ -161,8 +154,8 @@ class GrantContext:
     """The Bearer or DPoP challenge of the refusal; `None` where there was none, or no refusal at all."""
     now: Callable[[], float] = time.time
     """Returns the time in seconds since the epoch. A user may take minutes between two steps."""
-    proofs: ProofMaker | None = attrs.field(default=None, repr=False)
-    """Makes the proofs of DPoP at the token endpoint; `None` without DPoP."""
+    proof_key: ProofKey | None = attrs.field(default=None, repr=False)
+    """The key of DPoP, proven at the token endpoint, too; `None` without DPoP."""
     bindings: ClientBindings | None = attrs.field(default=None, repr=False)
     """Binds credentials to the first issuer in use; `None` where nobody remembers."""
 
@@ -186,7 +179,7 @@ class Grant:
     """The authorization server, as its metadata names it."""
     record: IssuerRecord
     """The record of that server from now on, tokens included. The proof key is the one that was stored before;
-    the maker of the proofs adds a new one."""
+    the `TokenKeeper` adds a new one."""
 
 
 T = TypeVar("T")

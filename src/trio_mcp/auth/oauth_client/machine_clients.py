@@ -8,9 +8,8 @@ Each configuration has its grant below: client credentials (RFC 6749 section 4.4
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
@@ -18,11 +17,10 @@ import attrs
 import msgspec
 
 from ...classes import frozen
-from ...concurrency.contexts import asynccontextmanager
 from ...protocol.authorization import ServerMetadata
 from ..credentials import AuthorizationError, Credentials, UserIsAsked, calling_user_code
 from ..storage.records import RegisteredClient
-from .acquisition import GrantFlow, TokenSource
+from .acquisition import RunMachine, TokenSource
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at
 from .grants import AuthMethod, Grant, GrantContext, Machine, PreregisteredClient
 from .token_keeper import OAuthClient
@@ -33,23 +31,10 @@ _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 
 
 @frozen(kw_only=True)
-class _MachineClient(OAuthClient, ABC):
+class _MachineClient(OAuthClient, TokenSource):
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
-        return self.open_keeper(server_url, _MachineTokens(self.way))
-
-    @abstractmethod
-    async def way(self, context: GrantContext) -> Machine[Grant]:
-        """Return the machine that gets a grant in ``context``."""
-
-
-@frozen
-class _MachineTokens(TokenSource):
-    way: Callable[[GrantContext], Awaitable[Machine[Grant]]]
-
-    @asynccontextmanager
-    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
-        yield GrantFlow(await self.way(context))
+        return self.open_keeper(server_url, self)
 
 
 @frozen
@@ -79,18 +64,10 @@ class ClientCredentials(_MachineClient):
         if self.client_secret is None and self.private_key is None:
             raise ValueError("a client that acts on its own behalf has a client_secret or a private_key")
 
-    async def way(self, context: GrantContext) -> Machine[Grant]:
-        """Return the machine: see the base class."""
-        client = PreregisteredClient(
-            client_id=self.client_id,
-            client_secret=self.client_secret,
-            private_key=self.private_key,
-            signing_algorithm=self.signing_algorithm,
-            key_id=self.key_id,
-            auth_method=self.auth_method,
-            issuer=self.issuer,
-        )
-        return client_credentials(await context.bound(client), context, self.scopes)
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource.acquire`."""
+        client = PreregisteredClient(**{each: getattr(self, each) for each in attrs.fields_dict(PreregisteredClient)})
+        await run(client_credentials(await context.bound(client), context, self.scopes), None)
 
 
 @frozen
@@ -107,10 +84,10 @@ class WorkloadIdentity(_MachineClient):
     issuer: str | None = attrs.field(default=None, kw_only=True)
     """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
 
-    async def way(self, context: GrantContext) -> Machine[Grant]:
-        """Return the machine: see the base class."""
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource.acquire`."""
         assertion = await _present(self.assertion, "assertion")
-        return workload_identity(attrs.evolve(self, assertion=assertion), context)
+        await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
 
 @frozen
@@ -133,11 +110,11 @@ class EnterpriseManaged(_MachineClient):
     """`None`: the one in the metadata of the identity provider."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
 
-    async def way(self, context: GrantContext) -> Machine[Grant]:
-        """Return the machine: see the base class."""
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+        """Get a grant: see `TokenSource.acquire`."""
         subject_token = await _present(self.subject_token, "subject_token")
         client = await context.bound(self.client)
-        return enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context)
+        await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)
 
 
 async def _present(text: _Text, name: str) -> str:
@@ -157,7 +134,7 @@ def client_credentials(
     """
     found = yield from discover(context, known_issuer(known, context.stored))
     context.claim(known, found.issuer)
-    client = preregistered(known, found.metadata.token_endpoint_auth_methods_supported)
+    client = preregistered(known, found.metadata)
     scopes = scopes_at(found, configured, context)
     return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, context))
 
@@ -226,19 +203,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         provider = yield from metadata_of(settings.idp_issuer)
     else:
         provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
-    grant = yield from _exchanged(settings, provider, found, scopes, context)
-    client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
-    return (yield from granted(assertion_form(grant), found, client, scopes, context))
-
-
-def _exchanged(
-    settings: EnterpriseManaged,
-    provider: ServerMetadata,
-    found: AuthorizationServer,
-    scopes: tuple[str, ...],
-    context: GrantContext,
-) -> Machine[str]:
-    """Return the grant that the identity provider gives for the authorization server (RFC 8693 section 2)."""
+    # RFC 8693 section 2: the grant that the identity provider gives for the authorization server
     assert isinstance(settings.subject_token, str), "the function was called"
     form = {
         "grant_type": _EXCHANGE,
@@ -249,10 +214,11 @@ def _exchanged(
         "subject_token": settings.subject_token,
         "subject_token_type": settings.subject_token_type,
     }
-    client = preregistered(settings.idp_client, provider.token_endpoint_auth_methods_supported)
+    client = preregistered(settings.idp_client, provider)
     # The grant is bound to no key, so the identity provider is shown none.
-    answer = yield from ask(form, server=provider, client=client, context=attrs.evolve(context, proofs=None))
+    answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
     # RFC 8693 section 2.2.1: any other token is for the client alone, and the authorization server must not see it.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError("the identity provider has given another token than a grant for the server")
-    return answer.access_token
+    client = preregistered(settings.client, found.metadata)
+    return (yield from granted(assertion_form(answer.access_token), found, client, scopes, context))

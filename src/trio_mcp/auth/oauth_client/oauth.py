@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar
 
 import attrs
@@ -12,7 +12,7 @@ import trio
 from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import Credentials, SignInNeeded, UserIsAsked
-from .acquisition import GrantFlow, TokenSource
+from .acquisition import RunMachine, TokenSource
 from .authorization_code import refresh, sign_in
 from .browser import Browser, OnVisit, is_loopback_uri, open_in_browser, open_loopback
 from .grants import Grant, GrantContext, Machine, OAuthSettings, PreregisteredClient
@@ -107,25 +107,21 @@ class _UserTokens(TokenSource):
         finally:
             self.lock.release()
 
-    @asynccontextmanager
-    async def flow(self, context: GrantContext) -> AsyncGenerator[GrantFlow]:
-        auth = self.auth
+    async def acquire(self, context: GrantContext, run: RunMachine) -> None:
+        auth, uri = self.auth, self.auth.redirect_uri
         if not auth.asks_user:
             raise SignInNeeded("the user has to sign in, and is not to be asked")
-        on_visit = open_in_browser if auth.on_visit is None else auth.on_visit
         settings = auth.settings()
-        if settings.client is not None:
-            settings = attrs.evolve(settings, client=await context.bound(settings.client))
-        uri = auth.redirect_uri
-        if uri is not None and not is_loopback_uri(uri):
-            browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
-            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=uri), context), browser.make)
-            return
+        client = None if settings.client is None else await context.bound(settings.client)
         # The redirect URIs that authorization servers know
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
-        async with open_loopback(uri, [each for client in known for each in client.redirect_uris]) as listener:
-            browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
-            yield GrantFlow(sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), context), browser.make)
+        is_elsewhere = uri is not None and not is_loopback_uri(uri)
+        listening = open_loopback(uri, [each for client in known for each in client.redirect_uris])
+        async with nullcontext() if is_elsewhere else listening as listener:
+            browser = Browser(auth.on_visit or open_in_browser, listener, auth.sign_in_timeout, self.user_is_asked)
+            redirect_uri = uri or "" if listener is None else listener.redirect_uri
+            settings = attrs.evolve(settings, client=client, redirect_uri=redirect_uri)
+            await run(sign_in(settings, context), browser.make)
 
     def refreshing(self, context: GrantContext) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.

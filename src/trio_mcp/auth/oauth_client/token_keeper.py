@@ -31,9 +31,9 @@ from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRe
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
 from ..storage.records import MemoryStorage, Storage, Stored
-from .acquisition import Acquisition, Finishing, HeldTokens, Record, TokenSource, drive, nonce_in, token_in
+from .acquisition import Acquisition, Finishing, HeldTokens, Record, TokenSource, Visitor, drive, nonce_in, token_in
 from .discovery import scopes_in
-from .grants import ClientBindings, Grant, GrantContext
+from .grants import ClientBindings, Grant, GrantContext, Machine
 
 logger = logging.getLogger("trio_mcp")
 
@@ -198,15 +198,18 @@ class TokenKeeper:
                 return
             key = ProofKey.generate() if self._is_dpop else None
             bindings = ClientBindings(self._storage)
-            async with self._source.flow(self._grant_context(stored, bindings, key, challenge)) as flow:
+
+            async def run(machine: Machine[Grant], visitor: Visitor | None) -> None:
                 with self._finishing.once_begun() as begin:
-                    grant = await drive(flow.machine, self._fetcher, flow.visitor, begin, bindings.settle)
+                    grant = await drive(machine, self._fetcher, visitor, begin, bindings.settle)
                     self._check(grant)
                     jwk = None if key is None else key.to_jwk()
                     grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
                     async with self._record.lock():
-                        await self._record.keep(grant, await self._record.load())
+                        await self._record.save(grant, await self._record.load())
                     self._hold(grant, is_granted=True)
+
+            await self._source.acquire(self._grant_context(stored, bindings, key, challenge), run)
 
     async def _refresh(self, held: HeldTokens) -> None:
         """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
@@ -231,9 +234,9 @@ class TokenKeeper:
                     logger.info("the tokens cannot be refreshed: %s", error)
                     held.forget_refresh_token()
                     if error.code in _USELESS:
-                        await self._record.keep(_without_refresh_token(stored, error.code), stored)
+                        await self._record.save(_without_refresh_token(stored, error.code), stored)
                 else:
-                    await self._record.keep(grant, stored)
+                    await self._record.save(grant, stored)
                     self._hold(grant, is_granted=False)
 
     # Tokens
@@ -275,7 +278,7 @@ class TokenKeeper:
             stored=stored,
             challenge=challenge,
             now=self._now,
-            proofs=None if key is None else _Proofs(key, self._now),
+            proof_key=key,
             bindings=bindings,
         )
 
@@ -289,17 +292,6 @@ def _without_refresh_token(stored: Stored, error: str | None) -> Grant:
         client = None  # it had registered itself, which the authorization server has forgotten: let it do so again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
-
-
-@frozen
-class _Proofs:
-    """A `ProofMaker`."""
-
-    _key: ProofKey
-    _now: Callable[[], float]
-
-    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
-        return self._key.proof(method, url, nonce=nonce, now=self._now())
 
 
 _CHALLENGE_CODES: Final = frozenset(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import attrs
@@ -20,7 +21,17 @@ from ..fetching import Fetch, Fetched, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from ..storage.records import IssuerRecord, RegisteredClient, Tokens
 from .discovery import AuthorizationServer, scope_parameter, scopes_in
-from .grants import AuthMethod, Grant, GrantContext, Machine, OAuthSettings, PreregisteredClient, error_code, refused
+from .grants import (
+    AuthMethod,
+    Grant,
+    GrantContext,
+    Machine,
+    OAuthSettings,
+    PreregisteredClient,
+    error_code,
+    refused,
+    shown,
+)
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
@@ -39,10 +50,7 @@ def granted(
     context: GrantContext,
 ) -> Machine[Grant]:
     """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
-    form = {**form, **scope_parameter(scopes)}
-    tokens = yield from tokens_by(
-        form, server=found.metadata, resource=found.resource, client=client, context=context, scopes=scopes
-    )
+    tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.kept
     record = attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes, resource=found.resource)
@@ -51,54 +59,66 @@ def granted(
 
 def tokens_by(
     form: Mapping[str, str],
-    *,
-    server: ServerMetadata,
-    resource: str,
+    found: AuthorizationServer,
     client: TokenClient | None,
-    context: GrantContext,
     scopes: tuple[str, ...],
+    context: GrantContext,
 ) -> Machine[Tokens]:
-    """Return the tokens for ``resource`` that the token endpoint of ``server`` grants for the grant in ``form``, where
-    ``scopes`` are the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449
-    section 8).
+    """Return the tokens for the resource that the token endpoint of the authorization server that was ``found`` grants
+    for the grant in ``form``, where ``scopes`` are the requested ones. Asks once, and once more with the nonce that the
+    endpoint demands (RFC 9449 section 8).
 
     Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
     """
-    form = {**form, "resource": resource}  # RFC 8707 section 2, whether the server supports it or not
-    answer = yield from ask(form, server=server, client=client, context=context)
+    form = {**form, "resource": found.resource}  # RFC 8707 section 2, whether the server supports it or not
+    answer = yield from ask(form, found.metadata, client, context)
     kind = _TYPES.get(answer.token_type.lower())
     # RFC 6749 section 7.1: a token of an unknown type is not used.
-    if kind is None or (kind == "DPoP" and context.proofs is None):
+    if kind is None or (kind == "DPoP" and context.proof_key is None):
         raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
     refresh_token = answer.refresh_token
     if refresh_token is not None and not _TOKEN.fullmatch(refresh_token):
         raise AuthorizationError("the authorization server has granted a refresh token that nobody can send")
+    expires_at = None
+    if answer.expires_in is not None and answer.expires_in >= 0:
+        expires_at = context.now() + min(answer.expires_in, _LONGEST_SECONDS)
     return Tokens(
         access_token=answer.access_token,
         token_type=kind,
         # RFC 6749 section 5.1: without the parameter, all that was asked for
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
-        expires_at=_expiry(answer.expires_in, context.now()),
+        expires_at=expires_at,
         refresh_token=refresh_token,
     )
 
 
 def ask(
-    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient | None, context: GrantContext
+    form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Return the answer of the token endpoint to ``form``, its token checked for nothing but characters."""
+    """Return the answer of the token endpoint of ``server`` to ``form``, its token checked for nothing but
+    characters."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
-    answer = yield from _exchange(form, url, server, client, context, None)
+
+    def headers(nonce: str | None = None) -> dict[str, str]:
+        accept = {"accept": "application/json"}
+        if context.proof_key is None:
+            return accept
+        try:
+            return {**accept, "dpop": context.proof_key.proof("POST", url, nonce=nonce, now=context.now())}
+        except ValueError:
+            raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
+
+    answer = yield from post_form("token", url, form, server, client, context.now(), headers())
     nonce = answer.headers.get("dpop-nonce", "")
     # 401 is what a resource server would say, and some token endpoints say (RFC 9449 section 8).
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
-    if demanded and context.proofs is not None and _NONCE.fullmatch(nonce):
-        answer = yield from _exchange(form, url, server, client, context, nonce)
+    if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
+        answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
     # RFC 6749 section 5.2, and the servers that send errors with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
-        raise refused(f"the token endpoint of {server.issuer[:200]!r} has refused", error, answer.status)
+        raise refused(f"the token endpoint of {shown(server.issuer)} has refused", error, answer.status)
     try:
         response = TokenResponse.from_json(answer.body)
     except InvalidDocument:
@@ -108,56 +128,35 @@ def ask(
     return response
 
 
-def _exchange(
-    form: Mapping[str, str],
+def post_form(
+    endpoint: str,
     url: str,
+    form: Mapping[str, str],
     server: ServerMetadata,
     client: TokenClient | None,
-    context: GrantContext,
-    nonce: str | None,
+    now: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
-    algorithms = server.token_endpoint_auth_signing_alg_values_supported
-    headers, named = ({}, {}) if client is None else authentication(client, server.issuer, context.now(), algorithms)
-    headers["accept"] = "application/json"
-    if context.proofs is not None:
-        try:
-            headers["dpop"] = context.proofs.proof("POST", url, nonce=nonce)
-        except ValueError:
-            raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
-    return (yield from post_form("token", url, headers, {**form, **named}, server.issuer))
-
-
-def post_form(
-    endpoint: str, url: str, headers: Mapping[str, str], form: Mapping[str, str], issuer: str
-) -> Machine[Fetched]:
-    """Return the answer of an ``endpoint`` of ``issuer`` to ``form``, which has its secrets. Raises
+    """Return the answer of an ``endpoint`` of ``server`` to ``form``, in which ``client`` names itself. Raises
     `AuthorizationError`."""
+    own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
         answer: Fetched = yield Fetch(
             method="POST",
             url=url,
-            headers=tuple(headers.items()),
-            body=urlencode(form).encode("ascii"),
+            headers=tuple({**own, **headers}.items()),
+            body=urlencode({**form, **named}).encode("ascii"),
             content_type=_FORM,
-            secrets_of=issuer,
+            secrets_of=server.issuer,
         )
     except FetchFailed as error:
         raise AuthorizationError(f"the {endpoint} endpoint could not be asked: {error}") from None
     return answer
 
 
-def _expiry(seconds: float | None, now: float) -> float | None:
-    """Return the end of a token that lives for ``seconds``; `None` where the server has told nothing of use."""
-    if seconds is None or seconds < 0:
-        return None
-    return now + min(seconds, _LONGEST_SECONDS)
-
-
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
 """Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
 the ``client_id`` in the body, and others forbid that; some decode the parts of the header, and others do not."""
-USUAL_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic",)
-"""Methods of a server that names none (RFC 8414 section 2)."""
 
 
 @frozen(kw_only=True)
@@ -173,23 +172,30 @@ class TokenClient:
     """The part that is stored. Secrets that the client's people gave are not."""
 
 
-def preregistered(client: PreregisteredClient, supported: Collection[str] | None) -> TokenClient:
-    """Return a client that the authorization server knows, by the first of its methods that are ``supported``: an
-    assertion before a secret, and a secret in the body before one in a header."""
-    able: tuple[AuthMethod, ...]
+def _listed_methods(server: ServerMetadata) -> Collection[str]:
+    # RFC 8414 section 2: a server that names none takes a secret in the header.
+    listed = server.token_endpoint_auth_methods_supported
+    return ("client_secret_basic",) if listed is None else listed
+
+
+def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
+    """Return the best method of a client with a secret that is ``usable``; ``otherwise`` where none is."""
+    for method in SECRET_METHODS:
+        if method in usable:
+            return method
+    return otherwise
+
+
+def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
+    """Return a client that ``server`` knows, by the first of its methods that the server lists: an assertion before a
+    secret, and a secret in the body before one in a header."""
+    method: AuthMethod = "none"
     if client.auth_method is not None:
-        able = (client.auth_method,)
+        method = client.auth_method
     elif client.private_key is not None:
-        able = ("private_key_jwt",)
+        method = "private_key_jwt"
     elif client.client_secret is not None:
-        able = SECRET_METHODS
-    else:
-        able = ("none",)
-    listed = USUAL_METHODS if supported is None else supported
-    method: AuthMethod = able[-1]
-    for better in reversed(able):
-        if better in listed:
-            method = better
+        method = _secret_method(_listed_methods(server), "client_secret_basic")
     if method == "private_key_jwt" and client.private_key is None:
         raise AuthorizationError("private_key_jwt needs the private key of the client")
     if method in SECRET_METHODS and client.client_secret is None:
@@ -203,11 +209,9 @@ def preregistered(client: PreregisteredClient, supported: Collection[str] | None
     )
 
 
-def authentication(
-    client: TokenClient, issuer: str, now: float, algorithms: Collection[str] | None = None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and the form parameters by which ``client`` names itself in one request to the token endpoint
-    of ``issuer``, which takes signatures by ``algorithms``. Raises `AuthorizationError` for a key that is of no use.
+def authentication(client: TokenClient, server: ServerMetadata, now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers and the form parameters by which ``client`` names itself in one request to an endpoint of
+    ``server``. Raises `AuthorizationError` for a key that is of no use.
 
     RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
     """
@@ -217,26 +221,21 @@ def authentication(
         case "client_secret_post":
             return {}, {"client_id": client.client_id, "client_secret": client.client_secret or ""}
         case "private_key_jwt":
-            assert client.key is not None
-            assertion = _assertion(client.key, issuer, now, algorithms)
+            assertion = _assertion(client, server, now)
             return {}, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
         case "none":
             return {}, {"client_id": client.client_id}
 
 
-def _assertion(client: PreregisteredClient, issuer: str, now: float, algorithms: Collection[str] | None) -> str:
+def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
     """Return a new JWT for one request. The issuer alone is its audience, so nobody can use the JWT elsewhere."""
-    assert client.private_key is not None
+    key = client.key
+    assert key is not None
+    assert key.private_key is not None
+    algorithms = server.token_endpoint_auth_signing_alg_values_supported
+    more: dict[str, Any] = {"algorithm": key.signing_algorithm, "key_id": key.key_id, "supported": algorithms}
     try:
-        return client_assertion(
-            client.client_id,
-            issuer,
-            client.private_key,
-            algorithm=client.signing_algorithm,
-            key_id=client.key_id,
-            supported=algorithms,
-            now=now,
-        )
+        return client_assertion(key.client_id, server.issuer, key.private_key, now=now, **more)
     except (ImportError, ValueError) as error:
         failure = str(error)
     raise AuthorizationError(failure)
@@ -256,7 +255,7 @@ def client_at(
     """
     url = settings.client_metadata_url
     if settings.client is not None:
-        return preregistered(settings.client, server.token_endpoint_auth_methods_supported)
+        return preregistered(settings.client, server)
     if url is not None and server.client_id_metadata_document_supported:
         return _documented(url)
     kept = record.client
@@ -266,7 +265,7 @@ def client_at(
             return _registered(kept)
     if server.registration_endpoint is None:
         raise AuthorizationError(
-            f"the authorization server {server.issuer[:200]!r} registers no clients by itself: ask its people for a"
+            f"the authorization server {shown(server.issuer)} registers no clients by itself: ask its people for a"
             " client id, and give that to this client"
         )
     return (yield from _register(server.registration_endpoint, server, settings, scopes))
@@ -282,7 +281,7 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
     if settings.client is not None and settings.client.client_id == kept.client_id:
         if settings.client.issuer not in (None, server.issuer):
             return None
-        return preregistered(settings.client, server.token_endpoint_auth_methods_supported)
+        return preregistered(settings.client, server)
     return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
 
 
@@ -290,7 +289,9 @@ def _register(
     url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
 ) -> Machine[TokenClient]:
     """Register the client for ``scopes``, and return the client (RFC 7591 section 3)."""
-    wanted = _wanted_method(server.token_endpoint_auth_methods_supported)
+    # A program on the user's machine keeps no secret from the user, so to register without one is best.
+    listed = _listed_methods(server)
+    wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
     metadata = ClientMetadata(
         client_name=settings.client_name,
@@ -312,12 +313,13 @@ def _register(
         )
     except FetchFailed as error:
         raise AuthorizationError(f"the client could not be registered: {error}") from None
+    what = "the authorization server has not registered the client"
     if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 says 201
-        raise refused("the authorization server has not registered the client", error_code(answer.body), answer.status)
+        raise refused(what, error_code(answer.body), answer.status)
     try:
         made = ClientInformation.from_json(answer.body)
     except InvalidDocument:
-        raise refused("the authorization server has not registered the client", error_code(answer.body)) from None
+        raise refused(what, error_code(answer.body)) from None
     if not made.client_id:
         raise AuthorizationError("the authorization server has registered the client without an id")
     kept = RegisteredClient(
@@ -332,17 +334,6 @@ def _register(
     return _registered(kept)
 
 
-def _wanted_method(supported: Collection[str] | None) -> AuthMethod:
-    """Return the method to register with: a program on the user's machine keeps no secret from the user, so none is
-    best. A server that says nothing takes a secret in the header (RFC 8414 section 2)."""
-    listed = USUAL_METHODS if supported is None else supported
-    if "none" not in listed:
-        for method in SECRET_METHODS:
-            if method in listed:
-                return method
-    return "none"
-
-
 def _documented(url: str) -> TokenClient:
     """Return the client whose metadata document is at ``url``."""
     if not url.startswith("https://") or not urlsplit(url).path.strip("/"):
@@ -352,10 +343,7 @@ def _documented(url: str) -> TokenClient:
 
 def _registered(kept: RegisteredClient) -> TokenClient:
     """Return the client that has registered itself. Without a secret there is nothing but the id."""
-    method: AuthMethod = "none"
-    for other in SECRET_METHODS:
-        if kept.client_secret is not None and kept.auth_method == other:
-            method = other
+    method = _secret_method(() if kept.client_secret is None else (kept.auth_method,), "none")
     return TokenClient(client_id=kept.client_id, auth_method=method, client_secret=kept.client_secret, kept=kept)
 
 
