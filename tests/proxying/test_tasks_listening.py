@@ -125,11 +125,11 @@ def told(task_id: str, number: int) -> NotificationReceived:
 async def test_a_client_that_reads_slowly_gets_the_latest_state_of_each_task(autojump_clock: MockClock) -> None:
     states, reader = TaskStates(["a", "b"], 1000), Reader()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(states.tell, reader)
+        nursery.start_soon(states.send, reader)
         for number in range(100):
-            states.told(told("a", number), 100)
-            states.told(told("b", number), 100)
-            states.told(told("c", number), 100)
+            states.put(told("a", number), 100)
+            states.put(told("b", number), 100)
+            states.put(told("c", number), 100)
         await wait_all_tasks_blocked()
         assert reader.told == []
         reader.reads.set()
@@ -143,7 +143,7 @@ async def test_the_stream_of_a_client_that_reads_too_slowly_ends(autojump_clock:
     states, reader = TaskStates(["a", "b", "c"], 250), Reader()
     for task_id in ("a", "b", "c"):
         assert not states.overflowed.is_set()
-        states.told(told(task_id, 0), 100)
+        states.put(told(task_id, 0), 100)
     assert states.overflowed.is_set()
-    states.tell_all(reader)  # type: ignore[arg-type] - it is all that is used
+    states.send_rest(reader)  # type: ignore[arg-type] - it is all that is used
     assert [each["taskId"] for each in reader.told] == ["b", "c"]

@@ -50,12 +50,12 @@ class Relay(ABC):
     """
 
     @abstractmethod
-    def told(self, event: NotificationReceived) -> None:
+    def on_notification(self, event: NotificationReceived) -> None:
         """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
         any later reply. Must be quick, and must not raise."""
 
     @abstractmethod
-    def came(self, request: InboundRequest) -> None:
+    def on_question(self, request: InboundRequest) -> None:
         """Take a question, for which `ask` will be called, the moment it was read. Must be quick, and must not
         raise."""
 

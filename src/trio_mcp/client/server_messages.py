@@ -84,7 +84,7 @@ class Callbacks:
 
     def _take(self, event: NotificationReceived, change: Change | None) -> bool:
         if self.relay is not None:
-            self.relay.told(event)
+            self.relay.on_notification(event)
         if change is not None:
             self.seen(change)
             return self._told_of(change) is not None
@@ -94,7 +94,7 @@ class Callbacks:
 
     def _take_log(self, event: NotificationReceived) -> bool:
         if self.relay is not None:
-            self.relay.told(event)
+            self.relay.on_notification(event)
         if not self._log_at_once:
             return self._settings.on_log is not None
         if self._log_context is None:
@@ -216,7 +216,7 @@ class ServerMessages:
         if request.method.name == "elicitation/create":
             self._callbacks.urls.asked(request.params)  # here, since the end of the request may come in the same read
         if self._callbacks.relay is not None:
-            self._callbacks.relay.came(request)
+            self._callbacks.relay.on_question(request)
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:

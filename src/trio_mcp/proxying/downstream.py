@@ -145,7 +145,7 @@ class ForwardedCall:
         while self._late is not None:
             await self._late.told.wait()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Cancel the requests to the client, because the call was answered or cancelled, and tell nothing more."""
         while self._ids:
             del self._known[self._ids.popleft()]
@@ -254,9 +254,9 @@ class Downstream:
         finally:
             _current_call.reset(token)
             del self.calls[scope]
-            call.end()
+            call.close()
 
-    def told(self, event: NotificationReceived, *, named: bool) -> None:
+    def put(self, event: NotificationReceived, *, named: bool) -> None:
         """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
         has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
         task the message names, else for every call in flight."""

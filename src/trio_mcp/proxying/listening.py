@@ -53,7 +53,7 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
     meta = per_request_fields(scope.request, downstream, upstream)
     if upstream.revision.changes == "listen":
-        opening = upstream.listen(asked, meta, states.told)
+        opening = upstream.listen(asked, meta, states.put)
     else:
         opening = _changes_of_legacy(upstream, asked)
     async with opening as changes:
@@ -64,7 +64,7 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
             with trio.CancelScope() as telling:
                 nursery.start_soon(_cancel_after, downstream.connection.until_ending, telling, CONNECTION_ENDS)
                 nursery.start_soon(_cancel_after, states.overflowed.wait, telling, _TOO_SLOW)
-                nursery.start_soon(states.tell, stream)
+                nursery.start_soon(states.send, stream)
                 changes.taker = partial(_taken, stream)  # a client that reads fast enough gets repetitions, too
                 async for change in changes:
                     _tell(stream, change)
@@ -73,7 +73,7 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
                 reason = _TOO_SLOW if states.overflowed.is_set() else CONNECTION_ENDS
         for change in changes.take_all():
             _tell(stream, change)
-        states.tell_all(stream)
+        states.send_rest(stream)
         return stream.end(reason)
 
 
@@ -141,7 +141,7 @@ class TaskStates:
         self.overflowed = trio.Event()
         """Event set when the client reads so slowly that a state was dropped."""
 
-    def told(self, event: NotificationReceived, size: int) -> None:
+    def put(self, event: NotificationReceived, size: int) -> None:
         """Take a notification of ``size`` bytes. A task that was not asked for is ignored."""
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
@@ -159,7 +159,7 @@ class TaskStates:
         self._bytes -= size
         return state
 
-    async def tell(self, stream: ListenStream) -> None:
+    async def send(self, stream: ListenStream) -> None:
         """Tell the client of the states, as the client has room, until cancelled."""
         while True:
             await self._changed.wait()
@@ -169,7 +169,7 @@ class TaskStates:
                 if self._waiting:
                     stream.task_told(self._take())
 
-    def tell_all(self, stream: ListenStream) -> None:
+    def send_rest(self, stream: ListenStream) -> None:
         """Tell the client of the rest, because the stream ends."""
         while self._waiting:
             stream.task_told(self._take())

@@ -108,7 +108,7 @@ class KnownTasks:
         if wanted is not None:
             downstream, token = wanted
             params = {**event.params, "progressToken": token}
-            downstream.told(NotificationReceived(event.method, params, event.revision), named=False)
+            downstream.put(NotificationReceived(event.method, params, event.revision), named=False)
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
@@ -139,7 +139,7 @@ class KnownTasks:
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
-        return self.told(method, params, downstreams)
+        return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
         """Return whether a request of the server behind says whom it concerns, by its task."""
@@ -147,7 +147,7 @@ class KnownTasks:
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
-    def told(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
+    def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a message of the server behind is for: where the message belongs to a
         task, its owner alone; where the owner is not known, a client that shares the server with nobody."""
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)

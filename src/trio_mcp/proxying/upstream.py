@@ -115,8 +115,8 @@ class Upstream(Relay):
         23)."""
         return len(self._principals) > 1
 
-    def told(self, event: NotificationReceived) -> None:
-        """Hand a notification to all clients: see `Relay.told`."""
+    def on_notification(self, event: NotificationReceived) -> None:
+        """Hand a notification to all clients: see `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
@@ -125,11 +125,11 @@ class Upstream(Relay):
         named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
         if event.method.name == _LOG and related_task_of(event.params) is None and self._told_on_a_way(event):
             return
-        concerned = self.tasks.told(event.method.name, event.params, self.downstreams)
+        concerned = self.tasks.recipients(event.method.name, event.params, self.downstreams)
         if self.of_several and event.method.name == _COMPLETE:
             concerned = [each for each in concerned if each.urls.completed(event.params)]
         for downstream in concerned:
-            downstream.told(event, named=named)
+            downstream.put(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
 
@@ -141,14 +141,14 @@ class Upstream(Relay):
         if call is not None:
             downstream = call.downstream
             if call.scope.outbox is downstream.connection.outbox:
-                downstream.told(event, named=False)  # in order with all else
+                downstream.put(event, named=False)  # in order with all else
             else:
                 call.log(event)
             return True
         return self.of_several or self._is_of_past_call(came_with)
 
-    def came(self, request: InboundRequest) -> None:
-        """Note in the answer to which request of ours a question came: see `Relay.came`."""
+    def on_question(self, request: InboundRequest) -> None:
+        """Note in the answer to which request of ours a question came: see `Relay.on_question`."""
         came_with = self._connection.came_with
         if came_with is not None:
             self._came_with[request] = came_with
