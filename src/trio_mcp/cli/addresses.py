@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from ..classes import frozen
+from ..classes import define, frozen
 from ..server.connection import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 from .printable import Unusable
@@ -126,14 +126,14 @@ async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None
         raise Unusable(f"cannot listen there: {error}") from error
 
 
+@define
 class _Announcement:
     """Report the server's address, with words ``before`` and ``behind``, once the server listens."""
 
-    def __init__(self, name: str, before: str, behind: str) -> None:
-        self._name = name
-        self._before = before
-        self._behind = behind
-        self.made = False
+    _name: str
+    _before: str
+    _behind: str
+    made: bool = False
 
     def started(self, value: Any = None) -> None:
         self.made = True

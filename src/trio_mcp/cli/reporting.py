@@ -15,41 +15,38 @@ from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, 
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """Exceptions of the use of a server, for `say_error`."""
+_SIGN_IN: Final = (
+    "the server wants you to sign in: use a terminal, have your browser opened by --sign-in, or give a token by "
+    "--bearer-env NAME"
+)
 
 
 def say_error(error: Exception) -> int:
     """Print the failure of the server, and return its exit status."""
+    words, status = _report(error)
+    say(words)
+    return status
+
+
+def _report(error: Exception) -> tuple[str, int]:
     match error:
         case trio.TooSlowError():
-            say("the server did not answer in time")
-            return OUT_OF_TIME
+            return "the server did not answer in time", OUT_OF_TIME
         case SignInNeeded():
-            say(
-                "the server wants you to sign in: use a terminal, have your browser opened by --sign-in, or give a "
-                "token by --bearer-env NAME"
-            )
-            return NOT_AUTHORIZED
+            return _SIGN_IN, NOT_AUTHORIZED
         case AuthorizationError():
-            say(str(error))
-            return NOT_AUTHORIZED
+            return str(error), NOT_AUTHORIZED
         case BadTarget():
-            say(str(error))
-            return USAGE
+            return str(error), USAGE
         case ConnectionLost() | HTTPError(status=None):
-            say(str(error))
-            return NO_CONNECTION
+            return str(error), NO_CONNECTION
         case CodedError():  # the answer to a request of a modern server
-            say(f"the call ended: {error.message}")
-            return SERVER_ERROR
+            return f"the call ended: {error.message}", SERVER_ERROR
         case PeerError():
-            say(f"the server answered with an error: {error.message} (code {error.code})")
-            return SERVER_ERROR
+            return f"the server answered with an error: {error.message} (code {error.code})", SERVER_ERROR
         case ProtocolViolation():
-            say(f"the server violated the protocol: {error}")
-            return SERVER_ERROR
+            return f"the server violated the protocol: {error}", SERVER_ERROR
         case NotSerializable():
-            say(f"the arguments cannot be sent: {error}")
-            return USAGE
+            return f"the arguments cannot be sent: {error}", USAGE
         case _:
-            say(str(error))
-            return SERVER_ERROR
+            return str(error), SERVER_ERROR

@@ -143,9 +143,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
-def print_line(line: str) -> None:
-    """Print a line of a server to standard output, `printable` where that is a terminal."""
-    print(printable(line) if sys.stdout.isatty() else line)
+def print_line(line: str, out: TextIO | None = None) -> None:
+    """Print a line of a server to ``out``, by default standard output, `printable` where that is a terminal."""
+    stream = out or sys.stdout
+    print(printable(line) if stream.isatty() else line, file=stream)
 
 
 def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
@@ -315,19 +316,14 @@ def say_urls(data: Any) -> None:
 def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
     """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
     printed as JSON, always to standard output."""
-    out = sys.stderr if result.is_error and not raw else sys.stdout
     if raw:
-        print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=out.isatty()), file=out)
+        print_json(unstructure(result, revision))
         return
-    for line in _lines(result, out):
-        print(printable(line) if out.isatty() else line, file=out)
-
-
-def _lines(result: CallToolResult, out: TextIO) -> Iterable[str]:
+    out = sys.stderr if result.is_error else sys.stdout
     for block in result.content:
-        yield words_of_block(block)
+        print_line(words_of_block(block), out)
     if not result.content and result.structured_content is not None:
-        yield json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty())
+        print_line(json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty()), out)
 
 
 def words_of_block(block: ContentBlock) -> str:

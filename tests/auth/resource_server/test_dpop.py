@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import Auth, Principal
-from trio_mcp.auth.resource_server.proof_replays import ProofNonces, SeenProofs, TooManyProofs
+from trio_mcp.auth.resource_server.proof_checks import ProofNonces, SeenProofs, TooManyProofs
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey

@@ -93,22 +93,15 @@ class IntrospectionVerifier(BuiltInVerifier):
         return _Introspection(self, issuers[0], expected, self.fetcher or fetcher_for(self.endpoint), now)
 
 
+@frozen
 class _Introspection:
     """Asks about tokens of ``issuer`` with the credentials of ``settings``."""
 
-    def __init__(
-        self,
-        settings: IntrospectionVerifier,
-        issuer: str,
-        expected: ExpectedClaims,
-        fetcher: Fetcher,
-        now: Callable[[], float],
-    ) -> None:
-        self._settings = settings
-        self._issuer = issuer
-        self._expected = expected
-        self._fetcher = fetcher
-        self._now = now
+    _settings: IntrospectionVerifier
+    _issuer: str
+    _expected: ExpectedClaims
+    _fetcher: Fetcher
+    _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
         """Return the party that ``token`` speaks for, `None` for a token that is not good here. Raises

@@ -87,12 +87,9 @@ class JWTVerifier(BuiltInVerifier):
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
             raise ValueError("one jwks_uri cannot have the keys of several issuers: name one issuer")
+        names = _texts(self.audience) or (resource,)
         return _SignatureCheck(
-            ExpectedClaims(
-                issuers=issuers,
-                audiences=audiences(_texts(self.audience) or (resource,)),
-                leeway=self.leeway,
-            ),
+            ExpectedClaims(issuers=issuers, audiences=audiences(names), leeway=self.leeway),
             {issuer: self._source(issuer) for issuer in issuers},
             frozenset(self.algorithms),
             _TYPES if self.require_typ else _ANY_TYPES,
@@ -106,22 +103,15 @@ class JWTVerifier(BuiltInVerifier):
         return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher))
 
 
+@frozen
 class _SignatureCheck:
     """Checks tokens of the issuers whose keys are in ``sources``."""
 
-    def __init__(
-        self,
-        expected: ExpectedClaims,
-        sources: Mapping[str, KeySource],
-        algorithms: frozenset[str],
-        types: frozenset[str],
-        now: Callable[[], float],
-    ) -> None:
-        self._expected = expected
-        self._sources = sources
-        self._algorithms = algorithms
-        self._types = types
-        self._now = now
+    _expected: ExpectedClaims
+    _sources: Mapping[str, KeySource]
+    _algorithms: frozenset[str]
+    _types: frozenset[str]
+    _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
         """Return the party that ``token`` speaks for, `None` for a token that is not good here."""

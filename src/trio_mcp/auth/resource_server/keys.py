@@ -176,11 +176,11 @@ class KeySource(Protocol):
         ...
 
 
+@frozen
 class FixedKeys:
     """Keys that never change."""
 
-    def __init__(self, keys: Sequence[VerificationKey]) -> None:
-        self._keys = keys
+    _keys: Sequence[VerificationKey]
 
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether one of the keys has signed: see `KeySource`."""

@@ -17,7 +17,6 @@ import attrs
 from ...classes import define, frozen
 from ...runtime.peer import Auth, Headers, Principal
 from .metadata import PublishedMetadata, check_issuer, check_resource, scope_tokens
-from .proof_replays import NonceNeeded, ProofNonces, TooManyProofs
 from .refusals import Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
 from .verification import BuiltInVerifier, Untrusted, Verifier, Verify
@@ -139,7 +138,7 @@ class Protected:
     def _proofs(self, now: Callable[[], float]) -> ProofChecks | None:
         if self.dpop == "off":
             return None
-        from .proof_checks import ProofChecks  # needs joserfc
+        from .proof_checks import ProofChecks, ProofNonces  # needs joserfc
 
         secret = self.dpop_nonces
         nonces = None if secret is False else ProofNonces(None if secret is True else secret)
@@ -288,6 +287,8 @@ class Gate:
                 return None
             # RFC 9449 section 7.2: whoever has stolen the token would send it so.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key, and came without a proof")
+        from .proof_checks import NonceNeeded, TooManyProofs
+
         if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
             return self._refusals.bad_proof("there is one DPoP header")
         try:

@@ -12,6 +12,7 @@ import click
 import trio
 
 from ...auth.credentials import AuthorizationError
+from ...classes import define
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.stdio import Command
@@ -86,14 +87,14 @@ def bridge(
     return way.status if serve is None else ENDED_WELL
 
 
+@define
 class _Way:
     """Open ``target`` for each client, in ``era`` if given."""
 
-    def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
-        self._target = target
-        self._era = era
-        self.status = ENDED_WELL
-        """The exit status for the latest loss of a connection, or refusal of one."""
+    _target: Target
+    _era: Literal["auto", "modern", "legacy"]
+    status: int = ENDED_WELL
+    """The exit status for the latest loss of a connection, or refusal of one."""
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:

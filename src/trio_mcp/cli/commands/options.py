@@ -56,18 +56,11 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
     return target
 
 
-def config_option(command: F) -> F:
-    """Add the option for the file in which names are looked up: --config."""
-    return _config_option(_LOOKED_UP)(command)
-
-
-def config_option_of_starters(command: F) -> F:
-    """Add --config to a command that may start a server, and say what a server gets of the environment."""
-    return _config_option(f"{_LOOKED_UP} {_ENVIRONMENT}")(command)
-
-
-def _config_option(words: str) -> Callable[[F], F]:
-    return click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=words)
+_CONFIG: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+config_option = click.option("--config", type=_CONFIG, help=_LOOKED_UP)
+"""The file in which names are looked up."""
+config_option_of_starters = click.option("--config", type=_CONFIG, help=f"{_LOOKED_UP} {_ENVIRONMENT}")
+"""The same for a command that may start a server."""
 
 
 def connection_options(command: F) -> F:
@@ -213,9 +206,10 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
     """A name offered by TARGET. A TARGET that listens is asked; for any other TARGET nothing is offered."""
 
-    def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
+    def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name
-        self._names = names
+        self._offers = offers
+        self._member = member
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer names: see `click.ParamType.shell_complete`."""
@@ -239,7 +233,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         async def ask() -> list[str]:
             with trio.fail_after(_PATIENCE):
                 async with address.open() as client:
-                    return [name async for name in self._names(client)]
+                    return [getattr(offer, self._member) async for offer in self._offers(client)]
 
         try:
             return trio.run(ask)
@@ -247,24 +241,9 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
             return []  # the shell has no place for an error message
 
 
-async def _tools(client: Client) -> AsyncIterator[str]:
-    async for tool in client.list_tools():
-        yield tool.name
-
-
-async def _prompts(client: Client) -> AsyncIterator[str]:
-    async for prompt in client.list_prompts():
-        yield prompt.name
-
-
-async def _uris(client: Client) -> AsyncIterator[str]:
-    async for resource in client.list_resources():
-        yield resource.uri
-
-
 TARGET: Final = _Target()
-TOOL: Final = _Offered("tool", _tools)
-URI: Final = _Offered("uri", _uris)
-PROMPT: Final = _Offered("prompt", _prompts)
-REFERENCE: Final = _Offered("name", _prompts)
+TOOL: Final = _Offered("tool", lambda client: client.list_tools())
+URI: Final = _Offered("uri", lambda client: client.list_resources(), "uri")
+PROMPT: Final = _Offered("prompt", lambda client: client.list_prompts())
+REFERENCE: Final = _Offered("name", lambda client: client.list_prompts())
 """Prompts only: templates have braces, which cannot be typed unquoted."""
