@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_mcp.cli.file_edits import CannotChange, KeptFile
+from trio_mcp.cli.file_edits import CannotChange, EditedFile
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_old_file_is_kept_beside_the_new_one_under_a_free_name(path: Path):
-    first = KeptFile.read(path).write("new")
-    second = KeptFile.read(path).write("newer")
+    first = EditedFile.read(path).write("new")
+    second = EditedFile.read(path).write("newer")
     assert (first, second) == (path.with_name("host.json.bak"), path.with_name("host.json.bak1"))
     assert [file.read_text() for file in (path, first, second)] == ["newer", "old", "new"]
     assert len(list(path.parent.iterdir())) == 3
@@ -26,14 +26,14 @@ def test_old_file_is_kept_beside_the_new_one_under_a_free_name(path: Path):
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
 def test_permissions_stay_and_are_those_of_the_copy(path: Path, mode: int):
     path.chmod(mode)
-    backup = KeptFile.read(path).write("new")
+    backup = EditedFile.read(path).write("new")
     assert backup is not None
     assert [file.stat().st_mode & 0o777 for file in (path, backup)] == [mode, mode]
 
 
 def test_new_file_is_private_and_its_directories_are_made(tmp_path: Path):
     path = tmp_path / "a" / "b" / "host.json"
-    assert KeptFile.read(path).write("new") is None
+    assert EditedFile.read(path).write("new") is None
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -41,21 +41,21 @@ def test_new_file_is_private_and_its_directories_are_made(tmp_path: Path):
 def test_symbolic_link_stays_one(path: Path):
     link = path.with_name("link.json")
     link.symlink_to(path)
-    KeptFile.read(link).write("new")
+    EditedFile.read(link).write("new")
     assert link.is_symlink()
     assert path.read_text() == "new"
 
 
 def test_byte_order_mark_is_no_part_of_the_text_and_stays(path: Path):
     path.write_bytes(b"\xef\xbb\xbfold")
-    file = KeptFile.read(path)
+    file = EditedFile.read(path)
     assert file.text == "old"
     file.write("new")
     assert path.read_bytes() == b"\xef\xbb\xbfnew"
 
 
 def test_file_that_was_changed_meanwhile_is_left_alone(path: Path):
-    file = KeptFile.read(path)
+    file = EditedFile.read(path)
     path.write_text("theirs")
     with pytest.raises(CannotChange, match="changed by somebody else"):
         file.write("ours")
@@ -69,7 +69,7 @@ def test_failure_in_the_middle_leaves_the_file_and_no_rubbish(path: Path, monkey
 
     monkeypatch.setattr(os, "replace", no_space)
     with pytest.raises(CannotChange, match="No space left on device"):
-        KeptFile.read(path).write("new")
+        EditedFile.read(path).write("new")
     assert path.read_text() == "old"
     assert sorted(file.name for file in path.parent.iterdir()) == ["host.json", "host.json.bak"]
 
@@ -77,12 +77,12 @@ def test_failure_in_the_middle_leaves_the_file_and_no_rubbish(path: Path, monkey
 def test_what_is_no_utf_8_is_refused_with_its_place(path: Path):
     path.write_bytes(b"ab\xff")
     with pytest.raises(CannotChange, match="no UTF-8 at byte 2"):
-        _ = KeptFile.read(path).text
+        _ = EditedFile.read(path).text
 
 
 def test_directory_in_its_place_is_refused(tmp_path: Path):
     with pytest.raises(CannotChange, match="cannot be read: Is a directory"):
-        KeptFile.read(tmp_path)
+        EditedFile.read(tmp_path)
 
 
 @pytest.mark.parametrize("writing", [False, True])
@@ -90,7 +90,7 @@ def test_pipe_in_its_place_is_refused_and_nobody_is_waited_for(tmp_path: Path, w
     os.mkfifo(tmp_path / "pipe")
     ends = [os.open(tmp_path / "pipe", os.O_RDWR)] if writing else []
     with pytest.raises(CannotChange, match="is no regular file"):
-        KeptFile.read(tmp_path / "pipe")
+        EditedFile.read(tmp_path / "pipe")
     for end in ends:
         os.close(end)
 
@@ -98,7 +98,7 @@ def test_pipe_in_its_place_is_refused_and_nobody_is_waited_for(tmp_path: Path, w
 def test_no_directory_is_made_behind_a_link_to_nothing(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(CannotChange, match=r"link is a link to .*away, which is not there"):
-        KeptFile.read(tmp_path / "link" / "more" / "host.json")
+        EditedFile.read(tmp_path / "link" / "more" / "host.json")
     assert os.listdir(tmp_path) == ["link"]
 
 
@@ -106,7 +106,7 @@ def test_link_to_a_file_that_is_to_be_made_makes_no_directory_either(tmp_path: P
     (tmp_path / "host.json").symlink_to(tmp_path / "gone" / "host.json")
     (tmp_path / "mcp.json").symlink_to(tmp_path / "real.json")
     with pytest.raises(CannotChange, match=r"host.json is a link to .*, which is not there"):
-        KeptFile.read(tmp_path / "host.json")
+        EditedFile.read(tmp_path / "host.json")
     assert sorted(os.listdir(tmp_path)) == ["host.json", "mcp.json"]
-    KeptFile.read(tmp_path / "mcp.json").write("new")
+    EditedFile.read(tmp_path / "mcp.json").write("new")
     assert (tmp_path / "real.json").read_text() == "new"

@@ -182,7 +182,7 @@ class CannotChange(Exception):
 
 
 @frozen
-class KeptFile:
+class EditedFile:
     """A text file as last read. Symbolic links in ``path`` are resolved."""
 
     path: Path
@@ -190,7 +190,7 @@ class KeptFile:
     """The bytes of the file; `None` when there was no file."""
 
     @classmethod
-    def read(cls, path: Path) -> KeptFile:
+    def read(cls, path: Path) -> EditedFile:
         """Read the file. Raises `CannotChange` for an existing file that cannot be read or is not a regular file, and
         for a file in a directory behind a dangling link: the directory, a disk for example, is missing."""
         real = Path(os.path.realpath(path))
@@ -223,7 +223,7 @@ class KeptFile:
         mark = _BOM if self.data is not None and self.data.startswith(_BOM.encode()) else ""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if KeptFile.read(self.path).data != self.data:
+            if EditedFile.read(self.path).data != self.data:
                 raise CannotChange(f"{self.path} was changed by somebody else meanwhile; try again")
             mode = _PRIVATE if self.data is None else stat.S_IMODE(self.path.stat().st_mode)
             backup = None if self.data is None else self._backed_up(self.data, mode)

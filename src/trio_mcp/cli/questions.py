@@ -252,13 +252,7 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
     if rules.faults(default) is not None or not _is_chosen(default, choices):
         default = None  # the user could not send it
     return FormField(
-        name=name,
-        kind=kind,
-        title=on_one_line(title),
-        required=required,
-        default=default,
-        choices=choices,
-        rules=rules,
+        name=name, kind=kind, title=on_one_line(title), required=required, default=default, choices=choices, rules=rules
     )
 
 

@@ -85,10 +85,10 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 @frozen(kw_only=True)
 class RequestOptions:
     """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
-    counting the user's time. ``kept_stderr`` gets the server's standard error, unless the user sees it anyway."""
+    counting the user's time. ``recent_stderr`` gets the server's standard error, unless the user sees it anyway."""
 
     target: Target
-    kept_stderr: KeptStderr | None
+    recent_stderr: RecentStderr | None
     log_level: str | None
     era: Literal["auto", "modern", "legacy"]
     timeout: float | None
@@ -166,8 +166,8 @@ def run_request(options: RequestOptions, request: CommandRequest[R]) -> int:
         status = say_error(error)
         if advice := request.advice(error):
             say(advice)
-    if failed and options.kept_stderr is not None and not run.refused:
-        options.kept_stderr.say_crash()
+    if failed and options.recent_stderr is not None and not run.refused:
+        options.recent_stderr.say_crash()
     return status
 
 
@@ -221,8 +221,8 @@ class _Run:
             with signals.limited(self._time_left(begun + client.timeouts.stood_still)):
                 await self._request.prepare(client)
                 await self._want_logs(client)
-                if self._options.kept_stderr is not None:
-                    self._options.kept_stderr.begin()
+                if self._options.recent_stderr is not None:
+                    self._options.recent_stderr.begin()
                 result = None
                 with self._terminal.progress() as show, trio.CancelScope() as self._scope:
                     result = await self._request.send(client, show)
@@ -281,7 +281,7 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 """The line with which Python begins a traceback; some servers decorate it."""
 
 
-class KeptStderr:
+class RecentStderr:
     """A sink that keeps the last 200 lines of the server's standard error since `begin`."""
 
     def __init__(self) -> None:

@@ -119,15 +119,9 @@ HOSTS: Final[dict[str, Host]] = {
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
-        title="Claude Code, in this project",
-        path=".mcp.json",
-        source="https://code.claude.com/docs/en/mcp",
+        title="Claude Code, in this project", path=".mcp.json", source="https://code.claude.com/docs/en/mcp"
     ),
-    "cursor": Host(
-        title="Cursor",
-        path="~/.cursor/mcp.json",
-        source="https://cursor.com/docs/mcp",
-    ),
+    "cursor": Host(title="Cursor", path="~/.cursor/mcp.json", source="https://cursor.com/docs/mcp"),
     "vscode": Host(
         title="VS Code, in this project",
         path=".vscode/mcp.json",

@@ -1,6 +1,6 @@
 """The authorization of a client at one server: the tokens in use, their record in the storage, and how new ones come.
 
-`HeldTokens` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
+`TokensInUse` are the tokens that requests are sent with, and what is known of the tokens. `Record` is the record in the
 storage, and the grant that could not be stored. A `TokenSource` makes the machine of a grant, and `drive` carries out
 its steps. A machine that has begun is brought to its end: once an authorization server may have used up a code or a
 refresh token, `Finishing` shields the rest, although nobody waits any more. An `Acquisition` is one such run, with all
@@ -38,7 +38,7 @@ _REFRESH_SHARE: Final = 0.25
 
 
 @define(eq=False)
-class HeldTokens:
+class TokensInUse:
     """The tokens of one authorization server, in use."""
 
     _tokens: Tokens = attrs.field(repr=False)
@@ -55,7 +55,9 @@ class HeldTokens:
     server says when the token is of no use any more."""
 
     @classmethod
-    def of(cls, stored: Stored, now: float, *, since: float = -math.inf, is_granted: bool = False) -> HeldTokens | None:
+    def of(
+        cls, stored: Stored, now: float, *, since: float = -math.inf, is_granted: bool = False
+    ) -> TokensInUse | None:
         """Return the tokens in ``stored`` that are in use, at ``now`` in seconds since the epoch; `None` where there
         are none, or their key is lost."""
         record = stored.issuers.get(stored.current or "")
@@ -101,7 +103,7 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the access token in the headers that `HeldTokens.headers` has returned; `None` for no headers."""
+    """Return the access token in the headers that `TokensInUse.headers` has returned; `None` for no headers."""
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
 

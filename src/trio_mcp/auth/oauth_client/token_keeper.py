@@ -31,7 +31,7 @@ from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRe
 from ..fetching import Fetcher, HttpFetcher, UrlRules
 from ..signing import ProofKey
 from ..storage.records import MemoryStorage, Storage, Stored
-from .acquisition import Acquisition, Finishing, HeldTokens, Record, TokenSource, Visitor, drive, nonce_in, token_in
+from .acquisition import Acquisition, Finishing, Record, TokensInUse, TokenSource, Visitor, drive, nonce_in, token_in
 from .discovery import scopes_in
 from .grants import ClientBindings, Grant, GrantContext, Machine
 
@@ -80,7 +80,7 @@ class TokenKeeper:
         self._now = now
         self._is_loaded = False
         self._loading = trio.Lock()
-        self._held: HeldTokens | None = None
+        self._held: TokensInUse | None = None
         self._nonce: str | None = None
         self._acquisition: Acquisition | None = None
         self._failed: dict[bool, Acquisition] = {}
@@ -151,7 +151,7 @@ class TokenKeeper:
         self,
         request: RefusedRequest,
         challenge: Challenge | None,
-        held: HeldTokens | None,
+        held: TokensInUse | None,
         *,
         steps_up: bool,
         is_refresh: bool,
@@ -190,7 +190,7 @@ class TokenKeeper:
             if acquisition.failure is not None:
                 self._failed[acquisition.is_refresh] = acquisition
 
-    async def _get(self, held: HeldTokens | None, challenge: Challenge | None) -> None:
+    async def _get(self, held: TokensInUse | None, challenge: Challenge | None) -> None:
         """Get a new grant, or find one that another client or process has got."""
         async with self._source.turn():
             stored = await self._record.load()
@@ -211,7 +211,7 @@ class TokenKeeper:
 
             await self._source.acquire(self._grant_context(stored, bindings, key, challenge), run)
 
-    async def _refresh(self, held: HeldTokens) -> None:
+    async def _refresh(self, held: TokensInUse) -> None:
         """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any
         more, that is all that changes."""
         held.refresh_at = math.inf  # a failure is not tried again at once
@@ -249,13 +249,13 @@ class TokenKeeper:
                 self._adopts(await self._record.load(), None)
                 self._is_loaded = True
 
-    def _adopts(self, stored: Stored, held: HeldTokens | None) -> bool:
+    def _adopts(self, stored: Stored, held: TokensInUse | None) -> bool:
         """Hold the tokens of ``stored``, and return true, where they are others than ``held``, and may be good."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
         is_over = tokens.expires_at is not None and tokens.expires_at <= self._now() and tokens.refresh_token is None
-        found = HeldTokens.of(stored, self._now())
+        found = TokensInUse.of(stored, self._now())
         if found is None or (self._is_dpop and found.key is None) or (is_over and self._is_loaded):
             return False
         self._held = found
@@ -268,7 +268,7 @@ class TokenKeeper:
 
     def _hold(self, grant: Grant, *, is_granted: bool) -> None:
         stored = Stored().with_record(grant.issuer, grant.record)
-        self._held = HeldTokens.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
+        self._held = TokensInUse.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
     def _grant_context(
         self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None

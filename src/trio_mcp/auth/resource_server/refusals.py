@@ -44,48 +44,40 @@ class Refusals:
     def no_token(self) -> Refusal:
         """Return the answer to a request without a token."""
         # RFC 6750 section 3.1: no error code where the client did not try to authenticate.
-        return self._refused(HTTPStatus.UNAUTHORIZED, "a token is needed here", {}, self.scopes)
+        return self._refused(HTTPStatus.UNAUTHORIZED, None, "a token is needed here")
 
     def malformed(self, reason: str) -> Refusal:
         """Return the answer to a request whose credentials make no sense."""
-        error = {"error": "invalid_request", "error_description": reason}
-        return self._refused(HTTPStatus.BAD_REQUEST, reason, error, self.scopes)
+        return self._refused(HTTPStatus.BAD_REQUEST, "invalid_request", reason)
 
     def bad_token(self, scheme: str, reason: str = "the access token is expired, revoked, or not for here") -> Refusal:
         """Return the answer to a request whose token, that came by ``scheme``, is none for this resource."""
-        error = {"error": "invalid_token", "error_description": reason}
-        return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, scheme)
+        return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_token", reason, scheme)
 
     def bad_proof(self, reason: str) -> Refusal:
-        """Return the answer to a request whose proof does not show that the client has the key of its token."""
-        error = {"error": "invalid_dpop_proof", "error_description": reason}  # RFC 9449 section 7.1
-        return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+        """Return the answer to a request whose proof does not show that the client has the key of its token (RFC 9449
+        section 7.1)."""
+        return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof", reason, "dpop")
 
     def needs_nonce(self, nonce: str) -> Refusal:
-        """Return the answer to a request whose proof has to be made again, with ``nonce``."""
+        """Return the answer to a request whose proof has to be made again, with ``nonce`` (RFC 9449 section 9)."""
         reason = "the proof of the key needs the nonce of the DPoP-Nonce header"
-        error = {"error": "use_dpop_nonce", "error_description": reason}  # RFC 9449 section 9
-        refusal = self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+        refusal = self._refused(HTTPStatus.UNAUTHORIZED, "use_dpop_nonce", reason, "dpop")
         return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
 
     def lacks_scope(self, scheme: str, needed: Iterable[str]) -> Refusal:
         """Return the answer to a request whose token lacks one of the ``needed`` scopes."""
         reason = "the access token lacks a scope that is needed here"
-        error = {"error": "insufficient_scope", "error_description": reason}
         # 2026-07-28 authorization, Runtime Insufficient Scope Errors: all scopes that the operation needs, at once.
-        return self._refused(HTTPStatus.FORBIDDEN, reason, error, self.scopes.union(needed), scheme)
+        return self._refused(HTTPStatus.FORBIDDEN, "insufficient_scope", reason, scheme, needed)
 
     def _refused(
-        self,
-        status: HTTPStatus,
-        reason: str,
-        error: dict[str, str],
-        scopes: Iterable[str],
-        scheme: str | None = None,
+        self, status: HTTPStatus, code: str | None, reason: str, scheme: str | None = None, needed: Iterable[str] = ()
     ) -> Refusal:
-        """Return a refusal with a challenge for each scheme that is taken here. The ``error`` stands in that of the
-        ``scheme`` that was used (RFC 9449 section 7.2); in each, if the scheme is not known or not taken."""
-        scope = " ".join(sorted(scopes))
+        """Return a refusal with a challenge for each scheme that is taken here. The error ``code`` stands in that of
+        the ``scheme`` that was used (RFC 9449 section 7.2); in each, if the scheme is not known or not taken."""
+        error = {} if code is None else {"error": code, "error_description": reason}
+        scope = " ".join(sorted(self.scopes.union(needed)))
         common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
         own = {"bearer": ("Bearer", dict[str, str]()), "dpop": ("DPoP", {"algs": " ".join(self.proof_algorithms)})}
         headers = list[tuple[str, str]]()

@@ -50,13 +50,7 @@ class TokenCheck:
     """
 
     def __init__(
-        self,
-        verify: Verify,
-        *,
-        max_cached: int,
-        cache_for: float,
-        most_at_once: int,
-        now: Callable[[], float],
+        self, verify: Verify, *, max_cached: int, cache_for: float, most_at_once: int, now: Callable[[], float]
     ) -> None:
         self._verify = verify
         self._cache_for = cache_for

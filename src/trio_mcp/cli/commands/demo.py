@@ -112,10 +112,7 @@ async def _story_over_stdio(screen: Screen) -> None:
             await pack_again(client, screen),
             await _start_task(client, screen),
         ]
-    screen.headline("Summary")
-    for line in summary:
-        screen.say(f"  - {line}")
-    screen.say(f"  - the server process has exited; all of it took {time.monotonic() - started:.1f} s")
+    screen.summary([*summary, f"the server process has exited; all of it took {time.monotonic() - started:.1f} s"])
 
 
 async def pack(client: Client, screen: Screen) -> str:
@@ -229,10 +226,8 @@ async def _tell_story(screen: Screen, option: str) -> None:
         process.send_signal(signal.SIGTERM)
         with trio.fail_after(_END_DEADLINE):
             status = await process.wait()
-    screen.headline("Summary")
-    for line in summary:
-        screen.say(f"  - {line}")
-    screen.say(f"  - the server exited with status {status} after SIGTERM; all took {time.monotonic() - started:.1f} s")
+    took = time.monotonic() - started
+    screen.summary([*summary, f"the server exited with status {status} after SIGTERM; all took {took:.1f} s"])
 
 
 async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
@@ -305,6 +300,12 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Print a line, however long."""
         self._console.print(Text(text, style), soft_wrap=True)
+
+    def summary(self, lines: Iterable[str]) -> None:
+        """Print the last part, a line for each of the others."""
+        self.headline("Summary")
+        for line in lines:
+            self.say(f"  - {line}")
 
     def tools(self, tools: Iterable[Tool]) -> None:
         """Print a table of the tools."""

@@ -39,13 +39,7 @@ from .options import TARGET, TargetCommand, connection_options, words_after_dash
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
 @connection_options
 def inspect(
-    target: str,
-    as_json: bool,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-    sign_in: SignIn,
+    target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool, sign_in: SignIn
 ) -> int:
     """Show what a server offers: its tools, resources and prompts.
 

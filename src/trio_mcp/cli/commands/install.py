@@ -12,7 +12,7 @@ import click
 from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
-from ..file_edits import CannotChange, KeptFile, NotEditable, parse_object, with_value
+from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, with_value
 from ..printable import name_shown, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -105,7 +105,7 @@ def install_server(wanted: Installation) -> int:
     nothing is written.
     """
     try:
-        file = KeptFile.read(wanted.file)
+        file = EditedFile.read(wanted.file)
         old = file.text
         old_entries = _entries(old, wanted.host.section) if old.strip() else {}
     except CannotChange as error:
@@ -159,7 +159,7 @@ def _name_of(offers: Offers) -> str:
     return name_shown(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
 
 
-def _write(file: KeptFile, text: str, name: str, wanted: Installation, offers: Offers) -> int:
+def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: Offers) -> int:
     tools = len(offers.tools or ())
     say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
     if text == file.text:

@@ -109,13 +109,13 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
         **named: P.kwargs,
     ) -> int:
         from ..printable import CopiedToStderr
-        from ..request import KeptStderr, RequestOptions, run_request
+        from ..request import RecentStderr, RequestOptions, run_request
         from ..targets import target_typed
 
-        kept_stderr = None if stderr else KeptStderr()
+        recent_stderr = None if stderr else RecentStderr()
         options = RequestOptions(
-            target=target_typed(words_after_dashes(target), config, kept_stderr or CopiedToStderr(), sign_in),
-            kept_stderr=kept_stderr,
+            target=target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in),
+            recent_stderr=recent_stderr,
             log_level=None if log_level.lower() == "off" else log_level.lower(),
             era=era,
             timeout=timeout,

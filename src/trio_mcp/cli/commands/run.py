@@ -50,13 +50,7 @@ from ..printable import Unusable, log_to_stderr, say
     help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
     "sessions, and no handler waits for an answer of its client.",
 )
-def run(
-    target: str,
-    log_level: str | None,
-    addresses: Addresses,
-    tasks: Path | None,
-    stateless: bool,
-) -> int:
+def run(target: str, log_level: str | None, addresses: Addresses, tasks: Path | None, stateless: bool) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
 
     FILE is the Python file that makes the server. MCP clients start this command themselves. Most clients
