@@ -29,10 +29,9 @@ from trio_mcp.auth.challenges import parse_challenges
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import HttpFetcher, UrlRules
 from trio_mcp.auth.oauth_client.acquisition import drive
-from trio_mcp.auth.oauth_client.authorization_code import revoke
+from trio_mcp.auth.oauth_client.authorization_code import OAuth, revoke
 from trio_mcp.auth.oauth_client.browser import open_in_browser
 from trio_mcp.auth.oauth_client.grants import GrantContext
-from trio_mcp.auth.oauth_client.oauth import OAuth
 from trio_mcp.auth.storage.records import MemoryStorage
 from trio_mcp.cli.commands.demo import Disappointed, Screen, tool_text
 from trio_mcp.client.client import Client

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .auth.credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
+    from .auth.oauth_client.authorization_code import OAuth
     from .auth.oauth_client.grants import PreregisteredClient
     from .auth.oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
-    from .auth.oauth_client.oauth import OAuth
     from .auth.resource_server.introspection import IntrospectionVerifier
     from .auth.resource_server.jwt import JWTVerifier
     from .auth.resource_server.protected import Protected
@@ -134,7 +134,7 @@ _NAMES: Final = {
     ".auth.credentials": ("AuthorizationError", "Bearer", "ClientAuth", "SignInNeeded"),
     ".auth.oauth_client.grants": ("PreregisteredClient",),
     ".auth.oauth_client.machine_clients": ("ClientCredentials", "EnterpriseManaged", "WorkloadIdentity"),
-    ".auth.oauth_client.oauth": ("OAuth",),
+    ".auth.oauth_client.authorization_code": ("OAuth",),
     ".auth.resource_server.introspection": ("IntrospectionVerifier",),
     ".auth.resource_server.jwt": ("JWTVerifier",),
     ".auth.resource_server.protected": ("Protected",),

@@ -30,7 +30,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..auth.credentials import Bearer
-    from ..auth.oauth_client.oauth import OAuth
+    from ..auth.oauth_client.authorization_code import OAuth
     from ..auth.storage.records import Storage
 
 
@@ -254,7 +254,7 @@ class SignIn:
 
     def oauth(self) -> OAuth:
         """Return the authorization of a user who signs in with the browser."""
-        from ..auth.oauth_client.oauth import OAuth
+        from ..auth.oauth_client.authorization_code import OAuth
 
         asks = sys.stderr.isatty() if self.asks is None else self.asks
         return OAuth(storage=storage_in(self.tokens), on_visit=_visit, asks_user=asks)

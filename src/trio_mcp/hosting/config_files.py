@@ -24,7 +24,7 @@ from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription, RestartPolicy
 
 if TYPE_CHECKING:
-    from ..auth.oauth_client.oauth import OAuth
+    from ..auth.oauth_client.authorization_code import OAuth
 
 _SECTIONS: Final = ("mcpServers", "servers")
 _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth", "auth", "type", "disabled"})
@@ -223,7 +223,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":
         return _for_a_machine(parameters, general)
-    from ..auth.oauth_client.oauth import OAuth
+    from ..auth.oauth_client.authorization_code import OAuth
 
     return attrs.evolve(general or OAuth(), **parameters)
 

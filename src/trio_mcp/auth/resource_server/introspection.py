@@ -16,7 +16,6 @@ from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
-from .metadata import check_endpoint
 from .verification import (
     BuiltInVerifier,
     ExpectedClaims,
@@ -24,6 +23,7 @@ from .verification import (
     VerifierUnavailable,
     VerifyingObject,
     audiences,
+    check_endpoint,
     fetcher_for,
 )
 

@@ -14,7 +14,6 @@ from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetcher
 from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, fetch_keys, read_key_set
-from .metadata import check_endpoint, check_issuer
 from .verification import (
     BuiltInVerifier,
     ExpectedClaims,
@@ -22,6 +21,8 @@ from .verification import (
     Untrusted,
     VerifyingObject,
     audiences,
+    check_endpoint,
+    check_issuer,
     fetcher_for,
     read_signed,
 )

@@ -19,8 +19,7 @@ from ...concurrency.bounded_dict import BoundedDict
 from ...concurrency.fair_share import leaves_enough
 from ...runtime.peer import Principal
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
-from .metadata import canonical
-from .verification import Signed, Untrusted, read_signed
+from .verification import Signed, Untrusted, canonical, read_signed
 
 _LONGEST: Final = 8 * 1024
 """Characters of a proof: those with the largest keys have 4 KiB."""

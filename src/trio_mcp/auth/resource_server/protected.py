@@ -1,7 +1,7 @@
 """Protected: the authorization of a server over HTTP, as authors configure it.
 
 `Protected.gate` makes the `Gate` of a running endpoint, which knows the caller of each request by the token in its
-Authorization header.
+Authorization header, and publishes the metadata of the resource (RFC 9728).
 """
 
 from __future__ import annotations
@@ -9,22 +9,84 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast, final
+from urllib.parse import urlsplit
 
 import attrs
+import msgspec
 
 from ...classes import define, frozen
 from ...runtime.peer import Auth, Headers, Principal
-from .metadata import PublishedMetadata, check_issuer, check_resource, scope_tokens
+from ...transports.http_client.origins import origin_of
+from ..fetching import RESOURCE_METADATA
 from .refusals import Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
-from .verification import BuiltInVerifier, Untrusted, Verifier, Verify
+from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
 
 if TYPE_CHECKING:
     from .proof_checks import ProofChecks
 
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 section 3.3, ``scope-token``."""
 _OFFLINE: Final = "offline_access"
+
+
+def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
+    """Return ``scopes`` as a set. Raises `ValueError` for text that is no scope, `TypeError` for one text alone."""
+    if isinstance(scopes, str):
+        raise TypeError(f"scopes are several, [{scopes!r}] for example, not one text")
+    found = frozenset(scopes)
+    for scope in found:
+        if not _SCOPE.fullmatch(scope):
+            raise ValueError(f"a scope is printable ASCII without blanks, quotes and backslashes, not {scope[:100]!r}")
+    return found
+
+
+@frozen(kw_only=True)
+class PublishedMetadata:
+    """The metadata of one protected resource (RFC 9728 section 2)."""
+
+    resource: str
+    authorization_servers: Sequence[str]
+    scopes_supported: frozenset[str]
+    name: str | None
+    documentation: str | None
+    proof_algorithms: Sequence[str]
+    """Algorithms of DPoP proofs; none where there is no DPoP."""
+    bound_tokens_only: bool
+    """True where DPoP is required."""
+
+    @property
+    def url(self) -> str:
+        """The URL at which clients find the metadata (RFC 9728 section 3.1): never made from a Host header."""
+        parts = urlsplit(self.resource)
+        path = "" if parts.path == "/" else parts.path
+        return f"{origin_of(parts)}{RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths at which the metadata stand: of `url`, and at the root. Clients disagree about a slash at the end, so
+        the metadata stand with and without."""
+        path = urlsplit(self.resource).path.rstrip("/")
+        return frozenset(
+            (RESOURCE_METADATA, *((f"{RESOURCE_METADATA}{path}", f"{RESOURCE_METADATA}{path}/") if path else ()))
+        )
+
+    def to_json(self) -> bytes:
+        """Return the document."""
+        document: dict[str, Any] = {
+            "resource": self.resource,
+            "authorization_servers": self.authorization_servers,
+            "scopes_supported": sorted(self.scopes_supported),
+            "bearer_methods_supported": ["header"],  # RFC 6750 sections 2.2 and 2.3 are ways that a token leaks
+            "resource_name": self.name,
+            "resource_documentation": self.documentation,
+            "dpop_signing_alg_values_supported": self.proof_algorithms,
+            "dpop_bound_access_tokens_required": self.bound_tokens_only,
+        }
+        # RFC 9728 section 3.2: what has no value is left out.
+        return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
 def _positive(_: Any, field: attrs.Attribute[Any], value: float) -> None:

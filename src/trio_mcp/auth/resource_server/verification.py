@@ -19,8 +19,42 @@ import msgspec
 
 from ...classes import frozen
 from ...runtime.peer import Principal
+from ...transports.host_checks import is_loopback
+from ...transports.http_client.origins import split_url
 from ..fetching import Fetcher
-from .metadata import canonical
+
+
+def check_resource(url: str) -> str:
+    """Return ``url``, which a client can be told as the URL of a resource. Raises `ValueError`."""
+    return _checked("resource", url)
+
+
+def check_issuer(url: str) -> str:
+    """Return ``url``, which may name an authorization server. Raises `ValueError`."""
+    if "?" in url:  # RFC 8414 section 2
+        raise ValueError(f"an authorization server is named by its issuer, a URL without query, not {url[:300]!r}")
+    return _checked("authorization server", url)
+
+
+def check_endpoint(url: str) -> str:
+    """Return ``url``, which may be an endpoint of an authorization server. Raises `ValueError`."""
+    return _checked("endpoint", url)
+
+
+def _checked(what: str, url: str) -> str:
+    origin, _ = split_url(url)
+    # 2026-07-28 authorization, Communication Security: https, but for what stays on this machine.
+    if not origin.secure and not is_loopback(origin.host):
+        raise ValueError(f"a {what} is reached by https://, or on this machine by http://, not {url[:300]!r}")
+    return url
+
+
+def canonical(url: str) -> str:
+    """Return ``url`` as all ways to write the same URL are compared (RFC 3986 sections 6.2.2.1 and 6.2.3): the letters
+    of scheme and host small, no port that the scheme implies, no empty path. Raises `ValueError`."""
+    origin, target = split_url(url)
+    return f"{origin}{target}"
+
 
 Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 

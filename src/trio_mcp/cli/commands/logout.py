@@ -9,8 +9,7 @@ import click
 import trio
 
 from ...auth.fetching import HttpFetcher, UrlRules
-from ...auth.oauth_client.authorization_code import sign_out
-from ...auth.oauth_client.oauth import OAuth
+from ...auth.oauth_client.authorization_code import OAuth, sign_out
 from ...auth.storage.files import FileStorage
 from ...auth.storage.records import StorageFailed
 from ...connecting.credentials import is_confidential, resource_at
