@@ -265,16 +265,13 @@ async def sign_out(
         for issuer in stored.issuers:
             context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                await drive(revoke(settings, context, issuer), fetcher, None, _nothing, bindings.settle)
+                # To leave a revocation halfway harms nobody, so there is nothing to do before secrets.
+                await drive(revoke(settings, context, issuer), fetcher, None, lambda: None, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
     if patience.cancelled_caught:
         reasons.append(f"the authorization server has not answered within {_SIGN_OUT_DEADLINE:g} s")
     return reasons
-
-
-def _nothing() -> None:
-    """Do nothing: leaving a revocation halfway harms nobody."""
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
