@@ -127,6 +127,18 @@ class _Late:
         return getattr(owner if instance is None else instance, self._name)
 
 
+def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
+    """Raise `ValueError` for a setting that is not greater than 0; for the ``validator`` of a field."""
+    if not number > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, not {number!r}")
+
+
+def not_negative(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
+    """Raise `ValueError` for a setting that is less than 0 or no number; for the ``validator`` of a field."""
+    if not number >= 0:
+        raise ValueError(f"{attribute.name} must not be negative, not {number!r}")
+
+
 @cache
 def _compared(kind: Any) -> Callable[[Any], Any]:
     names = [field.name for field in attrs.fields(kind) if field.eq]

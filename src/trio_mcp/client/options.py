@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
-from ..classes import frozen
+from ..classes import frozen, positive
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LEGACY_REVISIONS
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
@@ -90,11 +90,6 @@ def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
 def _is_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
     if inspect.iscoroutinefunction(callback):
         raise ValueError(f"{attribute.name} is called while reading, so write it with def, not with async def")
-
-
-def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
-    if not seconds > 0:
-        raise ValueError(f"{attribute.name} must be greater than 0, not {seconds!r}")
 
 
 def _is_of_questions(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
@@ -220,7 +215,7 @@ class ClientSettings:
     probe_timeout: float = 2.0
     """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried at the same time, and
     without an acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
-    call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
+    call_timeout: float = attrs.field(default=math.inf, validator=positive)
     """Seconds that each request may take, and a stream until its acknowledgement; then `trio.TooSlowError`, and the
     server is told to stop. The limit is a `fail_after_work`; a `fail_after_work` or `fail_after_silence` that the
     caller opened around calls replaces the limit. So a caller may grant more time, too."""

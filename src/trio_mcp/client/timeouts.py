@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ..classes import frozen
+from ..classes import frozen, positive
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import TimeLimit, call_limits, fail_after_work
 from ..jsonrpc.errors import MCPError
@@ -133,11 +133,6 @@ def _resume(limits: tuple[TimeLimit, ...]) -> None:
         limit.resume()
 
 
-def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
-
-
 @frozen(kw_only=True)
 class KeepAlive:
     """Pings for an idle server; a server that does not answer is given up, with all calls to that server.
@@ -147,11 +142,11 @@ class KeepAlive:
     ping.
     """
 
-    interval: float = attrs.field(default=30.0, validator=_positive)
+    interval: float = attrs.field(default=30.0, validator=positive)
     """Seconds from one sign of life to the next ping."""
-    timeout: float = attrs.field(default=10.0, validator=_positive)
+    timeout: float = attrs.field(default=10.0, validator=positive)
     """Seconds until a ping counts as missed."""
-    misses: int = attrs.field(default=2, validator=_positive)
+    misses: int = attrs.field(default=2, validator=positive)
     """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
     trigger connection reset)."""
 

@@ -6,31 +6,20 @@ them.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 
-from ..classes import define, frozen
+from ..classes import define, frozen, not_negative, positive
 from ..concurrency.fair_share import Callers
 
 
-def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
-
-
-def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not (value >= 0 and not math.isnan(value)):
-        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
-
-
 def _bound(default: float) -> Any:
-    return attrs.field(default=default, validator=_positive)
+    return attrs.field(default=default, validator=positive)
 
 
 def _seconds(default: float) -> Any:
-    return attrs.field(default=default, validator=_not_negative)
+    return attrs.field(default=default, validator=not_negative)
 
 
 @frozen(kw_only=True)
@@ -48,7 +37,7 @@ class Limits:
     """Requests of the peer whose handlers run at the same time. A handler that asks its peer keeps its place while
     waiting for the answer. If the peer must call back here to answer, a bound as small as the depth of such calls
     blocks all of the calls."""
-    max_queued: int = attrs.field(default=1000, validator=_not_negative)
+    max_queued: int = attrs.field(default=1000, validator=not_negative)
     """Further requests that wait for their turn. Requests beyond the bound are answered with error -31000,
     unexecuted."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import attrs
 import msgspec
 
-from ...classes import define, frozen
+from ...classes import define, frozen, positive
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import origin_of
 from ..fetching import RESOURCE_METADATA
@@ -89,11 +89,6 @@ class PublishedMetadata:
         return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
-def _positive(_: Any, field: attrs.Attribute[Any], value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{field.name} must be greater than 0, not {value!r}")
-
-
 def _nonces(_: Any, __: Any, value: bool | bytes) -> None:
     if not isinstance(value, bool) and len(value) < 32:
         raise ValueError("a secret of dpop_nonces has 32 bytes or more")
@@ -155,12 +150,12 @@ class Protected:
     """The name of the server for users who are asked whether a client may use it."""
     resource_documentation: str | None = None
     """The URL of a page for developers of clients."""
-    max_cached: int = attrs.field(default=10_000, validator=_positive)
+    max_cached: int = attrs.field(default=10_000, validator=positive)
     """Number of good tokens that are remembered, so that each is verified once. Bad ones are counted apart."""
-    cache_for: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    cache_for: float | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     """Seconds after which a good token is verified again, such as one that may be revoked. `None`: when it expires,
     and after a minute where the verifier does not know when that is."""
-    max_verifications: int = attrs.field(default=100, validator=_positive)
+    max_verifications: int = attrs.field(default=100, validator=positive)
     """Number of tokens that are verified at once. Requests beyond are refused with status 503."""
 
     def __attrs_post_init__(self) -> None:
