@@ -112,8 +112,7 @@ class Answers:
             sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
         if settings.elicitation is not None or settings.elicitation_url is not None:
             elicitation = Elicitation(
-                {} if settings.elicitation is not None else None,
-                {} if settings.elicitation_url is not None else None,
+                {} if settings.elicitation is not None else None, {} if settings.elicitation_url is not None else None
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
         extensions: JSONObject | None = {TASKS_EXTENSION: {}} if settings.tasks else None
@@ -196,8 +195,7 @@ class Answers:
         if handler is None:
             # 2025-11-25 elicitation, Error Handling: MUST return -32602 for an undeclared mode.
             raise CodedError(
-                INVALID_PARAMS,
-                f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared",
+                INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared"
             )
 
         async def elicit() -> ElicitResult:

@@ -161,9 +161,7 @@ class ResponseCache:
         authorization context: other rights need another name.
         """
         return CachePartition(
-            self,
-            object() if server is None else server,
-            object() if principal is None else ("principal", principal),
+            self, object() if server is None else server, object() if principal is None else ("principal", principal)
         )
 
     def find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:

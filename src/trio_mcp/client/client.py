@@ -198,12 +198,7 @@ class Client:
         return Pages(self.requests.request, "tasks/list", self._settings.max_pages, refresh=True)
 
     async def read_resource(
-        self,
-        uri: str,
-        *,
-        on_progress: OnProgress | None = None,
-        meta: JSONObject | None = None,
-        refresh: bool = False,
+        self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
     ) -> ReadResourceResult:
         """Read a resource. An unknown resource is a `PeerError`: code -32002 in legacy revisions, -32602 in modern
         revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""

@@ -167,13 +167,7 @@ class Requests:
         return self._outbound.request(method, params or None, revision, on_progress)
 
     async def _send_unless_kept(
-        self,
-        method: str,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        *,
-        refresh: bool,
+        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
         """Send a request of one of the `CACHEABLE` methods unless an answer is kept, and return the result, plain data
         that is the caller's own. ``refresh``: send the request in any case, and keep the answer. Without a partition

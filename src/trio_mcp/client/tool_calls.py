@@ -34,12 +34,7 @@ class ToolCalls:
     """Calls tools. Where the server goes on with a call as a task, the task is followed to its end."""
 
     def __init__(
-        self,
-        outbound: Outbound,
-        rounds: InputRounds,
-        answers: Answers,
-        limits: CallTimeouts,
-        settings: ClientSettings,
+        self, outbound: Outbound, rounds: InputRounds, answers: Answers, limits: CallTimeouts, settings: ClientSettings
     ) -> None:
         self._outbound = outbound
         self._rounds = rounds

@@ -20,9 +20,7 @@ def entered(
     """Decorate a function ``open_*`` that returns a context manager: awaiting the result raises `TypeError` with the
     correct code. ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
 
-    def decorate(
-        function: Callable[P, AbstractAsyncContextManager[T]],
-    ) -> Callable[P, AbstractAsyncContextManager[T]]:
+    def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
         def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
             return _Entered(function(*args, **kwargs), function.__name__, what)

@@ -128,11 +128,7 @@ class ServiceNursery:
                 self._forget(scope)
 
     async def _start_shielded(
-        self,
-        service: Callable[..., Awaitable[Any]],
-        args: tuple[Any, ...],
-        *,
-        task_status: trio.TaskStatus[Any],
+        self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, task_status: trio.TaskStatus[Any]
     ) -> None:
         with trio.CancelScope() as scope:
             # Not before the task has started: until then it belongs to the caller that waits for that. And not when

@@ -76,14 +76,7 @@ class ServerConnection:
         self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
-        self.connection = Connection(
-            transport,
-            self.state,
-            self,
-            running.host,
-            peer=peer,
-            replies=running.replies,
-        )
+        self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
         self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_kept else None

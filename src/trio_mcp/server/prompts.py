@@ -160,7 +160,5 @@ def _cut(completion: Completion) -> Completion:
     if len(values) <= MAX_COMPLETION_VALUES:
         return completion
     return Completion(
-        values[:MAX_COMPLETION_VALUES],
-        completion.total if completion.total is not None else len(values),
-        True,
+        values[:MAX_COMPLETION_VALUES], completion.total if completion.total is not None else len(values), True
     )

@@ -32,11 +32,7 @@ class RoundStates:
     knows the caller.
     """
 
-    def __init__(
-        self,
-        cipher: StateCipher,
-        lifetime: float,
-    ) -> None:
+    def __init__(self, cipher: StateCipher, lifetime: float) -> None:
         self._cipher = cipher
         self._lifetime = lifetime
 

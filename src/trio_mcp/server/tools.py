@@ -227,8 +227,7 @@ class Tools:
             )
         if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
             raise CodedError(
-                INTERNAL_ERROR,
-                f"{entry.listed.name} gave a result that does not fit its output schema: {fault}",
+                INTERNAL_ERROR, f"{entry.listed.name} gave a result that does not fit its output schema: {fault}"
             )
 
 

@@ -82,11 +82,7 @@ class ScriptedClient(ScriptedPeer):
         # 2026-07-28 basic, Per-request protocol fields.
         if self.revision is None or self.revision.handshake:
             return {}
-        return {
-            PROTOCOL_VERSION: self.revision.name,
-            CLIENT_INFO: _CLIENT_INFO,
-            CLIENT_CAPABILITIES: self.capabilities,
-        }
+        return {PROTOCOL_VERSION: self.revision.name, CLIENT_INFO: _CLIENT_INFO, CLIENT_CAPABILITIES: self.capabilities}
 
     async def request(
         self,

@@ -84,13 +84,7 @@ class Endpoint:
         return self._exchange("DELETE", self.headers.of_end(session), sign_in=MaySignIn.NEVER)
 
     def _exchange(
-        self,
-        method: str,
-        headers: Headers,
-        body: bytes = b"",
-        seen: Seen | None = None,
-        *,
-        sign_in: MaySignIn,
+        self, method: str, headers: Headers, body: bytes = b"", seen: Seen | None = None, *, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
         if self.credentials is not None:
             return authorized(self.http, self.credentials, method, headers, body, seen, sign_in)

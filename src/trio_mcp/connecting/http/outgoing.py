@@ -228,10 +228,7 @@ class OutboundFrame:
         return None if self.method == "initialize" else version
 
 
-_POST: Final = [
-    (b"Content-Type", JSON.encode()),
-    (b"Accept", f"{JSON}, {EVENT_STREAM}".encode()),
-]
+_POST: Final = [(b"Content-Type", JSON.encode()), (b"Accept", f"{JSON}, {EVENT_STREAM}".encode())]
 _USER_AGENT: Final = b"user-agent"
 _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
