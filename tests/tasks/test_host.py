@@ -373,6 +373,25 @@ async def test_deadline_that_the_caller_told_holds_for_the_task(autojump_clock: 
     assert "the caller's deadline passed" in task["error"]["message"]
 
 
+async def test_task_that_holds_trio_beyond_its_deadline_has_failed_whichever_wakes_first(
+    autojump_clock: MockClock,
+) -> None:
+    server = Server("deadlines", tasks=settings())
+
+    @server.tool(task="required")
+    async def block(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        autojump_clock.jump(20)
+        return "too late"
+
+    async with calling(server) as caller:
+        for _ in range(20):  # trio runs tasks that are ready in any order
+            answer = await caller.call("block", {"trio-mcp/remainingMs": 9000})
+            task = await caller.final(answer["taskId"])
+            assert "the caller's deadline passed" in task["error"]["message"]
+
+
 async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)

@@ -67,7 +67,10 @@ class TaskExchange(Exchange):
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
         """Persist ``line``, which `Outcomes` has written."""
         assert self.task is not None, "it was told before the handler ran"
-        is_error = request.error is not None
+        is_error, scope = request.error is not None, self.task.scope
+        if scope.is_overdue:  # the handler may end before the alarm rings
+            scope.expire()
+            line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
         await self.task.persist(outcome)
 
