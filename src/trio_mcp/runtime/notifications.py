@@ -78,11 +78,12 @@ class NotificationQueue:
 
     async def _run(self) -> None:
         _inside.set(_inside.get() | {id(self)})
+        waiting = self._waiting
         try:
             while True:
-                while not self._waiting:
+                while not waiting:
                     await self.task.sleep()
-                event = self._waiting.take()
+                event = waiting.take()
                 self._begun = self.running = self._begun + 1
                 try:
                     await self._handle(event.unpacked() if isinstance(event, PackedNotification) else event)

@@ -137,9 +137,9 @@ class ProgressReporter:
             return False
         self._last = progress
         if current_time() < self._due:
-            before, self._pending = self._pending, (progress, total, message)
-            if before is None:
+            if self._pending is None:
                 self._alarm = self._alarms.set(self._due, self.let_out)
+            self._pending = progress, total, message
             return False
         return self._send(progress, total, message)
 
