@@ -91,7 +91,7 @@ class Call(Owner):
         on_notification: OnNotification | None = None,
         deadline: float = inf,
     ) -> None:
-        super().__init__()
+        self.segments = []  # as an `Owner` makes, which would be two more calls
         self.request = request
         self.end: Settled | None = None
         """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
@@ -200,7 +200,7 @@ class Posted(Owner):
         take_back: Callable[[Posted, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
-        super().__init__()
+        self.segments = []  # as an `Owner` makes, which would be two more calls
         self.request = request
         self.outbox = outbox
         """The way out of the request."""
