@@ -27,7 +27,7 @@ from ..stores.task_store import Outcome, TaskRecord
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords, Transition
 from ..tasks.request_task import RequestTask
-from ..tasks.task_methods import scope_of, unknown_task
+from ..tasks.task_methods import milliseconds, scope_of, unknown_task
 from ..tasks.task_state import TaskState, bounded, core_task, failure, raised, state_of, words_of
 from ..tasks.transitions import cancelled, ended, noted
 
@@ -202,8 +202,7 @@ class CallerTasks(KeptTasks):
     def _milliseconds(self, ttl: float) -> int | None:
         if not ttl > 0:
             raise ValueError(f"ttl must be greater than 0, not {ttl!r}")
-        seconds = min(ttl, self._host.settings.max_ttl)
-        return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))
+        return milliseconds(min(ttl, self._host.settings.max_ttl))
 
     async def list_tasks(self, cursor: str | None = None) -> TaskPage:
         """Return a page of the caller's tasks, in the order of their creation. ``cursor``: the `TaskPage.next_cursor`

@@ -92,24 +92,21 @@ def _time(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _core_status(record: TaskRecord) -> TaskStatus:
-    if record.outcome is None:
-        return _RUNNING[record.phase]
-    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
-    return "failed" if record.outcome.is_error or record.outcome.tells_failure else "completed"
+def _told(
+    record: TaskRecord, *, results_fail: bool
+) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
+    """Return what both protocols tell of a task. ``results_fail``: a tool result with isError makes the task fail."""
+    outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
+    if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
+        status = "failed"
+    created, updated = _time(record.created_at), _time(record.updated_at)
+    return record.id, status, created, updated, record.ttl_ms, record.message, record.poll_ms
 
 
 def core_task(record: TaskRecord) -> Task:
     """Return the state of a task in the form of 2025-11-25."""
-    return Task(
-        record.id,
-        _core_status(record),
-        _time(record.created_at),
-        _time(record.updated_at),
-        record.ttl_ms,
-        record.message,
-        record.poll_ms,
-    )
+    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
+    return Task(*_told(record, results_fail=True))
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
@@ -117,24 +114,10 @@ def core_created(record: TaskRecord) -> CreateTaskResult:
     return CreateTaskResult(core_task(record))
 
 
-def _extension_status(record: TaskRecord) -> TaskStatus:
-    if record.outcome is None:
-        return _RUNNING[record.phase]
-    # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
-    return "failed" if record.outcome.is_error else "completed"
-
-
 def extension_created(record: TaskRecord) -> CreatedTask:
     """Return the result of a call that goes on as a task."""
-    return CreatedTask(
-        record.id,
-        _extension_status(record),
-        _time(record.created_at),
-        _time(record.updated_at),
-        record.ttl_ms,
-        record.message,
-        record.poll_ms,
-    )
+    # extension tasks, Task Status: failed MUST NOT be used for anything but errors of JSON-RPC.
+    return CreatedTask(*_told(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
@@ -172,18 +155,7 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
     if record.phase is TaskPhase.INPUT_REQUIRED:
         # extension tasks, Task Polling 2: MUST contain all outstanding requests.
         questions = {key: InputRequest(**decode_value(text)) for key, text in record.questions.items()}
-    return DetailedTask(
-        record.id,
-        _extension_status(record),
-        _time(record.created_at),
-        _time(record.updated_at),
-        record.ttl_ms,
-        record.message,
-        record.poll_ms,
-        result,
-        error,
-        questions,
-    )
+    return DetailedTask(*_told(record, results_fail=False), result, error, questions)
 
 
 TASK_LOST: Final = -31002
