@@ -78,7 +78,8 @@ class Client:
     """
 
     def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
-        self._settings = settings
+        self.settings = settings
+        """The settings that the client was opened with."""
         self.host = RequestHost(settings.limits, tracing=settings.tracing)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
@@ -126,11 +127,6 @@ class Client:
     def unreadable_messages(self) -> int:
         """The number of lines of the server that were no messages so far: see `ClientSettings.on_unreadable`."""
         return self._unreadable.count
-
-    @property
-    def settings(self) -> ClientSettings:
-        """The settings that the client was opened with."""
-        return self._settings
 
     @property
     def capabilities(self) -> ClientCapabilities:
@@ -195,7 +191,7 @@ class Client:
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
         2025-11-25 only; elsewhere the first step raises `MethodUnavailable`."""
-        return Pages(self.requests.request, "tasks/list", self._settings.max_pages, refresh=True)
+        return Pages(self.requests.request, "tasks/list", self.settings.max_pages, refresh=True)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
@@ -243,19 +239,19 @@ class Client:
         cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list without end: a list of more than
         ``max_pages`` pages, or with the same cursor twice.
         """
-        return Pages(self.requests.request, "tools/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "tools/list", self.settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """Iterate over the resources, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "resources/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "resources/list", self.settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """Iterate over the resource templates, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "resources/templates/list", self.settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """Iterate over the prompts, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "prompts/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "prompts/list", self.settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
 

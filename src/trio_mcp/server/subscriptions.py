@@ -251,7 +251,9 @@ class ListenStream:
     def acknowledge(self) -> None:
         """Open the stream: tell the client which changes will be reported."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
-        self._put(_line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision)))
+        self._scope.put(
+            _line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision))
+        )
 
     def list_changed(self, method: str) -> None:
         """Tell that a list changed, for which ``method`` is the notification."""
@@ -269,16 +271,16 @@ class ListenStream:
     def task_told(self, params: dict[str, Any]) -> None:
         """Tell the state of a task as `task_changed`, with these parameters."""
         meta: dict[str, Any] = params.get("_meta") or {}
-        self._put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
+        self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def end(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28
         cancellation: MUST). Return the result of the request, which ends the stream."""
         self._letting_out.cancel(reason="the stream ends")
         for line in self._waiting:
-            self._put(line)
+            self._scope.put(line)
         self._waiting.clear()
-        self._put(_line("notifications/cancelled", self._params(requestId=self._scope.request.id, reason=reason)))
+        self._scope.put(_line("notifications/cancelled", self._params(requestId=self._scope.request.id, reason=reason)))
         return ListenResult(self._meta)
 
     @property
@@ -297,7 +299,7 @@ class ListenStream:
         if not self._scope.sends:
             return
         if self.has_room:
-            self._put(line)
+            self._scope.put(line)
             return
         if not self._waiting:
             nursery = self._scope.nursery
@@ -313,10 +315,7 @@ class ListenStream:
                 while self._waiting and not self._outbox.is_full():
                     line = next(iter(self._waiting))
                     del self._waiting[line]
-                    self._put(line)
-
-    def _put(self, line: bytes) -> None:
-        self._scope.put(line)
+                    self._scope.put(line)
 
 
 def _line(method: str, params: dict[str, Any]) -> bytes:

@@ -212,11 +212,6 @@ class OutboundFrame:
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     @property
-    def is_request(self) -> bool:
-        """True for a request, which is answered."""
-        return self.method is not None and self.id is not None
-
-    @property
     def is_notification(self) -> bool:
         """True for a notification, for whose delivery nobody waits."""
         return self.method is not None and self.id is None
