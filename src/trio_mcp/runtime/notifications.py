@@ -68,13 +68,9 @@ class NotificationQueue:
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):
             self.dropped += dropped
-            self._done(dropped)
-        self.task.wake(self._run)
-
-    def _done(self, count: int = 1) -> None:
-        self.handled += count
-        if self._progressed:
+            self.handled += dropped
             self._progressed.unpark_all()
+        self.task.wake(self._run)
 
     async def _run(self) -> None:
         _inside.set(_inside.get() | {id(self)})
@@ -90,7 +86,9 @@ class NotificationQueue:
                 except Exception as error:
                     self._failed(error)
                 self.running = 0
-                self._done()
+                self.handled += 1
+                if self._progressed:
+                    self._progressed.unpark_all()
         finally:
             self._over = True
             self._progressed.unpark_all()
