@@ -31,9 +31,14 @@ def _head(level: str) -> bytes:
     return b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
 
 
-_HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
-"""The constant part of each line, encoded once."""
-_DEBUG, _INFO, _NOTICE, _WARNING, _ERROR, _CRITICAL, _ALERT, _EMERGENCY = _HEADS.values()
+class _Heads(dict[str, bytes]):
+    """The constant part of each line by its level, encoded once for the levels of RFC 5424."""
+
+    def __missing__(self, level: str) -> bytes:
+        return _head(level)
+
+
+_HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 
 
 class RequestLog:
@@ -76,13 +81,13 @@ class RequestLog:
 
     # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
     # cost time for each message.
-    async def _log(self, head: bytes, rank: int, data: Any, logger: str | None) -> None:
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
         if rank < self.minimum_rank or not scope.sends:
             await self._let_others_run()
             return
-        line = _line(head, data, logger, scope.line_end)
+        line = _line(_HEADS[level], data, logger, scope.line_end)
         outbox = scope.outbox
         if outbox.size >= self._much or not outbox.has_writer:
             await self._let_others_run()
@@ -109,46 +114,46 @@ class RequestLog:
         scope, outbox = self._scope, self._scope.outbox
         if not self.admits(level) or outbox.size >= outbox.high_water:
             return False
-        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger, scope.line_end), scope.lines)
+        outbox.put(_line(_HEADS[level], data, logger, scope.line_end), scope.lines)
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send a message of a level given by its name. A level that RFC 5424 does not know passes every minimum, but
         does not reach a client that asked for no logs at all."""
         rank = log_level_rank(level)
-        await self._log(_HEADS.get(level) or _head(level), rank if rank >= 0 else _ALWAYS, data, logger)
+        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send details for finding faults."""
-        return self._log(_DEBUG, 0, data, logger)
+        return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message about the normal course of events."""
-        return self._log(_INFO, 1, data, logger)
+        return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message about an event that is normal, but worth a look."""
-        return self._log(_NOTICE, 2, data, logger)
+        return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that something may be wrong."""
-        return self._log(_WARNING, 3, data, logger)
+        return self._log("warning", 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that something went wrong."""
-        return self._log(_ERROR, 4, data, logger)
+        return self._log("error", 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that a part of the system failed."""
-        return self._log(_CRITICAL, 5, data, logger)
+        return self._log("critical", 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that somebody must act at once."""
-        return self._log(_ALERT, 6, data, logger)
+        return self._log("alert", 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Send a message that the system is unusable."""
-        return self._log(_EMERGENCY, 7, data, logger)
+        return self._log("emergency", 7, data, logger)
 
 
 def _line(head: bytes, data: Any, logger: str | None, end: bytes) -> bytes:
