@@ -26,6 +26,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
+from trio_mcp.protocol.types.notifications import SubscriptionFilter
 from trio_mcp.transports.memory import MemoryTransport, memory_channel_pair
 
 Era = Literal["legacy", "modern"]
@@ -54,6 +55,11 @@ async def listen(client: Client) -> None:
         pass
 
 
+async def send(client: Client) -> None:
+    meta = {} if client.revision.handshake else client.meta_in(client.revision)
+    await client.send("tools/call", {"name": "echo", "arguments": {"text": "x"}, "_meta": meta})
+
+
 CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "call_tool": lambda client: client.call_tool("echo", {"text": "x"}),
     "complete": lambda client: client.complete(PromptReference("greet"), "name", ""),
@@ -64,12 +70,14 @@ CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "list_tasks": lambda client: drain(client.list_tasks()),
     "list_tools": lambda client: drain(client.list_tools()),
     "listen": listen,
+    "open_stream": lambda client: client.open_stream(SubscriptionFilter(tools_list_changed=True), lambda *_: None),
     "ping": lambda client: client.ping(),
     "read_resource": lambda client: client.read_resource("s:thing"),
     "request": lambda client: client.request(
         "tools/call", {"name": "echo", "arguments": {"text": "x"}}, dict[str, Any]
     ),
     "roots_changed": lambda client: client.roots_changed(),
+    "send": send,
     "send_notification": lambda client: client.send_notification("notifications/acme"),
     "start_task": lambda client: client.start_task("work"),
     "set_log_level": lambda client: client.set_log_level(LogLevel.ERROR),
@@ -77,8 +85,8 @@ CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "unsubscribe": lambda client: client.unsubscribe("s:thing"),
     "until_lost": lambda client: client.until_lost(),
 }
-NEVER_RETURNS = {"until_lost"}
-ONE_ERA = {"listen": "modern", "list_tasks": "legacy"}
+NEVER_RETURNS = {"open_stream", "until_lost"}
+ONE_ERA = {"listen": "modern", "open_stream": "modern", "list_tasks": "legacy"}
 
 CONTEXT: dict[str, Callable[[RequestContext], Awaitable[object]]] = {
     "check_cancelled": lambda ctx: ctx.check_cancelled(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import attrs
 import trio
@@ -15,6 +15,7 @@ from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
+from ..protocol.meta import LOG_LEVEL
 from ..protocol.revisions import Revision, lacks_notification
 from ..protocol.types.lifecycle import (
     ClientCapabilities,
@@ -53,17 +54,14 @@ from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
 from .options import ClientSettings, UnreadableMessages
-from .remote_tasks import RunningTask
 from .requests import Requests
 from .results import Pages
 from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
 
-T = TypeVar("T")
 
-
-class Client:
+class Client(Requests):
     """A connection to one server, open until the end of its ``open_*`` block.
 
     Methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
@@ -78,18 +76,15 @@ class Client:
     """
 
     def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
-        self.settings = settings
-        """The settings that the client was opened with."""
         self.host = RequestHost(settings.limits, tracing=settings.tracing)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
-        self.timeouts = timeouts or CallTimeouts(settings.call_timeout)
-        """The time limits of all calls, and of connecting."""
-        self._answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, self.timeouts)
+        timeouts = timeouts or CallTimeouts(settings.call_timeout)
+        answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, timeouts)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
-        messages = ServerMessages(self._answers, self.callbacks, self.host, settings.question_tasks)
+        messages = ServerMessages(answers, self.callbacks, self.host, settings.question_tasks)
         self.question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
         self.connection = Connection(
@@ -101,22 +96,17 @@ class Client:
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._unreadable.received,
         )
-        self.requests = Requests(self.connection.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)
-        self.callbacks.watchers.append(self.requests.tools.changed)
+        super().__init__(self.connection.outbound, answers, timeouts, settings, self.callbacks.urls)
+        self.callbacks.watchers.append(self.tool_calls.changed)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.change_streams = ChangeStreams(self.connection, self.callbacks, self.timeouts, self.requests.open_stream)
+        self.change_streams = ChangeStreams(self.connection, self.callbacks, timeouts)
         self.legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
         self.instructions: str | None = None
         """The server's advice to the model."""
-
-    @property
-    def revision(self) -> Revision:
-        """The protocol revision of the connection."""
-        return self.requests.revision
 
     @property
     def lost(self) -> ConnectionLost | None:
@@ -162,36 +152,14 @@ class Client:
         and again after a change of the list.
         """
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
-        return await self.requests.request_plain(
+        return await self._request_plain(
             "tools/call", data, CallToolResult, on_progress=on_progress, meta=meta, on_task=on_task
         )
-
-    async def start_task(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        ttl: float | None = None,
-        meta: JSONObject | None = None,
-    ) -> RunningTask:
-        """Call a tool, and return as soon as the server has answered with a task, which goes on whatever happens here:
-        leaving the time limits around this call, or the client, cancels nothing.
-
-        Where the server does not run the call as a task, this method returns its result, as a `RunningTask` without an
-        ``id``. ``ttl``: the seconds for which the task and its result are to be kept, a wish that only servers of
-        revision 2025-11-25 are told. Raises as `call_tool`.
-        """
-        return await self.requests.start_task(name, arguments, ttl, meta)
-
-    def resume_task(self, task_id: str) -> RunningTask:
-        """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
-        sent: an unknown id is an error of the first use."""
-        return self.requests.resume_task(task_id)
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
         2025-11-25 only; elsewhere the first step raises `MethodUnavailable`."""
-        return Pages(self.requests.request, "tasks/list", self.settings.max_pages, refresh=True)
+        return Pages(self.request, "tasks/list", self.settings.max_pages, refresh=True)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
@@ -199,7 +167,7 @@ class Client:
         """Read a resource. An unknown resource is a `PeerError`: code -32002 in legacy revisions, -32602 in modern
         revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
-        return await self.requests.request(
+        return await self.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
         )
 
@@ -214,7 +182,7 @@ class Client:
         """Get a prompt with its arguments filled in. An unknown prompt or argument is a `PeerError` (-32602).
         ``on_progress``: see `call_tool`."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
-        return await self.requests.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
+        return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
     async def complete(
         self,
@@ -228,7 +196,7 @@ class Client:
         An argument without suggestions gives an empty list; an unknown ``ref`` is a `PeerError` (-32602)."""
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
-        return (await self.requests.request("completion/complete", params, CompleteResult)).completion
+        return (await self.request("completion/complete", params, CompleteResult)).completion
 
     # Listing
 
@@ -239,19 +207,19 @@ class Client:
         cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list without end: a list of more than
         ``max_pages`` pages, or with the same cursor twice.
         """
-        return Pages(self.requests.request, "tools/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self.request, "tools/list", self.settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """Iterate over the resources, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "resources/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self.request, "resources/list", self.settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """Iterate over the resource templates, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "resources/templates/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self.request, "resources/templates/list", self.settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """Iterate over the prompts, page by page, as `list_tools`."""
-        return Pages(self.requests.request, "prompts/list", self.settings.max_pages, refresh=refresh)
+        return Pages(self.request, "prompts/list", self.settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
 
@@ -268,9 +236,8 @@ class Client:
         """
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
-        return self.change_streams.listen(
-            SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
-        )
+        asked = SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
+        return self.change_streams.listen(asked, self.open_stream)
 
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream for
@@ -278,9 +245,9 @@ class Client:
         then, too, since changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all
         revisions."""
         if self.revision.changes == "listen":
-            await self.change_streams.subscribe(uri)
+            await self.change_streams.subscribe(uri, self.open_stream)
         else:
-            await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
+            await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
             self.legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
@@ -290,7 +257,7 @@ class Client:
             await self.change_streams.unsubscribe(uri)
         else:
             self.legacy_session.uris.pop(uri, None)
-            await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
+            await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
         """Get log messages of ``level`` and above from now on. Raises `ValueError` for an unknown level.
@@ -301,17 +268,17 @@ class Client:
         level = LogLevel(level)
         if self.revision.log_level == "request":
             await trio.lowlevel.checkpoint()
-            self.requests.ask_for_logs(level)
+            self._log_level = {LOG_LEVEL: level.value}
         else:
-            await self.requests.request("logging/setLevel", SetLevelParams(level), EmptyResult)
+            await self.request("logging/setLevel", SetLevelParams(level), EmptyResult)
             self.legacy_session.log_level = level
 
     async def ping(self) -> None:
         """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
         if "ping" in self.revision.methods:
-            await self.requests.request("ping", None, EmptyResult)
+            await self.request("ping", None, EmptyResult)
         else:
-            await self.requests.request("server/discover", None, DiscoverResult, refresh=True)
+            await self.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
         """Wait for the end of the connection, and raise its `ConnectionLost`."""
@@ -345,26 +312,6 @@ class Client:
             await self.connection.room()
             self.connection.outbox.put_sealed(line)
 
-    async def request(
-        self,
-        method: str,
-        params: Any,
-        result_type: type[T],
-        *,
-        on_progress: OnProgress | None = None,
-        meta: JSONObject | None = None,
-        refresh: bool = False,
-    ) -> T:
-        """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
-        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
-
-        Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
-        ``refresh`` is set. See `ClientSettings.cache`.
-        """
-        return await self.requests.request(
-            method, params, result_type, on_progress=on_progress, meta=meta, refresh=refresh
-        )
-
     # For code that opens clients, and code that forwards
 
     @property
@@ -388,8 +335,9 @@ class Client:
         instructions: str | None,
     ) -> None:
         """Speak ``revision`` from now on. For code that opens connections."""
-        self.requests.speak(revision)
-        self.requests.tools.adopt(revision, capabilities)
+        self.revision = revision
+        self._meta = {} if revision.handshake else self.meta_in(revision)
+        self.tool_calls.adopt(revision, capabilities)
         self._state.revision = revision
         self.timeouts.asked_in_calls = not revision.server_requests
         self.server_info = info

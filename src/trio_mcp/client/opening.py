@@ -105,12 +105,14 @@ async def open_over(
             with connecting(settings, begun, client.timeouts):
                 await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
-                    await client.change_streams.follow_lists(client.server_capabilities, settings.probe_timeout)
+                    await client.change_streams.follow_lists(
+                        client.server_capabilities, settings.probe_timeout, client.open_stream
+                    )
             if settings.keep_alive is not None:
                 nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
             yield client
         finally:
-            client.requests.tools.leave()
+            client.tool_calls.leave()
             if client.question_tasks is not None:
                 client.question_tasks.shut_down()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
@@ -225,7 +227,7 @@ async def _discovery(client: Client, revision: Revision) -> Any:
 
 
 def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
-    return client.connection.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
+    return client.connection.request("server/discover", {"_meta": client.meta_in(revision)}, revision)
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:

@@ -25,7 +25,7 @@ from ..protocol.meta import (
 )
 from ..protocol.methods import ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
-from ..protocol.types.notifications import ListenParams, LogLevel, SubscriptionFilter
+from ..protocol.types.notifications import ListenParams, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.outbound import Outbound
@@ -43,45 +43,37 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Sends all requests of a client: each carries the ``_meta`` of its revision, stands under the limits of calls, is
+    """The requests of a client: each carries the ``_meta`` of its revision, stands under the limits of calls, is
     answered from the cache where possible, and else takes as many rounds as the server asks for.
     """
 
     def __init__(
-        self, outbound: Outbound, answers: Answers, limits: CallTimeouts, settings: ClientSettings, urls: OpenURLs
+        self, outbound: Outbound, answers: Answers, timeouts: CallTimeouts, settings: ClientSettings, urls: OpenURLs
     ) -> None:
+        self.settings = settings
+        """The settings that the client was opened with."""
+        self.timeouts = timeouts
+        """The time limits of all calls, and of connecting."""
         self._urls = urls
         self._outbound = outbound
         self._answers = answers
-        self._limits = limits
-        self._info = settings.info
         self._rounds = InputRounds(outbound, answers, settings)
-        self._partition = settings.cache
-        self.tools = ToolCalls(outbound, self._rounds, answers, limits, settings)
+        self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings)
         """The calls of tools, which may become tasks of the server."""
         self.revision: Revision = LATEST_LEGACY
-        """Revision of all requests from now on: see `speak`."""
+        """The protocol revision of the connection."""
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
-
-    def speak(self, revision: Revision) -> None:
-        """Send requests of this revision from now on."""
-        self.revision = revision
-        self._meta = {} if revision.handshake else self.meta_in(revision)
 
     def meta_in(self, revision: Revision) -> JSONObject:
         """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
         return {
             PROTOCOL_VERSION: revision.name,
-            CLIENT_INFO: unstructure(self._info, revision),
+            CLIENT_INFO: unstructure(self.settings.info, revision),
             CLIENT_CAPABILITIES: unstructure(self._answers.capabilities, revision),
         }
 
-    def ask_for_logs(self, level: LogLevel) -> None:
-        """Ask in each request from now on for its logs of ``level`` and above (2026-07-28 logging)."""
-        self._log_level = {LOG_LEVEL: level.value}
-
-    def request(
+    async def request(
         self,
         method: str,
         params: Any,
@@ -90,12 +82,17 @@ class Requests:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
         refresh: bool = False,
-    ) -> Awaitable[T]:
-        """Send a request and return its result. See `Client.request`."""
-        data: JSONObject = {} if params is None else unstructure(params, self.revision)
-        return self.request_plain(method, data, result_type, on_progress=on_progress, meta=meta, refresh=refresh)
+    ) -> T:
+        """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
+        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
 
-    async def request_plain(
+        Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
+        ``refresh`` is set. See `ClientSettings.cache`.
+        """
+        data: JSONObject = {} if params is None else unstructure(params, self.revision)
+        return await self._request_plain(method, data, result_type, on_progress=on_progress, meta=meta, refresh=refresh)
+
+    async def _request_plain(
         self,
         method: str,
         data: JSONObject,
@@ -113,13 +110,13 @@ class Requests:
             data = self._with_meta(data, meta)
         if revision.cache_hints and method in CACHEABLE:
             sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
-        elif method == "tools/call" and self.tools.may_become_tasks:
-            sent = self.tools.call(data, revision, on_progress, on_task)
+        elif method == "tools/call" and self.tool_calls.may_become_tasks:
+            sent = self.tool_calls.call(data, revision, on_progress, on_task)
         else:
             sent = self._send(method, data, revision, on_progress)
-        result = await self._waited_for(sent, self._limits.around_call())
-        if method == "tools/list" and self.tools.supports is not None:
-            self.tools.supports.take(result)
+        result = await self._waited_for(sent, self.timeouts.around_call())
+        if method == "tools/list" and self.tool_calls.supports is not None:
+            self.tool_calls.supports.take(result)
         return structured(method, result, result_type)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
@@ -142,22 +139,22 @@ class Requests:
             if turn is not None:
                 await turn.step_back()
 
-    async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
+    async def send(
+        self,
+        method: str,
+        params: JSONObject,
+        on_progress: OnProgress | None = None,
+        on_task: Callable[[str], None] | None = None,
+    ) -> Any:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
         `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
-        of a tool."""
-        with self._limits.around_call():
+        of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`."""
+        with self.timeouts.around_call():
+            if on_task is not None:
+                return await self.tool_calls.call(params, self.revision, on_progress, on_task)
             if self.revision.result_type and method == "tools/call":
-                return await self.tools.send(params, self.revision, on_progress)
+                return await self.tool_calls.send(params, self.revision, on_progress)
             return await self._send(method, params, self.revision, on_progress)
-
-    async def send_to_end(
-        self, params: JSONObject, on_progress: OnProgress | None, on_task: Callable[[str], None]
-    ) -> Any:
-        """Call a tool as `send`, and wait for its result where the server goes on with the call as a task: see
-        `ToolCalls.call`."""
-        with self._limits.around_call():
-            return await self.tools.call(params, self.revision, on_progress, on_task)
 
     def _send(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
@@ -176,17 +173,18 @@ class Requests:
         A kept answer is given on a living connection only, after a checkpoint. A result of more than one round is not
         kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
-        key = None if self._partition is None else _key_of(method, params)
-        if self._partition is None or key is None:
+        partition = self.settings.cache
+        key = None if partition is None else _key_of(method, params)
+        if partition is None or key is None:
             return (await self._rounds.request(method, params, revision, on_progress)).result
-        cache = self._partition.cache
+        cache = partition.cache
         if len(cache) and not refresh:
             with self._outbound.while_connected():
                 await trio.lowlevel.checkpoint()
-            kept = cache.find(self._partition, key, trio.current_time())
+            kept = cache.find(partition, key, trio.current_time())
             if kept is not None:
                 return kept
-        with cache.fetching(self._partition, key) as fetch:
+        with cache.fetching(partition, key) as fetch:
             try:
                 completed = await self._rounds.request(method, params, revision, on_progress)
             except PeerError as error:
@@ -199,26 +197,36 @@ class Requests:
     # Tasks
 
     async def start_task(
-        self, name: str, arguments: Mapping[str, Any] | None, ttl: float | None, meta: JSONObject | None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        meta: JSONObject | None = None,
     ) -> RunningTask:
-        """Call a tool, and return when the server has answered with a task or a result: see `Client.start_task`."""
+        """Call a tool, and return as soon as the server has answered with a task, which goes on whatever happens here:
+        leaving the time limits around this call, or the client, cancels nothing.
+
+        Where the server does not run the call as a task, this method returns its result, as a `RunningTask` without an
+        ``id``. ``ttl``: the seconds for which the task and its result are to be kept, a wish that only servers of
+        revision 2025-11-25 are told. Raises as `call_tool`.
+        """
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
-        started = self.tools.start(data, self.revision, wish_for_task(ttl))
-        made = await self._waited_for(started, self._limits.around_call())
+        started = self.tool_calls.start(data, self.revision, wish_for_task(ttl))
+        made = await self._waited_for(started, self.timeouts.around_call())
         if isinstance(made, RemoteTask):
-            return self._running(made)
+            return RunningTask(made, None, self._result_of)
         return RunningTask(None, structured("tools/call", made, CallToolResult), self._result_of)
 
     def resume_task(self, task_id: str) -> RunningTask:
-        """Return the task with this id: see `Client.resume_task`."""
-        return self._running(self.tools.known(task_id, self._with_meta({}), self.revision))
-
-    def _running(self, task: RemoteTask) -> RunningTask:
+        """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
+        sent: an unknown id is an error of the first use."""
+        task = self.tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, self._result_of)
 
     async def _result_of(self, task: RemoteTask, on_progress: OnProgress | None) -> CallToolResult:
-        waiting = self.tools.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
-        return structured("tools/call", await self._waited_for(waiting, self._limits.around_wait()), CallToolResult)
+        waiting = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
+        return structured("tools/call", await self._waited_for(waiting, self.timeouts.around_wait()), CallToolResult)
 
     def open_stream(
         self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None

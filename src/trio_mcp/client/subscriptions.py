@@ -117,33 +117,33 @@ class Changes(AsyncIterator[Change]):
 
 
 class ChangeStreams:
-    """The streams of one client. The streams for its callbacks run in ``services``, which its opener sets."""
+    """The streams of one client, which the callers' ``ask`` opens. The streams for its callbacks run in ``services``,
+    which its opener sets."""
 
     services: ServiceNursery
 
-    def __init__(self, connection: Connection, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
+    def __init__(self, connection: Connection, callbacks: Callbacks, limits: CallTimeouts) -> None:
         self._connection = connection
         self._limits = limits
         self._callbacks = callbacks
-        self._ask = ask
         self._followed: dict[str, Following] = {}
         """Streams for callbacks, by URI."""
 
     @asynccontextmanager
     async def listen(
-        self, asked: SubscriptionFilter, *, ask: Ask | None = None, on_task: OnNotification | None = None
+        self, asked: SubscriptionFilter, ask: Ask, on_task: OnNotification | None = None
     ) -> AsyncGenerator[Changes]:
-        """Hold a stream open inside. See `Client.listen`. For code that forwards: ``ask`` opens the stream, and
-        ``on_task`` gets the states of tasks the moment they are read."""
+        """Hold a stream open inside. See `Client.listen`. ``on_task``, of code that forwards, gets the states of
+        tasks the moment they are read."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
         changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task)
         async with open_service_nursery(LEFT) as nursery:
-            nursery.start_soon(changes.run, ask or self._ask)
+            nursery.start_soon(changes.run, ask)
             with self._limits.around_call():
                 changes.acknowledged = await changes.stream.acknowledgement()
             yield changes
 
-    async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
+    async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
         """Have the callbacks called for changed lists, as far as such changes are ``declared``.
 
         Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
@@ -157,7 +157,7 @@ class ChangeStreams:
         if asked == SubscriptionFilter():
             return
         following = Following("its lists", asked, self._told)
-        self.services.start_soon(following.run, self._ask)
+        self.services.start_soon(following.run, ask)
         with trio.move_on_after(patience):
             try:
                 await following.stream.acknowledgement()
@@ -166,13 +166,13 @@ class ChangeStreams:
             except MCPError as error:
                 logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
 
-    async def subscribe(self, uri: str) -> None:
+    async def subscribe(self, uri: str, ask: Ask) -> None:
         """Follow the changes of a resource. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_told_of(uri):
             return
         following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
-        self.services.start_soon(self._follow, uri, following)
+        self.services.start_soon(self._follow, uri, following, ask)
         try:
             with self._limits.around_call():
                 honoured = await following.stream.acknowledgement()
@@ -194,8 +194,8 @@ class ChangeStreams:
         following = self._followed.get(uri)
         return following is not None and following.stream.is_told
 
-    async def _follow(self, uri: str, following: Following) -> None:
-        await following.run(self._ask)
+    async def _follow(self, uri: str, following: Following, ask: Ask) -> None:
+        await following.run(ask)
         if self._followed.get(uri) is following:
             del self._followed[uri]
 

@@ -108,7 +108,7 @@ async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upst
         extensions: JSONObject = {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}
         params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
     with upstream.tasks.waiting_in(call) as on_task:
-        return await upstream.client.requests.send_to_end(params, on_progress, on_task)
+        return await upstream.client.send("tools/call", params, on_progress, on_task)
 
 
 def _requires_tasks(error: PeerError) -> bool:
@@ -222,7 +222,7 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
-    fields: JSONObject = client.requests.meta_in(spoken)
+    fields: JSONObject = client.meta_in(spoken)
     if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
         fields[CLIENT_CAPABILITIES] = (
             unstructure(request.capabilities, spoken)

@@ -201,9 +201,9 @@ class Upstream(Relay):
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
         if method != "tools/list":
-            return await self.client.requests.send(method, params, on_progress)
+            return await self.client.send(method, params, on_progress)
         listing = self.listed_tools.listing()
-        result = await self.client.requests.send(method, params, on_progress)
+        result = await self.client.send(method, params, on_progress)
         self.listed_tools.learn(result, listing)
         return result
 
@@ -218,8 +218,8 @@ class Upstream(Relay):
     ) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
         request has ``meta``; ``on_task`` gets the states of tasks."""
-        open_stream = partial(self.client.requests.open_stream, meta=meta)
-        return self.client.change_streams.listen(asked, ask=open_stream, on_task=on_task)
+        open_stream = partial(self.client.open_stream, meta=meta)
+        return self.client.change_streams.listen(asked, open_stream, on_task)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""
@@ -231,7 +231,9 @@ class Upstream(Relay):
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
-            await client.change_streams.follow_lists(self.capabilities, client.settings.probe_timeout)
+            await client.change_streams.follow_lists(
+                self.capabilities, client.settings.probe_timeout, client.open_stream
+            )
 
     # Subscriptions and log levels of several clients on one connection
 

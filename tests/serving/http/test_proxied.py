@@ -284,17 +284,17 @@ class Regions:
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
         async with open_memory(self.server, **options) as client:
-            self._count(client.requests)
+            self._count(client)
             yield client
 
-    def _count(self, requests: Any) -> None:
-        send = requests.send
+    def _count(self, client: Any) -> None:
+        send = client.send
 
         async def counted(method: str, *more: Any) -> Any:
             self.listings += method == "tools/list"
             return await send(method, *more)
 
-        requests.send = counted
+        client.send = counted
 
 
 @pytest.fixture
@@ -390,7 +390,7 @@ async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(r
     @asynccontextmanager
     async def opening(**options: Any) -> AsyncGenerator[Client]:
         async with regions.open(**options) as client:
-            send = client.requests.send
+            send = client.send
 
             async def slow(method: str, *more: Any) -> Any:
                 if method == "tools/list" and not first.is_set():
@@ -398,7 +398,7 @@ async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(r
                     await trio.sleep_forever()
                 return await send(method, *more)
 
-            client.requests.send = slow  # type: ignore[method-assign]
+            client.send = slow  # type: ignore[method-assign]
             yield client
 
     async with in_memory(proxy(opening)) as endpoint:
