@@ -105,8 +105,6 @@ class Outbox:
         """Bytes not yet taken by the writer."""
         self._segments: deque[Segment] = deque()
         self._tail: Segment | None = None
-        self._begun = False
-        """True while the first segment is the rest of a line whose front was written at once."""
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
@@ -117,9 +115,9 @@ class Outbox:
         """True once no line is written any more."""
         self._emptied: trio.Event | None = None
         """Event set when all lines are written; `None` while no task waits for the event."""
-        self._call_writer: Callable[[], object] | None = None
-        self.has_writer = True
-        """False while no task takes lines. Lines that are taken as they are put keep no producer waiting."""
+        self.on_put: Callable[[], object] | None = None
+        """Function called for lines that are put, which keep no producer waiting then; `None` while a task takes
+        lines."""
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
@@ -159,7 +157,6 @@ class Outbox:
         sleeps, so that nothing waits and nothing is being written."""
         count = self._send_nowait(line)
         if 0 < count < len(line):
-            self._begun = True
             self._segments.append(Segment(bytearray(line[count:]), None, sealed=True, taken=True))
             self._added(len(line) - count)
         return count > 0
@@ -177,7 +174,9 @@ class Outbox:
     def put_first(self, line: bytes) -> None:
         """Put ``line`` ahead of all lines that are not begun. Lines put ahead by several tasks at the same moment are
         written together."""
-        self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
+        segments = self._segments
+        # A first segment that is taken and waits is the rest of a line that was begun; or empty, since withdrawn.
+        segments.insert(1 if segments and segments[0].taken else 0, Segment(bytearray(line), None, True))
         self._added(len(line))
 
     def _append(self, segment: Segment) -> None:
@@ -190,13 +189,12 @@ class Outbox:
     def _added(self, count: int) -> None:
         self.size += count
         self._writer.wake()
-        if self._call_writer is not None:
-            self._call_writer()
+        if self.on_put is not None:
+            self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
         """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does."""
-        self._call_writer = call
-        self.has_writer = call is None
+        self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
         """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the
@@ -277,7 +275,6 @@ class Outbox:
         segments = self._segments
         if not segments:
             return bytearray()
-        self._begun = False
         chunk = _taken(segments.popleft())
         while segments and len(chunk) < self.high_water:
             chunk += _taken(segments.popleft())
@@ -300,7 +297,6 @@ class Outbox:
                 segment.owner.segments.clear()
         self._segments.clear()
         self._tail = None
-        self._begun = False
         self.size = 0
         self._producers.unpark_all()
 

@@ -89,7 +89,7 @@ class RequestLog:
             return
         line = _line(_HEADS[level], data, logger, scope.line_end)
         outbox = scope.outbox
-        if outbox.size >= self._much or not outbox.has_writer:
+        if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
             if not scope.sends or rank < self.minimum_rank:  # the level may have been set meanwhile
