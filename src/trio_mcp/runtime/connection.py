@@ -182,7 +182,8 @@ class Connection:
         self._sleeper = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _end(self) -> None:
+    def _end(self, reason: str) -> None:
+        self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
             # A last reply that arrives long before the end makes the peer ask again, in vain.
@@ -201,7 +202,6 @@ class Connection:
         ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. While the connection is ending already, the
         requests that are left are cancelled at once instead. ``hurry``: less than a second is left for everything.
         """
-        self._runner.refuse_new(reason)
         if hurry:
             self._runner.graces.shorten(_HURRIED_GRACE)
             self._last_flush.hurry()
@@ -211,7 +211,7 @@ class Connection:
             return
         if drain_timeout is not None:
             self._drain_timeout = drain_timeout
-        self._end()
+        self._end(reason)
 
     async def close(self, reason: str) -> None:
         """Call `shut_down` without any time to drain, and wait for the end of `run`."""
@@ -228,9 +228,10 @@ class Connection:
         await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
+        reason = self._runner.refuse_reason
         if self.lost is None:
             # Clients cannot come back with answers any more: no new requests are taken.
-            self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, self._end_reason)
+            self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
             with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where there is no time to drain
@@ -238,7 +239,7 @@ class Connection:
             with trio.CancelScope(deadline=deadline):
                 await self.exchange.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
-        self._cancel_all(cause, self._end_reason)
+        self._cancel_all(cause, reason)
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
@@ -248,10 +249,6 @@ class Connection:
         self.exchange.cancel_all(cause, reason)
         self._runner.cancel_parked(self.exchange, cause, reason)
 
-    @property
-    def _end_reason(self) -> str:
-        return self._runner.refuse_reason or "the connection has ended"
-
     def lose(self, error: ConnectionLost) -> None:
         """End the connection, since both directions are gone: no reply will be read, so no request goes on.
         Idempotent."""
@@ -260,10 +257,9 @@ class Connection:
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
-            self._runner.refuse_new(error.reason)
             self.outbound.fail_all(error)
             self._cancel_all(CancelCause.DISCONNECT, error.reason)
-            self._end()
+            self._end(error.reason)
 
     # Writing
 
@@ -328,7 +324,7 @@ class Connection:
             # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
             # 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
-            self._end()
+            self._end("the connection has ended")
         except ConnectionLost as error:
             self.lose(error)
 
