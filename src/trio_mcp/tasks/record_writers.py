@@ -90,10 +90,8 @@ class EndWriter:
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
             try:
-                if outcome is None:
-                    await self._cut(task)
-                else:
-                    await self._end(task, bounded(outcome, self._records.settings.max_record_bytes))
+                most = self._records.settings.max_record_bytes
+                await self._write(task, None if outcome is None else bounded(outcome, most))
             finally:
                 self._writing.discard(scope)
         if scope.cancelled_caught:
@@ -106,30 +104,32 @@ class EndWriter:
             return  # the records end with the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
             for task in tasks:
-                await self._cut(task)
+                await self._write(task, None)
 
-    async def _cut(self, task: RequestTask) -> None:
-        """Write down that a task was cancelled before its end, where its record does not say so."""
+    async def _write(self, task: RequestTask, outcome: Outcome | None) -> None:
+        end = self._cut_off(task) if outcome is None else outcome
+        record = await self._records.insist(
+            task.id,
+            lambda: task.holder,
+            end if callable(end) else lambda record, now: ended(record, now, end, words_of(end) or task.message),
+            task.reacquire,
+        )
+        if record is not None and task.client is not None:
+            task.client.notify(record)
+
+    def _cut_off(self, task: RequestTask) -> Transition | Outcome:
+        """Return the end of a task that was cancelled before its end, for where its record does not say so."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
             # Runs that end with a shutdown in good order do not count, or a few deployments would end each long task;
             # nor does a run that ends since the store cannot be reached.
-            await self._write(task, lambda record, _: released(record, counts=False))
-        elif cause is CancelCause.TASK and cancellation is not None:  # whoever cancelled could not write so
-            await self._write(task, lambda record, now: cancelled(record, now, cancellation.reason))
-        else:
-            words = SERVER_STOPPED if cancellation is None else cancellation.words
-            await self._end(task, failure(TASK_LOST, f"the task was not run to its end: {words}"))
-
-    async def _end(self, task: RequestTask, outcome: Outcome) -> None:
-        await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
-
-    async def _write(self, task: RequestTask, transition: Transition) -> None:
-        record = await self._records.insist(task.id, lambda: task.holder, transition, task.reacquire)
-        if record is not None and task.client is not None:
-            task.client.notify(record)
+            return lambda record, _: released(record, counts=False)
+        if cause is CancelCause.TASK and cancellation is not None:  # whoever cancelled could not write so
+            return lambda record, now: cancelled(record, now, cancellation.reason)
+        words = SERVER_STOPPED if cancellation is None else cancellation.words
+        return failure(TASK_LOST, f"the task was not run to its end: {words}")
 
 
 class MessageWriter:
