@@ -72,7 +72,7 @@ class TaskHost:
         """The tasks that each connection without a principal has made."""
         self._live = LiveTasks(records.settings)
         self.ends = EndWriter(records, self.ending)
-        self._messages = MessageWriter(records, host.limits.progress_interval)
+        self.messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
@@ -120,7 +120,7 @@ class TaskHost:
         if not is_shared:
             await self._has_tasks.wait()  # most servers never have a task
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._messages.run)
+            nursery.start_soon(self.messages.run)
             nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
@@ -263,10 +263,6 @@ class TaskHost:
 
     # Changes
 
-    def write_message(self, task: RequestTask) -> None:
-        """Have the message of ``task`` written before long. Synchronous."""
-        self._messages.write_soon(task)
-
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
@@ -344,7 +340,7 @@ class TaskHost:
         """Note that the handler of ``task`` has ended, with all child tasks. ``was_cut_off``: its outcome was not
         persisted. Synchronous."""
         self._live.remove(task)
-        self._messages.unwritten.pop(task.id, None)
+        self.messages.unwritten.pop(task.id, None)
         if was_cut_off:
             self.in_background(self.ends.persist, task, None)
 

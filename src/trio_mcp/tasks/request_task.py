@@ -186,7 +186,7 @@ class RequestTask:
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
                 if self.message != record.message:  # told while the record was written
-                    host.write_message(self)
+                    host.messages.write_soon(self)
                 return
         finally:
             try:
@@ -240,10 +240,6 @@ class RequestTask:
         """Have the questions of the handler from now on kept with the task, which tells its client of them."""
         TaskQuestions(self).collect()
 
-    def replay_questions(self, record: TaskRecord) -> None:
-        """Have the questions kept in the ``record`` of a run before, which has answers to the same questions."""
-        TaskQuestions(self).replay(record)
-
     @property
     def keeps_answers(self) -> bool:
         """True where a run after a restart may ask the same questions: see `AnswerLog`."""
@@ -290,7 +286,7 @@ class RequestTask:
         """Make ``message`` the words for people on the present state, written before long: the last message wins."""
         self.message = message
         if self.has_started:
-            self._host.write_message(self)
+            self._host.messages.write_soon(self)
 
     async def checkpoint(self, value: Any) -> None:
         """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises

@@ -21,7 +21,7 @@ from ..stores.task_store import Outcome, TaskRecord, new_mark
 from .core_questions import ClientWay, CoreClient
 from .request_task import RequestTask
 from .task_methods import scope_of
-from .task_questions import log_before_start
+from .task_questions import TaskQuestions, log_before_start
 from .transitions import NO_LOG
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
     scope = runner.new_scope(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.task = scope.task = task
-    task.replay_questions(record)
+    TaskQuestions(task).replay(record)
     return task
 
 
