@@ -177,7 +177,10 @@ class ServerConnection:
             case "prompts/list":
                 return self._list(scope, server.prompts.registry, ListPromptsResult)
             case "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update" | "tasks/cancel":
-                return self._tasks.answer(scope)
+                methods = self._tasks.core if scope.request.revision.tasks == "core" else self._tasks.extension
+                if scope.exchange.peer.check_scopes is None:
+                    return methods.answer(scope)
+                return self._tasks.answer_checked(methods, scope)
             case unknown:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 

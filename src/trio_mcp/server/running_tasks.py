@@ -38,17 +38,11 @@ class RunningTasks:
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.tasks = self.host
         # Not a method of this object: that would be a cycle, for the garbage collector to find.
-        self._core = CoreMethods(self.records, self.host.questions, self.host.own, tools.allows)
-        self._extension = ExtensionMethods(self.records)
+        self.core = CoreMethods(self.records, self.host.questions, self.host.own, tools.allows)
+        self.extension = ExtensionMethods(self.records)
 
-    def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Answer a method of tasks, in the form of the request's revision."""
-        methods = self._core if scope.request.revision.tasks == "core" else self._extension
-        if scope.exchange.peer.check_scopes is None:
-            return methods.answer(scope)
-        return self._answer_checked(methods, scope)
-
-    async def _answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
+    async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
+        """Answer by ``methods``, if the caller has the OAuth scopes that the tool of the task takes."""
         task_id = scope.request.params.get("taskId")
         record = await self.records.read(scope_of(scope), task_id) if isinstance(task_id, str) else None
         if record is not None:
