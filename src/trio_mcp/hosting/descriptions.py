@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from ..classes import frozen
+from ..classes import frozen, not_negative
 from ..client.options import ClientOptions
 from ..concurrency.time_limits import growing_delay
 from ..connecting.targets import Target, target_of
@@ -40,11 +40,6 @@ class MemberDescription:
     """True for a member that is known but not started."""
 
 
-def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value >= 0:
-        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
-
-
 def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
@@ -60,16 +55,16 @@ class RestartPolicy:
     interrupted call is reported to its caller, and never repeated.
     """
 
-    attempts: float = attrs.field(default=5, validator=_not_negative)
+    attempts: float = attrs.field(default=5, validator=not_negative)
     """Restarts in a row; ``math.inf`` is for ever."""
-    first_delay: float = attrs.field(default=0.5, validator=_not_negative)
+    first_delay: float = attrs.field(default=0.5, validator=not_negative)
     """Seconds before the first restart."""
-    max_delay: float = attrs.field(default=30.0, validator=_not_negative)
+    max_delay: float = attrs.field(default=30.0, validator=not_negative)
     """The longest delay in seconds."""
     jitter: float = attrs.field(default=0.5, validator=_share)
     """The share of a delay, from 0 to 1, by which the delay may be shorter, so that members that failed together do not
     start together."""
-    stable_after: float = attrs.field(default=60.0, validator=_not_negative)
+    stable_after: float = attrs.field(default=60.0, validator=not_negative)
     """Seconds of readiness after which the next failure counts as the first again."""
     random: Callable[[], float] = random.random
     """Returns numbers from 0 to 1. For tests."""
