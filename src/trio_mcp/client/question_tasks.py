@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..concurrency.time_limits import Graces
-from ..protocol.errors import NoWayBack
-from ..runtime.peer import EVERYBODY
-from ..runtime.requests.runner import RequestRunner
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from ..tasks.record_writers import Outcomes
-from ..tasks.records import TaskRecords
 from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import CoreMethods, asked_ttl
 from .answers import Answer
@@ -28,11 +23,8 @@ class QuestionTasks:
     """The tasks that a client runs for its server, in ``host``: questions answered by ``handler``."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        graces = Graces(host.limits.cleanup_grace)
-        runner = RequestRunner(host, handler, graces, Outcomes(), _no_server, None, peer=EVERYBODY)
-        records = TaskRecords(settings)
-        self._host = TaskHost(host, runner, records, lambda: ("",))  # questions have no names
-        self._methods = CoreMethods(records, self._host.questions, self._host.own)
+        self._host = TaskHost(host, handler, Outcomes(), settings, lambda: ("",))  # questions have no names
+        self._methods = CoreMethods(self._host.records, self._host.questions, self._host.own)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look after the tasks until cancelled: see `TaskHost.run`."""
@@ -60,7 +52,3 @@ class QuestionTasks:
         scope.task = task
         await task.start()
         return await answer()
-
-
-async def _no_server(*_: object, **__: object) -> NoReturn:
-    raise NoWayBack("the task belongs to no connection")

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, NoReturn
+from typing import Any
 
-from ..concurrency.time_limits import Graces
-from ..protocol.errors import NoWayBack
 from ..runtime.exchange import Exchange
-from ..runtime.peer import EVERYBODY
 from ..runtime.requests.host import LATER, Decision, RequestHost
-from ..runtime.requests.runner import RequestRunner
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from ..tasks.host import TaskHost
 from ..tasks.record_writers import Outcomes
-from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
 from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of
 from .tools import Tools
@@ -30,10 +25,8 @@ class RunningTasks:
     ) -> None:
         self._tools = tools
         work = _ToolWork(tools, lifespan)
-        graces = Graces(host.limits.cleanup_grace)
-        runner = RequestRunner(host, work, graces, outcomes, _no_client, None, peer=EVERYBODY)
-        self.records = TaskRecords(settings)
-        self.host = TaskHost(host, runner, self.records, tools.registry.names)
+        self.host = TaskHost(host, work, outcomes, settings, tools.registry.names)
+        self.records = self.host.records
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.tasks = self.host
@@ -72,7 +65,3 @@ class _ToolWork:
 
     async def notified(self, event: NotificationReceived) -> None:
         raise NotImplementedError
-
-
-async def _no_client(*_: object, **__: object) -> NoReturn:
-    raise NoWayBack("the task belongs to no connection")

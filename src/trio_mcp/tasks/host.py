@@ -6,20 +6,25 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 import trio
 
+from ..concurrency.time_limits import Graces
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import TOO_BUSY, CodedError
+from ..protocol.errors import NoWayBack
 from ..runtime.cancellation import CancelCause
 from ..runtime.outbox import Outbox
+from ..runtime.peer import EVERYBODY
+from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain
 from .core_questions import CoreQuestions
 from .leases import LOST, Leases
-from .record_writers import EndWriter, MessageWriter
+from .record_writers import EndWriter, MessageWriter, Outcomes
+from .records import TaskRecords
 from .request_task import new_holder
 from .task_exchange import exchange_for, new_record, restarted
 from .task_methods import OwnTasks
@@ -27,10 +32,9 @@ from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extens
 from .transitions import ended
 
 if TYPE_CHECKING:
-    from ..runtime.requests.host import RequestHost
-    from ..runtime.requests.runner import RequestRunner
+    from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
-    from .records import TaskRecords, Transition
+    from .records import Transition
     from .request_task import RequestTask
     from .settings import TaskSettings
 
@@ -40,7 +44,7 @@ _SHORT_TIME: Final = 5.0
 
 
 class TaskHost:
-    """The tasks that run here, in the nursery of ``host`` and within the bounds of ``runner``, with their ``records``.
+    """The tasks that run here, in the nursery of ``host``: requests that ``handler`` answers.
 
     A task is a request whose handler runs on after the answer. No failure of a task, and none of the store, ends more
     than that task. Where `TaskSettings.store` is given, tasks that other processes have left are run here, too, if
@@ -48,11 +52,17 @@ class TaskHost:
     """
 
     def __init__(
-        self, host: RequestHost, runner: RequestRunner, records: TaskRecords, offers: Callable[[], Collection[str]]
+        self,
+        host: RequestHost,
+        handler: RequestHandler,
+        outcomes: Outcomes,
+        settings: TaskSettings,
+        offers: Callable[[], Collection[str]],
     ) -> None:
-        self.records = records
-        self.settings = records.settings
-        self.runner = runner
+        self.records = records = TaskRecords(settings)
+        self.settings = settings
+        graces = Graces(host.limits.cleanup_grace)
+        self.runner = RequestRunner(host, handler, graces, outcomes, _nobody, None, peer=EVERYBODY)
         self.ending = trio.Event()
         """Event set when the host starts to end: no further task is taken."""
         self.state: ConnectionState = StatelessState()
@@ -399,3 +409,7 @@ class LiveTasks:
         """Wait until no task runs here."""
         while self.by_id:
             await self._emptied.park()
+
+
+async def _nobody(*_: object, **__: object) -> NoReturn:
+    raise NoWayBack("the task belongs to no connection")
