@@ -15,7 +15,7 @@ from weakref import ref
 import attrs
 import pytest
 import trio
-from tests.patience import PATIENCE
+from tests.gates import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency import workers
@@ -26,33 +26,6 @@ from trio_mcp.jsonrpc.errors import CodedError
 
 BOUND = 2
 """Most threads in each state."""
-
-
-class Gate:
-    """What a thread waits at, and tells that it is there."""
-
-    def __init__(self) -> None:
-        self.reached = trio.Event()
-        self._token = trio.lowlevel.current_trio_token()
-        self._changed = threading.Condition()
-        self._is_open = False
-
-    def wait(self) -> None:
-        """Wait, as a thread that never looks whether it was cancelled."""
-        with self._changed:
-            self._token.run_sync_soon(self.reached.set)
-            assert self._changed.wait_for(lambda: self._is_open, PATIENCE)
-
-    async def until_waiting(self) -> None:
-        """Wait until the thread has told that it is there, and does nothing but wait any more."""
-        await self.reached.wait()
-        with self._changed:  # which the thread has until it waits
-            pass
-
-    def open(self) -> None:
-        with self._changed:
-            self._is_open = True
-            self._changed.notify_all()
 
 
 @pytest.fixture
@@ -136,7 +109,7 @@ async def test_a_call_counts_as_a_thread_that_runs_until_it_has_ended(desk: Desk
     gate = desk.gate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run, gate.wait)
-        await gate.reached.wait()
+        await gate.until_waiting()
         assert desk.counts() == (1, 0, 0)
         gate.open()
     assert desk.counts() == (0, 0, 0)
@@ -156,7 +129,7 @@ async def test_a_thread_that_looks_ends_with_its_cancel_and_is_not_told_of(
             raise
 
     async with until_cancelled(desk, look) as scope:
-        await gate.reached.wait()
+        await gate.until_waiting()
         scope.cancel()
         await wait_all_tasks_blocked()
         assert desk.counts() == (1, 0, 0), "it is waited for"
@@ -169,7 +142,7 @@ async def test_a_thread_that_looks_ends_with_its_cancel_and_is_not_told_of(
 async def test_what_a_thread_returns_after_its_cancel_is_ignored(desk: Desk) -> None:
     gate = desk.gate()
     async with until_cancelled(desk, gate.wait) as scope:
-        await gate.reached.wait()
+        await gate.until_waiting()
         scope.cancel()
         await wait_all_tasks_blocked()
         gate.open()
@@ -212,7 +185,7 @@ async def test_a_call_that_waits_for_a_thread_when_it_is_cancelled_never_starts(
     async with trio.open_nursery() as nursery:
         for gate in gates:
             nursery.start_soon(desk.run, gate.wait)
-            await gate.reached.wait()
+            await gate.until_waiting()
         async with until_cancelled(desk, lambda: pytest.fail("it started")):
             await wait_all_tasks_blocked()
         for gate in gates:
@@ -243,7 +216,7 @@ async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk
     gates = [desk.gate(), desk.gate()]
     for gate in gates:
         async with until_cancelled(desk, gate.wait):
-            await gate.reached.wait()
+            await gate.until_waiting()
     assert desk.counts() == (0, 0, 2)
     with pytest.raises(CodedError, match="Too busy: earlier calls still run"):
         await desk.run(lambda: pytest.fail("it started"))
@@ -257,10 +230,10 @@ async def test_calls_start_in_the_order_in_which_they_came(desk: Desk) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run, gate.wait)
-        await gate.reached.wait()
+        await gate.until_waiting()
         second = desk.gate()
         nursery.start_soon(desk.run, second.wait)
-        await second.reached.wait()
+        await second.until_waiting()
         for number in range(10):
             nursery.start_soon(desk.run, partial(note, number))
             await wait_all_tasks_blocked()
@@ -377,7 +350,7 @@ async def test_a_thread_whose_call_was_cancelled_awaits_nothing_more(desk: Desk)
             raise
 
     async with until_cancelled(desk, call) as scope:
-        await gate.reached.wait()
+        await gate.until_waiting()
         scope.cancel()
         await wait_all_tasks_blocked()
         gate.open()
@@ -422,7 +395,7 @@ async def test_the_frames_of_a_task_are_those_of_its_thread_outermost_first(desk
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
-        await gate.reached.wait()
+        await gate.until_waiting()
         names = [frame.f_code.co_name for frame, _ in frames_of(tasks[0])]
         assert names[:2] == ["outer", "wait"]
         gate.open()
@@ -439,7 +412,7 @@ async def test_a_thread_that_has_ended_while_it_was_looked_for_is_not_where_the_
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
-        await gate.reached.wait()
+        await gate.until_waiting()
         (task,) = tasks
         work, look = task.context[workers._here], sys._current_frames
 
@@ -476,7 +449,7 @@ async def test_the_frames_of_a_task_that_still_waits_for_a_thread_are_its_own(de
     async with trio.open_nursery() as nursery:
         for gate in gates:
             nursery.start_soon(desk.run, gate.wait)
-            await gate.reached.wait()
+            await gate.until_waiting()
         nursery.start_soon(run)
         await wait_all_tasks_blocked()
         assert [frame.f_code.co_name for frame, _ in frames_of(tasks[0])][:2] == ["run", "run"]
@@ -563,7 +536,7 @@ async def test_what_an_abandoned_thread_raises_or_returns_is_not_left_to_the_gar
     for error in (LookupError, None):
         gate = desk.gate()
         async with until_cancelled(desk, partial(end_late, gate, error)):
-            await gate.reached.wait()
+            await gate.until_waiting()
         gate.open()
         while desk.counts() != (0, 0, 0):
             await trio.lowlevel.checkpoint()

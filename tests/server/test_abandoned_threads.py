@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
+from tests.gates import Gate
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -22,11 +22,9 @@ class Deaf:
 
     def __init__(self, clock: MockClock, **limits: int) -> None:
         self.clock = clock
-        self.release = threading.Event()
+        self.release = Gate()
         self.server = Server("s", limits=Limits(cleanup_grace=LONG, **limits))
-        self.started = trio.Event()
         self.scope: RequestScope
-        token = trio.lowlevel.current_trio_token()
 
         def forever() -> None:
             self.release.wait()  # the line in which it hangs
@@ -34,7 +32,6 @@ class Deaf:
         @self.server.tool
         def deaf() -> None:
             self.scope = current_request.get()
-            token.run_sync_soon(self.started.set)
             forever()
 
         @self.server.tool
@@ -46,12 +43,11 @@ class Deaf:
             return "ran"
 
     async def abandon(self, client: Client, count: int) -> None:
-        """So many calls, one after another, each left and abandoned."""
-        for _ in range(count):
-            self.started = trio.Event()
+        """So many calls, one after another, each left and abandoned. The first that a server gets."""
+        for number in range(count):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.call_tool, "deaf")
-                await self.started.wait()
+                await self.release.until_waiting(number + 1)
                 nursery.cancel_scope.cancel()
             await client.ping()  # the cancel has arrived
             await wait_all_tasks_blocked()
@@ -60,12 +56,12 @@ class Deaf:
 
 
 @pytest.fixture
-def released() -> Iterator[list[threading.Event]]:
-    """Events that are set at the end, whatever happens."""
-    events = list[threading.Event]()
-    yield events
-    for event in events:
-        event.set()
+def released() -> Iterator[list[Gate]]:
+    """Gates that are opened at the end, whatever happens."""
+    gates = list[Gate]()
+    yield gates
+    for gate in gates:
+        gate.open()
 
 
 @pytest.fixture
@@ -73,13 +69,13 @@ def clock(jump_clock: MockClock) -> MockClock:
     return jump_clock
 
 
-def deaf(clock: MockClock, released: list[threading.Event], **limits: int) -> Deaf:
+def deaf(clock: MockClock, released: list[Gate], **limits: int) -> Deaf:
     made = Deaf(clock, **limits)
     released.append(made.release)
     return made
 
 
-async def test_as_many_as_there_are_threads_stop_nobody(clock: MockClock, released: list[threading.Event]) -> None:
+async def test_as_many_as_there_are_threads_stop_nobody(clock: MockClock, released: list[Gate]) -> None:
     these = deaf(clock, released, worker_threads=2)
     with trio.fail_after(PATIENCE + 10 * LONG):
         async with open_memory(these.server) as client:
@@ -88,7 +84,7 @@ async def test_as_many_as_there_are_threads_stop_nobody(clock: MockClock, releas
 
 
 async def test_beyond_their_bound_threads_are_refused_and_all_else_goes_on(
-    clock: MockClock, released: list[threading.Event], caplog: pytest.LogCaptureFixture
+    clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released, max_abandoned_threads=2)
     with trio.fail_after(PATIENCE + 10 * LONG):
@@ -104,7 +100,7 @@ async def test_beyond_their_bound_threads_are_refused_and_all_else_goes_on(
             assert "2 threads that were abandoned still run (max_abandoned_threads: 2)" in record.getMessage()
             assert "2 x Deaf.__init__.<locals>.deaf, at:" in record.getMessage()
             assert "the line in which it hangs" in record.getMessage()
-            these.release.set()
+            these.release.open()
             await until_served(client)
 
 
@@ -120,7 +116,7 @@ async def until_served(client: Client) -> None:
 
 
 async def test_calls_that_waited_for_a_thread_are_refused_when_the_bound_is_reached(
-    clock: MockClock, released: list[threading.Event]
+    clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released, worker_threads=1, max_abandoned_threads=1)
     with trio.fail_after(PATIENCE + 10 * LONG):
@@ -142,14 +138,14 @@ async def test_calls_that_waited_for_a_thread_are_refused_when_the_bound_is_reac
 
 
 async def wait_then_cancel(these: Deaf, leaving: trio.CancelScope, nursery: trio.Nursery, wait: Any) -> None:
-    await these.started.wait()
+    await these.release.until_waiting()
     nursery.start_soon(wait)
     await wait_all_tasks_blocked()
     leaving.cancel()
 
 
 async def test_the_log_says_where_in_the_authors_code_a_thread_hangs_and_nothing_of_ours(
-    clock: MockClock, released: list[threading.Event], caplog: pytest.LogCaptureFixture
+    clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released)
     with trio.fail_after(PATIENCE + 10 * LONG):
@@ -170,14 +166,14 @@ def assert_is_stack_of_the_author(text: str) -> None:
 
 
 async def test_what_is_reported_of_a_request_that_overran_is_where_its_thread_is(
-    clock: MockClock, released: list[threading.Event]
+    clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released)
     with trio.fail_after(PATIENCE):
         async with open_memory(these.server) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "deaf")
-            await these.started.wait()
+            await these.release.until_waiting()
             await wait_all_tasks_blocked()
             text = "".join(traceback.StackSummary.extract(frames_of(these.scope.handler_task)).format())
-            these.release.set()
+            these.release.open()
     assert_is_stack_of_the_author(text)
