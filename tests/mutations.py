@@ -248,7 +248,7 @@ class Copy:
 
     def __init__(self, tree: Path, root: Path) -> None:
         self.root = root
-        for folder in ("src", "tests", "examples", "docs"):
+        for folder in ("src", "tests", "examples", "docs", "benchmarks"):
             shutil.copytree(tree / folder, root / folder)
         for file in ("pyproject.toml", "README.md"):
             shutil.copy2(tree / file, root)
