@@ -76,16 +76,19 @@ async def authorization_server(folder: Path, **settings: Any) -> AsyncGenerator[
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    tail = bytearray()
+    tail, has_said_all = bytearray(), trio.Event()
     try:
         async with open_service_nursery("the authorization server has ended") as nursery:
-            nursery.start_soon(_keep_tail, process.stderr, tail)
+            nursery.start_soon(_keep_tail, process.stderr, tail, has_said_all)
             account = _Lines(process.stdout)
             try:
                 with trio.fail_after(_START):
                     await process.stdin.send_all(json.dumps(settings).encode() + b"\n")
                     issuer = (await account.next()).decode()
             except (trio.TooSlowError, trio.BrokenResourceError, EOFError):
+                process.kill()  # one that keeps silent; of one that has ended, the reason may not be read yet
+                with trio.move_on_after(_END):
+                    await has_said_all.wait()
                 told = tail.decode(errors="replace").strip() or "not a word"
                 raise DoesNotStart(f"the authorization server did not start: {told}") from None
             server = AuthorizationServer(issuer, process.pid)
@@ -113,10 +116,11 @@ async def _read_account(account: _Lines, server: AuthorizationServer) -> None:
         server.ended.set()
 
 
-async def _keep_tail(stderr: trio.abc.ReceiveStream, tail: bytearray) -> None:
+async def _keep_tail(stderr: trio.abc.ReceiveStream, tail: bytearray, has_said_all: trio.Event) -> None:
     async for data in stderr:
         tail += data
         del tail[:-_TAIL]
+    has_said_all.set()
 
 
 class _Lines:
