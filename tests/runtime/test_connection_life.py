@@ -240,6 +240,31 @@ async def test_in_a_hurry_nothing_is_waited_for(autojump_clock: MockClock) -> No
 # The loss of the connection
 
 
+async def test_a_connection_lost_in_its_last_flush_ends_at_once(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        for _ in range(2):  # the first fills the pipe, the second waits in the writer's hands
+            this.connection.notify("notifications/message", {"data": "x" * 70_000})
+            await wait_all_tasks_blocked()
+        this.connection.shut_down("over")
+        await trio.sleep(1)
+        assert this.ended is None
+        await this.wire.aclose()
+        await trio.sleep(20)
+        assert this.ended == begun + 1
+
+
+async def test_a_lost_connection_keeps_no_line_while_its_handlers_clean_up(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        await this.call(1, seconds=1000, cleanup=3)
+        await this.wire.aclose()
+        this.connection.lose(ConnectionLost("gone"))
+        this.connection.outbox.put(b"late\n")
+        assert this.connection.outbox.size == 0
+        await wait_all_tasks_blocked()
+        assert this.ended is None
+
+
 async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_answers_nothing(
     autojump_clock: MockClock,
 ) -> None:

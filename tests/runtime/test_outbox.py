@@ -635,3 +635,24 @@ async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobo
             await box.room()
     box.put_first(b"late\n")
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
+
+
+async def test_an_outbox_that_is_over_drops_lines_whoever_offers_to_take_them() -> None:
+    box, calls = outbox(), list[int]()
+    box.let_go()
+    for writer in (lambda: calls.append(box.size), None):
+        box.call_writer(writer)
+        box.put(b"late\n")
+    assert (box.size, calls) == (0, [])
+
+
+async def test_the_wait_for_the_last_line_ends_when_no_line_is_written_any_more() -> None:
+    box = outbox()
+    box.put(b"first\n")
+    await box.take()
+    box.put(b"second\n")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.flushed)
+        await wait_all_tasks_blocked()
+        box.let_go()
+    await box.flushed()

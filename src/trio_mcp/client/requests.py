@@ -84,7 +84,7 @@ class Requests:
         refresh: bool = False,
     ) -> T:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
-        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
+        ``meta`` is added to its ``_meta``. See `Client` for errors, `call_tool` for ``on_progress``.
 
         Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
         ``refresh`` is set. See `ClientSettings.cache`.

@@ -145,16 +145,16 @@ class Command:
     @trio.lowlevel.enable_ki_protection
     async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
         async with open_process(self, settings.limits) as transport:
-            transport.keeps_input = True
+            transport.keep_input(open=True)
             exited = partial(notice_exit, transport)
             async with open_over(transport, settings, begun, exited, legacy_first=legacy_first) as client:
                 if settings.era == "auto":
                     _LEGACY_COMMANDS.note(self.identity, is_legacy=client.revision.handshake)
-                transport.keeps_input = False  # a connection that ends before the body asks the child to exit
+                transport.keep_input(open=False)  # a connection that ends before the body asks the child to exit
                 try:
                     yield client
                 finally:
-                    transport.keeps_input = True
+                    transport.keep_input(open=True)
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ class Member:
         self._stderr = LastLines()
         self._failures = 0
         self._ready_since: float | None = None
-        self.user_was_asked = False
+        self._user_was_asked = False
         """True once the user was asked to sign in, for the present connection."""
         self._scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
@@ -170,15 +170,18 @@ class Member:
     def _target(self) -> Target:
         """Return the target, with a copy of the child's standard error, or with a note of questions to the user."""
         target = self.description.target
-        self.user_was_asked = False
+        self._user_was_asked = False
         match target:
             case Command():
                 self._stderr = LastLines(target.stderr)
                 return attrs.evolve(target, stderr=self._stderr)
             case Address() if target.auth is not None:
-                return attrs.evolve(target, auth=_ObservedAuth(target.auth, self))
+                return attrs.evolve(target, auth=_ObservedAuth(target.auth, self._note_question))
             case _:
                 return target
+
+    def _note_question(self) -> None:
+        self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
         """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
@@ -194,7 +197,7 @@ class Member:
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
         # A fault of the configuration, on any machine and at any time; or a user who would be asked the same again.
-        hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self.user_was_asked)
+        hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
             delay = policy.delay(self._failures)
@@ -204,14 +207,14 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """An authorization that notes at ``member`` when the user is asked."""
+    """An authorization that calls ``note`` whenever the user is asked."""
 
     auth: ClientAuth
-    member: Member = attrs.field(eq=False, repr=False)
+    note: Callable[[], None] = attrs.field(eq=False, repr=False)
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         def asking() -> AbstractContextManager[None]:
-            self.member.user_was_asked = True
+            self.note()
             return user_is_asked()
 
         return self.auth.opened(server_url, asking)

@@ -295,13 +295,18 @@ def _is_cheap(schema: Any) -> bool:
             continue
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
-                of_names = keyword == "properties"
-                pending += cast("JSONObject", said).values() if of_names else said if isinstance(said, list) else [said]
+                pending += _schemas(keyword, said)
             elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value, in many languages
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
     return True
+
+
+def _schemas(keyword: str, said: Any) -> list[Any]:
+    if keyword == "properties":
+        return list(cast("JSONObject", said).values())
+    return cast("list[Any]", said) if isinstance(said, list) else [said]
 
 
 def _tried(said: Any) -> int:

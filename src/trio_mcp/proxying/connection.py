@@ -166,7 +166,7 @@ class ProxyConnection:
         if not upstream.take_in(downstream):
             return
         if upstream.shared:
-            downstream.shares = True
+            downstream.share()
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({

@@ -79,6 +79,10 @@ class ForwardedCall:
         if len(self._ids) > _MOST_IDS:
             del self._known[self._ids.popleft()]
 
+    def note_task(self, task_id: str) -> None:
+        """Note that the server behind goes on with the call as a task, for which the proxy waits."""
+        self.task_id = task_id
+
     @property
     def is_cancelled(self) -> bool:
         """True once the request was cancelled."""
@@ -187,8 +191,7 @@ class Downstream:
         """Calls in flight by their scopes, oldest first."""
         self.urls = OpenURLs()
         """The URL elicitations of the client, which the server behind may report as complete."""
-        self.shares = False
-        """True once others use the same connection to the server behind: its logs may be of their calls."""
+        self._shares = False
         self.level_is_set = False
         """True once the client has said which logs are wanted."""
         self._queue = NotificationQueue(
@@ -234,6 +237,10 @@ class Downstream:
         """Note that the client wants logs of this level and above."""
         self._state.set_log_level(level)
         self.level_is_set = True
+
+    def share(self) -> None:
+        """Note that others use the same connection to the server behind: its logs may be of their calls."""
+        self._shares = True
 
     def end(self, reason: str) -> None:
         """End the connection to the client, unless it is ending: its last replies are on their way then."""
@@ -328,7 +335,7 @@ class Downstream:
         """Return the request whose log comes now: the only one in flight, whose way is taken as for questions. A client
         over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
-        if self.shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
+        if self._shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
         return waiting[0]
 

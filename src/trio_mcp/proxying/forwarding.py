@@ -288,9 +288,8 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
             upstream.working.ended(created)
         elif "status" in told:
             upstream.working.note(created, told)
-        token = request.progress_token
-        if method == "tools/call" and not downstream.is_many and token is not None and len(created) <= LONGEST_TASK_ID:
-            upstream.tasks.tokens[created] = (downstream, token)
+        if method == "tools/call" and not downstream.is_many and request.progress_token is not None:
+            upstream.tasks.note_token(created, downstream, request.progress_token)
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:

@@ -98,8 +98,12 @@ class KnownTasks:
     tokens: BoundedDict[str, tuple[Downstream, ProgressToken]] = attrs.field(
         factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MOST_TOKENS), init=False
     )
-    """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks. The
-    oldest make room."""
+    """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks."""
+
+    def note_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
+        """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
+        if len(task_id) <= LONGEST_TASK_ID:
+            self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
         """Tell the client of progress of a task, under the client's own token."""
@@ -117,7 +121,7 @@ class KnownTasks:
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
-            call.task_id = task_id
+            call.note_task(task_id)
             ids.append(task_id)
             self.waiting[task_id] = call
 

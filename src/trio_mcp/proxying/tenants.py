@@ -57,17 +57,17 @@ class UpstreamPool:
         self.patience = patience
         self._most = most
         self._held: Counter[object] = Counter()
-        self.idle: dict[PrivateTenant, None] = {}
+        self._idle: dict[PrivateTenant, None] = {}
         """The tenants whose connections may be closed for others, the one that is idle for the longest first."""
 
     async def acquire(self, holder: object) -> None:
         """Acquire a place for ``holder``, a party that calls the proxy. Where none is left, and ``holder`` has
         none, the connection that is idle for the longest is closed first. Raises `CodedError` (-31000)."""
         while not leaves_enough(self._held[holder], self._most - self._held.total()):
-            if self._held[holder] or not self.idle:
+            if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the server behind; try again later")
-            idle = next(iter(self.idle))
-            del self.idle[idle]
+            idle = next(iter(self._idle))
+            del self._idle[idle]
             await idle.close()
         self._held[holder] += 1
 
@@ -76,6 +76,14 @@ class UpstreamPool:
         self._held[holder] -= 1
         if not self._held[holder]:
             del self._held[holder]
+
+    def note_idle(self, tenant: PrivateTenant) -> None:
+        """Note that the connection of ``tenant`` may be closed for others from now on."""
+        self._idle[tenant] = None
+
+    def note_use(self, tenant: PrivateTenant) -> None:
+        """Note that the connection of ``tenant`` is used, or over. Idempotent."""
+        self._idle.pop(tenant, None)
 
 
 class Tenant:
@@ -176,7 +184,7 @@ class PrivateTenant(Tenant):
         return lost or self._closed.is_set() or self._scope.cancel_called
 
     def _stay(self) -> None:
-        self._pool.idle.pop(self, None)
+        self._pool.note_use(self)
         self._scope.deadline = math.inf
 
     def _rest(self, gone: Callable[[Tenant], None]) -> None:
@@ -187,7 +195,7 @@ class PrivateTenant(Tenant):
         if self.is_over:
             gone(self)
         elif until == now:
-            self._pool.idle[self] = None
+            self._pool.note_idle(self)
 
     async def close(self) -> None:
         """Close the connection, and wait until its place is free."""
@@ -208,7 +216,7 @@ class PrivateTenant(Tenant):
         except CodedError as error:
             self._refusal, why = error, f"{_UNREACHABLE}: {error}"
         finally:
-            self._pool.idle.pop(self, None)
+            self._pool.note_use(self)
             self._closed.set()
             self._settled.set()
         logger.log(logging.DEBUG if why == _IDLE else logging.ERROR, "%s", why)

@@ -260,6 +260,8 @@ class Connection:
             self.outbound.fail_all(error)
             self._cancel_all(CancelCause.DISCONNECT, error.reason)
             self._end(error.reason)
+            if self._transport is not None:
+                self.outbox.let_go()
 
     # Writing
 

@@ -193,8 +193,10 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does."""
-        self.on_put = call
+        """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does.
+        After `let_go` lines are dropped all the same."""
+        if not self.over:
+            self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
         """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the
@@ -260,9 +262,7 @@ class Outbox:
             if self._nudged:
                 self._nudged = False
                 return chunk
-            if self._emptied is not None:
-                self._emptied.set()
-                self._emptied = None
+            self._note_empty()
             await self._writer.sleep()
 
     def nudge(self) -> None:
@@ -288,10 +288,10 @@ class Outbox:
 
     def let_go(self) -> None:
         """Drop the lines that wait, and all lines from now on, since no line is written any more; wake the producers
-        that wait for room."""
-        self.over = True
+        that wait for room, and who waits in `flushed`. Idempotent."""
         self.write_nothing_now()
         self.call_writer(_dropping(ref(self)))
+        self.over = True
         for segment in self._segments:
             if segment.owner is not None:
                 segment.owner.segments.clear()
@@ -299,10 +299,16 @@ class Outbox:
         self._tail = None
         self.size = 0
         self._producers.unpark_all()
+        self._note_empty()
+
+    def _note_empty(self) -> None:
+        if self._emptied is not None:
+            self._emptied.set()
+            self._emptied = None
 
     async def flushed(self) -> None:
-        """Wait until all lines were taken and the writer came back for more."""
-        while self.size or self._writing:
+        """Wait until all lines were taken and the writer came back for more, or until no line is written any more."""
+        while (self.size or self._writing) and not self.over:
             if self._emptied is None:
                 self._emptied = trio.Event()
             await self._emptied.wait()

@@ -65,9 +65,7 @@ class ProcessTransport(Transport):
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
-        self.keeps_input = False
-        """True while the child's input is left to `end`, and `aclose` does not close it. An interrupt that came between
-        an earlier close and the wait for the child would go to whatever ends meanwhile, and not hasten the wait."""
+        self._keeps_input = False
         self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
         """Sends SIGKILL to the group, at the latest when this object is collected or our process ends: an interrupt
         between two lines may have kept everybody from calling `end`."""
@@ -115,9 +113,15 @@ class ProcessTransport(Transport):
             await self._drained.wait()
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
+    def keep_input(self, *, open: bool) -> None:
+        """Leave it to `end` to close the child's input; with ``open`` false, to `aclose` as well. An interrupt that
+        comes between an earlier close and the wait for the child would go to whatever ends meanwhile, and not hasten
+        the wait."""
+        self._keeps_input = open
+
     async def aclose(self) -> None:
         """Close the child's input, which asks the child to exit, unless `end` is to do that."""
-        if self.keeps_input:
+        if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
             await self._stdin.aclose()

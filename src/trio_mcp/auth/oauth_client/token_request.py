@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import attrs
@@ -232,10 +232,16 @@ def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
     key = client.key
     assert key is not None
     assert key.private_key is not None
-    algorithms = server.token_endpoint_auth_signing_alg_values_supported
-    more: dict[str, Any] = {"algorithm": key.signing_algorithm, "key_id": key.key_id, "supported": algorithms}
     try:
-        return client_assertion(key.client_id, server.issuer, key.private_key, now=now, **more)
+        return client_assertion(
+            key.client_id,
+            server.issuer,
+            key.private_key,
+            algorithm=key.signing_algorithm,
+            key_id=key.key_id,
+            now=now,
+            supported=server.token_endpoint_auth_signing_alg_values_supported,
+        )
     except (ImportError, ValueError) as error:
         failure = str(error)
     raise AuthorizationError(failure)

@@ -248,7 +248,7 @@ class IdleConnections:
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()
-            if not connection.wire.is_readable():  # nothing but its end can have come
+            if not connection.is_stale:
                 return connection
             connection.close()
         return None

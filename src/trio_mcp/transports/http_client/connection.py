@@ -41,6 +41,11 @@ class HttpClientConnection:
         self.is_closed = False
 
     @property
+    def is_stale(self) -> bool:
+        """True when an idle connection is of no use: nothing but its end can have come."""
+        return self.wire.is_readable()
+
+    @property
     def has_taken(self) -> bool:
         """True when the system took a byte since `send` was called."""
         return self.wire.taken > self._sent_before

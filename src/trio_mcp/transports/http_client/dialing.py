@@ -99,8 +99,7 @@ class Dialer:
         except ConnectionLost as error:
             raise RequestNotSent(f"no tunnel to {self.origin.address}: {error}") from None
         if not 200 <= head.status_code < 300:
-            status, known = head.status_code, {each.value: f" {each.phrase}" for each in HTTPStatus}
-            refusal = f"{status}{known.get(status, '')}"
+            refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
         if parser.trailing_data != (b"", False):  # in TLS the client speaks first
             raise RequestNotSent(f"{connection.name} sent something of its own into the tunnel")
@@ -129,6 +128,13 @@ def _usual_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols([_HTTP])
     return context
+
+
+def _phrase(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:  # which Python does not know
+        return str(status)
 
 
 def _reasons(error: OSError) -> str:
