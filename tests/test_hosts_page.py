@@ -1,0 +1,24 @@
+"""The examples of `docs/hosts.md` run as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pages import Page
+from trio.testing import MockClock
+
+PAGE = Page("hosts.md")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    yield from PAGE.write(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", PAGE.blocks)
+async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+    module = page.load(name)
+    if hasattr(module, "main"):
+        await module.main()
