@@ -114,9 +114,11 @@ class Completions:
         self._prompts = prompts
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
+        self.mounted: list[Completions] = []
+        """The completers of mounted servers, under the names that they have here."""
 
     def __len__(self) -> int:
-        return len(self._completers)
+        return len(self._completers) + sum(map(len, self.mounted))
 
     def add(self, function: Callable[..., Any], *, prompt: str | None, resource: str | None, argument: str) -> None:
         """Register ``function``. See `Server.completion`."""
@@ -132,6 +134,13 @@ class Completions:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
         self._completers[key] = handler
 
+    def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
+        """Return the completer of an argument of the ``prompt`` or ``resource`` called so; `None`: there is none."""
+        own = self._completers.get((kind, name, argument))
+        if own is not None:
+            return own
+        return next(filter(None, (mounted.find(kind, name, argument) for mounted in self.mounted)), None)
+
     async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
         """Answer ``completion/complete``. Arguments without a completer have no suggestions; an unknown
         prompt or template is `CodedError` -32602."""
@@ -144,7 +153,7 @@ class Completions:
             known = self._resources.templates.get(name) is not None or self._resources.registry.get(name) is not None
         if not known:
             raise CodedError(INVALID_PARAMS, f"Invalid params: unknown {kind} {name[:200]!r}")
-        handler = self._completers.get((kind, name, params.argument.name))
+        handler = self.find(kind, name, params.argument.name)
         if handler is None:
             return CompleteResult(Completion([]))
         settled = (params.context.arguments if params.context else None) or {}

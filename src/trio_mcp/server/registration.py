@@ -171,6 +171,7 @@ class Registry(Generic[T]):
         self._items: dict[str, T] = {}
         self._serials: dict[str, int] = {}
         self._last_serial = 0
+        self._mirrors: list[Mirror[T]] = []
         self.get: Callable[[str], T | None] = self._items.get
         """Function that returns the thing called so, or `None`."""
         self.names: Callable[[], Collection[str]] = self._items.keys
@@ -184,16 +185,32 @@ class Registry(Generic[T]):
 
     def add(self, name: str, item: T) -> None:
         """Add ``item``. Raises `ValueError` when the name is taken."""
-        if name in self._items:
-            raise ValueError(f"there is a {self.kind} named {name!r} already; remove it first")
+        self.check_free(name)
         self._last_serial += 1
         self._items[name], self._serials[name] = item, self._last_serial
+        for mirror in self._mirrors:
+            mirror.add(name, item)
+
+    def check_free(self, name: str) -> None:
+        """Raise `ValueError` when the name is taken, here or in a mirror."""
+        if name in self._items:
+            raise ValueError(f"there is a {self.kind} named {name!r} already; remove it first")
+        for mirror in self._mirrors:
+            mirror.check_free(name)
+
+    def mirror_in(self, mirror: Mirror[T]) -> None:
+        """Have ``mirror`` show all that is here now, and all that comes and goes from now on."""
+        self._mirrors.append(mirror)
+        for name, item in self._items.items():
+            mirror.add(name, item)
 
     def remove(self, name: str) -> None:
         """Remove the thing called ``name``. Raises `KeyError` when there is none."""
         if name not in self._items:
             raise KeyError(f"there is no {self.kind} named {name!r}")
         del self._items[name], self._serials[name]
+        for mirror in self._mirrors:
+            mirror.remove(name)
 
     def page(self, cursor: str | None) -> tuple[list[T], str | None]:
         """Return the things after ``cursor`` and the cursor of the next page, `None` on the last.
@@ -217,6 +234,33 @@ class Registry(Generic[T]):
         except ValueError:
             pass
         raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
+
+
+class Mirror(Generic[T]):
+    """The things of one registry, shown in another one, ``shown_in``, each under the name that ``renamed`` gives, and
+    as ``changed`` gives it. ``renamed`` raises `ValueError` for a name that cannot be shown."""
+
+    def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
+        self._shown_in = shown_in
+        self._renamed = renamed
+        self._changed = changed
+        self._shown: dict[str, T] = {}
+
+    def check_free(self, name: str) -> None:
+        """Raise `ValueError` when the thing called ``name`` cannot be shown."""
+        self._shown_in.check_free(self._renamed(name))
+
+    def add(self, name: str, item: T) -> None:
+        """Show ``item``, which is called ``name``. Raises as `check_free`."""
+        shown = self._changed(item)
+        self._shown_in.add(self._renamed(name), shown)
+        self._shown[name] = shown
+
+    def remove(self, name: str) -> None:
+        """Show the thing called ``name`` no longer. What has its name there in the meantime stays."""
+        shown, there = self._shown.pop(name), self._renamed(name)
+        if self._shown_in.get(there) is shown:
+            self._shown_in.remove(there)
 
 
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
@@ -245,6 +289,7 @@ SERVER_NAMES: Final = {
     "add_tool": "server.tool(function)",
     "add_resource": "server.resource(uri)(function)",
     "add_prompt": "server.prompt(function)",
+    "import_server": 'server.mount(other, prefix="name")',
     "list_tools": "async with open_memory(server) as client, and client.list_tools()",
     "call_tool": "async with open_memory(server) as client, and client.call_tool(name, arguments)",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -124,6 +124,9 @@ class Server:
         self.tasks = _kept_tasks(tasks)
         """The tasks of all callers, for code outside of handlers that ends tasks: see `KeptTasks`. Between runs of the
         server there are only the tasks in `TaskSettings.store`."""
+        self._mounted: list[Server] = []
+        self._lifespans: dict[RequestHost, Any] = {}
+        """The values of the lifespan, by the home of the handlers, which there may be several of."""
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
@@ -232,7 +235,7 @@ class Server:
 
         def register(function: F) -> F:
             add(function)
-            self.observers.list_changed(f"notifications/{kind}/list_changed")
+            self.list_changed(f"notifications/{kind}/list_changed")
             return function
 
         return register
@@ -251,6 +254,47 @@ class Server:
             return function
 
         return register
+
+    def mount(self, other: Server, *, prefix: str) -> None:
+        """Offer what another server offers, now and at any later time, besides what this server has.
+
+            server.mount(git, prefix="git")  # the tool "log" of the other server is "git_log" here
+
+        Names of tools and prompts get ``prefix`` and an underscore before them; an empty ``prefix`` leaves the names.
+        URIs stay as they are, since handlers, texts and links name them. What comes to ``other`` or goes from it later
+        comes and goes here, too, and clients are told. All keywords of an offer hold here. Its handlers, in either era
+        and as tasks, get the lifespan of ``other``, which is entered after that of this server, and left before; once,
+        however often ``other`` is mounted here. All else is the business of this server: instructions, limits, tasks,
+        secrets, `on_roots_changed`.
+
+        Raises `ValueError`, with nothing mounted, for a name or URI that is taken here, for a name that is not allowed
+        with the prefix, and for a server that would be mounted in itself; `RuntimeError` while this server runs, since
+        its lifespan has begun. A later addition to ``other`` raises `ValueError`, too, and adds nothing anywhere.
+        """
+        if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
+            raise TypeError(f"a server is mounted, not {repr(other)[:200]}")
+        if self in other.parts():
+            raise ValueError(f"{self!r} cannot be mounted in itself")
+        if self._lifespans:
+            raise RuntimeError(f"{self!r} runs already, and {other!r} would have no lifespan: mount before serving")
+        from .mounting import show  # late: most servers stand alone
+
+        show(other.offers, self.offers, prefix, other.lifespan_in)
+        self._mounted.append(other)
+        other.observers.add(self)
+
+    @property
+    def offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
+        """All that clients can name."""
+        return self.tools, self.resources, self.prompts, self.completions
+
+    def parts(self) -> list[Server]:
+        """Return this server, and each server that is mounted here or in one of these, once."""
+        return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.parts())]))
+
+    def lifespan_in(self, host: RequestHost) -> Any:
+        """Return the value that the lifespan yielded for the server that runs with ``host``."""
+        return self._lifespans[host]
 
     def on_roots_changed(self, function: F) -> F:
         """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
@@ -272,17 +316,22 @@ class Server:
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
         self.tools.registry.remove(name)
-        self.observers.list_changed("notifications/tools/list_changed")
+        self.list_changed("notifications/tools/list_changed")
 
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
         self.resources.remove(uri)
-        self.observers.list_changed("notifications/resources/list_changed")
+        self.list_changed("notifications/resources/list_changed")
 
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
         self.prompts.registry.remove(name)
-        self.observers.list_changed("notifications/prompts/list_changed")
+        self.list_changed("notifications/prompts/list_changed")
+
+    def list_changed(self, method: str) -> None:
+        """Tell the clients that a list changed, for which ``method`` is the notification. The methods that change a
+        list call this. Never waits."""
+        self.observers.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
@@ -313,16 +362,28 @@ class Server:
         )
         info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
         replies = Replies(info, expose_errors=self.expose_errors)
-        async with (
-            self._lifespan(self) if self._lifespan is not None else nullcontext() as value,
-            open_service_nursery("the server has ended") as services,
-        ):
+        async with AsyncExitStack() as parts:
+            for part in self.parts():
+                await parts.enter_async_context(part.living(host))
+            value = self._lifespans[host]
+            services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
             tasks = RunningTasks(self.tools, host, Outcomes(expose_errors=self.expose_errors), self._tasks, value)
             await services.start(tasks.host.run)
-            with self.tasks.running(tasks.records):
-                yield RunningServer(self, value, host, replies, tasks)
-                await tasks.host.drain()
+            for part in self.parts():
+                parts.enter_context(part.tasks.running(tasks.records))
+            yield RunningServer(self, value, host, replies, tasks)
+            await tasks.host.drain()
+
+    @asynccontextmanager
+    async def living(self, host: RequestHost) -> AsyncGenerator[None]:
+        """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
+        async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
+            self._lifespans[host] = value
+            try:
+                yield
+            finally:
+                del self._lifespans[host]
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to

@@ -67,12 +67,7 @@ class RegisteredTool:
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
     """Return the tool as clients see it. Raises `ValueError` for what clients cannot read."""
     name, title, description, icons = handler.listed(options)
-    if not _NAME.fullmatch(name):
-        # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
-        raise ValueError(
-            f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
-            "the name for people is title=..."
-        )
+    check_name(name)
     task, schema = options.get("task", False), options.get("input_schema")
     check_declaration(name, task, options.get("on_restart", "fail"))
     if schema is None:
@@ -82,6 +77,16 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
     execution = ToolExecution(task) if task else None
     annotations, meta = options.get("annotations"), options.get("meta")
     return Tool(name, schema, title, description, output, annotations, icons, execution, meta=meta)
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` for what is no name of a tool."""
+    if not _NAME.fullmatch(name):
+        # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
+        raise ValueError(
+            f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
+            "the name for people is title=..."
+        )
 
 
 class Tools:
@@ -126,6 +131,10 @@ class Tools:
             options.get("on_restart", "fail"),
         )
         self.registry.add(tool.name, entry)
+        self.note_tasks(entry)
+
+    def note_tasks(self, entry: RegisteredTool) -> None:
+        """Note whether the calls of ``entry``, which is offered from now on, may be tasks."""
         self.has_tasks = self.has_tasks or entry.task is not None
 
     def call(

@@ -85,7 +85,8 @@ class RequestRunner:
         self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
         """Reason why no new request is taken; `None` while new requests are taken."""
-        self._host = host
+        self.host = host
+        """The home of the handlers, which all connections share."""
         self._handler = handler
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
@@ -152,7 +153,7 @@ class RequestRunner:
         if request.packed is not None:
             request.unpack()
         self._beginning.append(scope)
-        nursery = self._host.nursery
+        nursery = self.host.nursery
         assert nursery is not None, "the host runs before its connections do"
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
@@ -230,7 +231,7 @@ class RequestRunner:
         exchange.release(request)
         for ready in self.admission.park(scope.ticket):
             self.start(ready)
-        self._host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
+        self.host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
         """Let the parked handler go on with ``request``, once its turn comes.
@@ -238,7 +239,7 @@ class RequestRunner:
         Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
         "too busy" when the request is one too many.
         """
-        scope = self._host.parking.find(retry.handle, exchange.party)
+        scope = self.host.parking.find(retry.handle, exchange.party)
         if scope is None or scope.is_overdue:
             raise CodedError(INVALID_PARAMS, _UNKNOWN)
         caller = self._party(exchange.peer)
@@ -282,14 +283,14 @@ class RequestRunner:
         self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
-        if self._host.parking.remove(scope.request):
+        if self.host.parking.remove(scope.request):
             self.admission.unpark(scope.ticket)
 
     # Cancels
 
     def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
         """Cancel a request that the peer gave up on, at once, ahead of every queue."""
-        held = exchange.find(event.request) or self._host.parking.named(event.request)
+        held = exchange.find(event.request) or self.host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
             held.runner.cancel(held, CancelCause.PEER, event.reason)
@@ -298,7 +299,7 @@ class RequestRunner:
         """Cancel all requests that wait for the client to come back with answers, and for nobody else than
         ``exchange``: a principal may come back on another one."""
         if exchange.party is exchange:
-            for scope in self._host.parking.of(exchange):
+            for scope in self.host.parking.of(exchange):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:

@@ -1,0 +1,298 @@
+"""A server that is mounted in another one is offered there, under names with a prefix, and stays itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CallToolResult,
+    PeerError,
+    PromptReference,
+    RequestContext,
+    ResourceTemplateReference,
+    Server,
+    TextContent,
+    open_memory,
+)
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+def text(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def anything() -> None:
+    """What a tool does matters nowhere here."""
+
+
+def notes(name: str = "notes", steps: list[str] | None = None) -> Server:
+    """A server with one thing of each kind, whose handlers tell their lifespan."""
+    steps = [] if steps is None else steps
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        steps.append(f"{name} begins")
+        try:
+            yield f"lifespan of {name}"
+        finally:
+            steps.append(f"{name} ends")
+
+    server = Server(name, lifespan=lifespan)
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        return str(ctx.lifespan)
+
+    @server.tool
+    def in_a_thread(text: str) -> str:
+        return text * 2
+
+    @server.prompt
+    async def greet(who: str, ctx: RequestContext) -> str:
+        return f"{who} in the {ctx.lifespan}"
+
+    @server.resource(f"{name}://motto")
+    async def motto(ctx: RequestContext) -> str:
+        return str(ctx.lifespan)
+
+    @server.resource(f"{name}://by/{{author}}")
+    async def by(author: str) -> str:
+        return author
+
+    @server.completion(prompt="greet", argument="who")
+    async def people(value: str) -> list[str]:
+        return [value + "a"]
+
+    @server.completion(resource=f"{name}://by/{{author}}", argument="author")
+    async def authors(value: str, ctx: RequestContext) -> list[str]:
+        return [str(ctx.lifespan)]
+
+    return server
+
+
+@ERAS
+async def test_all_kinds_of_offers_are_there_and_run_with_their_own_lifespan(era: str) -> None:
+    server, steps = Server("whole", lifespan=_whole), list[str]()
+    server.mount(notes(steps=steps), prefix="n")
+
+    async with open_memory(server, era=era) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["n_where", "n_in_a_thread"]
+        assert text(await client.call_tool("n_where")) == "lifespan of notes"
+        assert text(await client.call_tool("n_in_a_thread", {"text": "ab"})) == "abab"
+        assert [prompt.name async for prompt in client.list_prompts()] == ["n_greet"]
+        prompt = await client.get_prompt("n_greet", {"who": "Ann"})
+        assert prompt.messages[0].content == TextContent("Ann in the lifespan of notes")
+        assert [each.uri async for each in client.list_resources()] == ["notes://motto"]
+        read = await client.read_resource("notes://motto")
+        assert (read.contents[0].uri, read.contents[0].text) == ("notes://motto", "lifespan of notes")
+        assert [each.uri_template async for each in client.list_resource_templates()] == ["notes://by/{author}"]
+        assert (await client.read_resource("notes://by/Bob")).contents[0].text == "Bob"
+        completed = await client.complete(PromptReference("n_greet"), "who", "Ann")
+        assert completed.values == ["Anna"]
+        completed = await client.complete(ResourceTemplateReference("notes://by/{author}"), "author", "")
+        assert completed.values == ["lifespan of notes"]
+        assert (await client.call_tool("n_where", {"no": 1})).is_error
+        with pytest.raises(PeerError, match="Unknown tool"):
+            await client.call_tool("where")
+        assert steps == ["notes begins"]
+    assert steps == ["notes begins", "notes ends"]
+
+
+@asynccontextmanager
+async def _whole(server: Server) -> AsyncIterator[str]:
+    yield "the whole"
+
+
+async def test_a_mount_within_a_mount_has_both_prefixes_and_its_own_lifespan() -> None:
+    steps = list[str]()
+    outer, middle = Server("outer"), notes("middle", steps)
+    outer.mount(middle, prefix="m")
+    middle.mount(notes("inner", steps), prefix="i")  # after the other mount: what comes later is there, too
+    async with open_memory(outer) as client:
+        assert text(await client.call_tool("m_where")) == "lifespan of middle"
+        assert text(await client.call_tool("m_i_where")) == "lifespan of inner"
+        assert (await client.complete(PromptReference("m_i_greet"), "who", "El")).values == ["Ela"]
+        assert (await client.read_resource("inner://motto")).contents[0].text == "lifespan of inner"
+    assert steps == ["middle begins", "inner begins", "inner ends", "middle ends"]
+
+
+async def test_each_run_of_the_server_has_a_lifespan_of_each_part() -> None:
+    count = 0
+
+    @asynccontextmanager
+    async def counted(_: Server) -> AsyncIterator[int]:
+        nonlocal count
+        count += 1
+        yield count
+
+    part, server = Server("part", lifespan=counted), Server("whole")
+
+    @part.tool
+    async def number(ctx: RequestContext) -> str:
+        return str(ctx.lifespan)
+
+    server.mount(part, prefix="p")
+    async with open_memory(server) as one, open_memory(server) as two, open_memory(part) as alone:
+        assert text(await two.call_tool("p_number")) == "2"
+        assert text(await one.call_tool("p_number")) == "1"
+        assert text(await alone.call_tool("number")) == "3"
+
+
+async def test_a_server_mounted_twice_has_one_lifespan() -> None:
+    steps, server = list[str](), Server("whole")
+    part = Server("part", lifespan=notes(steps=steps)._lifespan)  # pyright: ignore[reportPrivateUsage]
+
+    @part.tool
+    async def where(ctx: RequestContext) -> str:
+        return str(ctx.lifespan)
+
+    server.mount(part, prefix="a")
+    server.mount(part, prefix="b")
+    async with open_memory(server) as client:
+        assert text(await client.call_tool("a_where")) == text(await client.call_tool("b_where"))
+        assert steps == ["notes begins"]
+
+
+@ERAS
+async def test_what_comes_and_goes_later_does_so_everywhere_and_clients_are_told(era: str) -> None:
+    part, server, told = notes(), Server("whole"), list[str]()
+    server.mount(part, prefix="n")
+    async with open_memory(server, era=era, on_list_changed=told.append, on_resource_updated=told.append) as client:
+        await client.subscribe("notes://motto")
+
+        @part.tool
+        async def later() -> str:
+            return "it came"
+
+        await wait_all_tasks_blocked()
+        assert told == ["tools"]
+        assert text(await client.call_tool("n_later")) == "it came"
+        part.remove_tool("later")
+        part.remove_prompt("greet")
+        part.resource_updated("notes://motto")
+        await wait_all_tasks_blocked()
+        assert told == ["tools", "tools", "prompts", "notes://motto"]
+        assert [tool.name async for tool in client.list_tools()] == ["n_where", "n_in_a_thread"]
+
+
+def test_a_clash_is_an_error_where_the_server_is_mounted_and_mounts_nothing() -> None:
+    server, part = Server("whole"), notes()
+    server.tool(name="n_in_a_thread")(anything)
+    with pytest.raises(ValueError, match="'n_in_a_thread' already"):
+        server.mount(part, prefix="n")
+    server.mount(part, prefix="m")
+    with pytest.raises(ValueError, match="'notes://motto' already"):
+        server.mount(notes(), prefix="other")
+    assert server.tools.registry.names() == {"n_in_a_thread", "m_where", "m_in_a_thread"}
+
+
+def test_a_clash_at_run_time_fails_the_addition_everywhere() -> None:
+    server, part = Server("whole"), notes()
+    server.mount(part, prefix="n")
+    server.tool(name="n_len")(anything)
+    with pytest.raises(ValueError, match="'n_len' already"):
+        part.tool(name="len")(anything)
+    assert "len" not in part.tools.registry.names()
+    with pytest.raises(ValueError, match="no name of a tool"):
+        part.tool(name="x" * 127)(anything)
+    assert len(part.tools.registry) == 2
+
+
+def test_a_tool_that_has_taken_the_place_of_a_mounted_one_stays() -> None:
+    server, part = Server("whole"), notes()
+    server.mount(part, prefix="n")
+    server.remove_tool("n_where")
+    server.tool(name="n_where")(anything)
+    part.remove_tool("where")
+    assert server.tools.registry.get("n_where") is not None
+
+
+def test_a_prefix_is_a_part_of_a_name_and_may_be_empty() -> None:
+    with pytest.raises(ValueError, match="no name of a tool"):
+        Server("whole").mount(notes(), prefix="my notes")
+    server = Server("whole")
+    server.mount(notes(), prefix="")
+    assert server.tools.registry.names() == {"where", "in_a_thread"}
+
+
+def test_a_server_is_not_mounted_in_itself_however_far_around() -> None:
+    one, two = Server("one"), Server("two")
+    with pytest.raises(ValueError, match="in itself"):
+        one.mount(one, prefix="a")
+    one.mount(two, prefix="a")
+    with pytest.raises(ValueError, match="in itself"):
+        two.mount(one, prefix="b")
+    with pytest.raises(TypeError, match="a server is mounted"):
+        one.mount("two", prefix="c")  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_server_that_runs_takes_in_no_other() -> None:
+    server, part = Server("whole"), Server("part")
+    server.mount(part, prefix="p")
+    async with open_memory(server):
+        for each in (server, part):
+            with pytest.raises(RuntimeError, match="before serving"):
+                each.mount(notes(), prefix="n")
+    server.mount(notes(), prefix="n")
+
+
+@ERAS
+async def test_a_mounted_tool_is_a_task_of_the_server_that_runs(era: str, autojump_clock: MockClock) -> None:
+    part, server, elsewhere = Server("part", lifespan=_whole), Server("outer"), list[str]()
+
+    @part.tool(task="required")
+    async def slow(ctx: RequestContext) -> str:
+        await trio.sleep(5)
+        return str(ctx.lifespan)
+
+    @part.tool(task="required")
+    async def external(ctx: RequestContext) -> object:
+        state = await ctx.task_store.create_task()
+        elsewhere.append(state.id)
+        return state
+
+    server.mount(part, prefix="p")
+    async with open_memory(server, era=era) as client:
+        task = await client.start_task("p_slow")
+        assert text(await task.result()) == "the whole"
+        outside = await client.start_task("p_external")
+        await part.tasks.store_task_result(elsewhere[0], "completed", "from outside")
+        assert text(await outside.result()) == "from outside"
+
+
+@ERAS
+async def test_a_mounted_handler_asks_and_is_cancelled_as_any(era: str) -> None:
+    part, server, steps = Server("part"), Server("outer"), list[str]()
+
+    @part.tool
+    async def ask(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("how many?", {"type": "object", "properties": {"n": {"type": "integer"}}})
+        return str(answer.content)
+
+    @part.tool
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            steps.append(str(cancelled.reason))
+            raise
+
+    server.mount(part, prefix="p")
+
+    async def three(_: object) -> dict[str, int]:
+        return {"n": 3}
+
+    async with open_memory(server, era=era, elicitation=three) as client, trio.open_nursery() as nursery:
+        assert text(await client.call_tool("p_ask")) == "{'n': 3}"
+        nursery.start_soon(client.call_tool, "p_wait")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel(reason="enough")
+    assert steps == ["enough"]
