@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -12,7 +12,18 @@ import trio
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import Address, Client, Server, open_memory, open_websocket, proxy, serve_websocket
+from trio_mcp import (
+    Address,
+    BadTarget,
+    Client,
+    Command,
+    InMemory,
+    Server,
+    open_memory,
+    open_websocket,
+    proxy,
+    serve_websocket,
+)
 from trio_mcp.jsonrpc.errors import MCPError
 
 
@@ -61,16 +72,38 @@ async def test_a_server_whose_code_fails_ends_the_connection_of_its_own_client(
     assert "KeyError: 'secret'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("wrong", "instead"),
-    [
-        ("http://127.0.0.1:1/mcp", "Address(url).open"),
-        ("python server.py", "Command([...]).open"),
-        (Address("http://127.0.0.1:1/mcp"), "target.open"),
-        (Server("s"), "InMemory(server).open"),
-        (3, "Command([...]).open"),
-    ],
-)
-def test_what_is_no_way_to_a_server_is_refused_where_it_is_given(wrong: Any, instead: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(f"a function that opens one, {instead} for example, not ")):
+@pytest.mark.parametrize("wrong", [3, None, {"url": "http://127.0.0.1:1/mcp"}, "python server.py", []])
+def test_what_is_no_way_to_a_server_is_refused_where_it_is_given(wrong: Any) -> None:
+    with pytest.raises((TypeError, BadTarget), match=r"a proxy takes a URL|no URL|a URL is like|command"):
         proxy(wrong)
+
+
+async def test_all_that_says_where_a_server_is_can_stand_behind() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def act() -> str:
+        return "acted"
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
+        url = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        for behind in (server, InMemory(server), url, Address(url)):
+            async with open_memory(proxy(behind)) as client:
+                assert (await client.call_tool("act")).text == "acted"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", [Command, list, tuple])
+async def test_a_command_can_stand_behind(kind: Any) -> None:
+    code = """if True:
+        import trio
+        from trio_mcp import Server, serve_stdio
+        server = Server("s")
+        @server.tool
+        async def act() -> str:
+            return "acted"
+        trio.run(serve_stdio, server)
+    """
+    async with open_memory(proxy(kind([sys.executable, "-c", code]))) as client:
+        assert (await client.call_tool("act")).text == "acted"

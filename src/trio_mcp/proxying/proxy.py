@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import os
+from collections.abc import AsyncGenerator, Sequence
 from importlib.metadata import version
+from typing import TypeAlias
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
+from ..connecting.targets import Target, target_of
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
@@ -23,24 +26,28 @@ from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool
 from .upstream import Upstream
 
+Behind: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
+"""What can stand behind a proxy."""
 
-def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
+
+def proxy(upstream: Behind, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
     """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
-    ``upstream``.
+    ``upstream``: a URL, the words of a command, a `Server`, an `Address`, a `Command`, an `InMemory`, a function that
+    opens a client, or an open `Client`.
 
     Every message is handed on, in both directions and from either era to either: requests with their progress and
     errors, cancels with their reason, logs, changes, and the requests of the server behind. Each connection has its own
     ids, progress tokens and subscription ids; unknown members and ``_meta`` stay unchanged. A message that the client's
     revision cannot express is an error of that request. Methods in no revision are not handed on, but answered -32601.
 
-    With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
-    in the client's name, with the client's capabilities and, where the server has that revision, in the client's
-    revision. The connection is opened for the client's first request and closed with the client; a loss of the
-    connection ends the connection of that client. Modern clients over HTTP have no connection of their own: the clients
-    of a principal share one to the server behind, unknown clients another, opened in nobody's name, and closed when no
-    request has come for `Limits.session_timeout`; a question of a legacy server reaches these clients while a single
-    call is in flight, and a log all calls in flight. Principals share `Limits.max_upstreams` connections to the server
-    behind.
+    But for an open `Client`, each client of the proxy gets a connection of its own to the server behind, and a process
+    of its own where that is a command, in the client's name, with the client's capabilities and, where the server has
+    that revision, in the client's revision. The connection is opened for the client's first request and closed with the
+    client; a loss of the connection ends the connection of that client. Modern clients over HTTP have no connection of
+    their own: the clients of a principal share one to the server behind, unknown clients another, opened in nobody's
+    name, and closed when no request has come for `Limits.session_timeout`; a question of a legacy server reaches these
+    clients while a single call is in flight, and a log all calls in flight. Principals share `Limits.max_upstreams`
+    connections to the server behind.
 
     With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
@@ -55,27 +62,23 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     a task, and answers the call as any call. The task of a principal exists for that principal alone, as long as the
     proxy runs and remembers the task (of the latest 50,000); without principals the id of a task gives access.
 
-    A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()).open)``,
+    A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()))``,
     whoever the client is. The token of a client is never handed on (2026-07-28 authorization, Access Token Privilege
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
 
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
-    Raises `TypeError` for an ``upstream`` that is neither.
+    Raises `BadTarget` for a text that is no URL, and `TypeError` for another ``upstream``.
     """
-    if not isinstance(upstream, Client) and not callable(upstream):
-        raise TypeError(_instead_of(upstream))
+    if isinstance(upstream, Client):
+        return Proxy(upstream, name, limits)
+    if isinstance(upstream, Target | Server | str | list | tuple):
+        return Proxy(target_of(upstream).open, name, limits)
+    if not callable(upstream):
+        raise TypeError(
+            "a proxy takes a URL, the words of a command, a Server, an Address, an open client, or a function that "
+            f"opens one, not {upstream!r:.200}"
+        )
     return Proxy(upstream, name, limits)
-
-
-def _instead_of(upstream: object) -> str:
-    """Return what to write instead of ``upstream``."""
-    if isinstance(upstream, str):
-        example = "Address(url).open" if "://" in upstream else "Command([...]).open"
-    elif isinstance(upstream, Server):
-        example = "InMemory(server).open"
-    else:
-        example = "target.open" if hasattr(upstream, "open") else "Command([...]).open"
-    return f"a proxy takes an open client, or a function that opens one, {example} for example, not {upstream!r:.200}"
 
 
 class Proxy:
