@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from .server.input_required import InputRequired
     from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
     from .server.logs import ClientLogHandler
+    from .server.provided import Provide
     from .server.registration import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.request_context import RequestContext
     from .server.resources import ResourceNotFound
@@ -195,6 +196,7 @@ _NAMES: Final = {
     ".server.input_required": "InputRequired",
     ".server.kept_tasks": "CallerTasks KeptTasks TaskContext TaskPage",
     ".server.logs": "ClientLogHandler",
+    ".server.provided": "Provide",
     ".server.registration": "CacheHints PromptOptions ResourceOptions SamplingOptions ToolOptions",
     ".server.request_context": "RequestContext",
     ".server.resources": "ResourceNotFound",
@@ -315,6 +317,7 @@ __all__ = [
     "PromptReference",
     "Protected",
     "ProtocolViolation",
+    "Provide",
     "Proxy",
     "ReadResourceResult",
     "RequestContext",

@@ -183,15 +183,25 @@ class Graces:
         for scope in self._scopes:
             scope.deadline = min(scope.deadline, end)
 
+    def begin(self, scope: trio.CancelScope) -> None:
+        """Shield ``scope``, whose block runs already, from cancels for as long as the grace lasts; the block is left
+        then."""
+        scope.shield, scope.deadline = True, trio.current_time() + self.seconds
+        self._scopes.add(scope)
+
+    def end(self, scope: trio.CancelScope) -> None:
+        """Note that the block of ``scope`` was left."""
+        self._scopes.discard(scope)
+
     @contextmanager
     def grace(self) -> Generator[None]:
         """Shield the block from cancels for as long as the grace lasts; then leave it."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.seconds) as scope:
-            self._scopes.add(scope)
+        with trio.CancelScope() as scope:
+            self.begin(scope)
             try:
                 yield
             finally:
-                self._scopes.discard(scope)
+                self.end(scope)
 
 
 _LARGEST_EXPONENT: Final = 64

@@ -4,7 +4,7 @@ and argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, cast
 
@@ -119,6 +119,10 @@ class Completions:
 
     def __len__(self) -> int:
         return len(self._completers) + sum(map(len, self.mounted))
+
+    def handlers(self) -> Collection[UserFunction]:
+        """Return the functions of all completers, but for those of mounted servers."""
+        return self._completers.values()
 
     def add(self, function: Callable[..., Any], *, prompt: str | None, resource: str | None, argument: str) -> None:
         """Register ``function``. See `Server.completion`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from types import MappingProxyType
@@ -54,6 +54,7 @@ from .tools import Tools
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from .provided import Provider
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -292,6 +293,12 @@ class Server:
         """Return this server, and each server that is mounted here or in one of these, once."""
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.parts())]))
 
+    def provided_once(self) -> Iterator[Provider]:
+        """Return the providers that are entered with the server, for parameters of what the server itself offers."""
+        registries = (self.tools.registry, self.resources.registry, self.resources.templates, self.prompts.registry)
+        for handler in (*(offer.handler for each in registries for offer in each), *self.completions.handlers()):
+            yield from handler.once
+
     def lifespan_in(self, host: RequestHost) -> Any:
         """Return the value that the lifespan yielded for the server that runs with ``host``."""
         return self._lifespans[host]
@@ -366,6 +373,10 @@ class Server:
             for part in self.parts():
                 await parts.enter_async_context(part.living(host))
             value = self._lifespans[host]
+            if once := [provider for part in self.parts() for provider in part.provided_once()]:
+                from .provided import entered_once  # late: few servers need it
+
+                await parts.enter_async_context(entered_once(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
             tasks = RunningTasks(self.tools, host, Outcomes(expose_errors=self.expose_errors), self._tasks, value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-import types
+import sys
 import typing
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import PurePath
-from typing import Annotated, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 import msgspec
 
@@ -23,8 +23,11 @@ from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of
 from .registration import PromptOptions
-from .request_context import LiveContext, RequestContext
-from .worker_context import WorkerContext
+from .request_context import LiveContext
+from .worker_context import WorkerContext, is_context
+
+if TYPE_CHECKING:
+    from .provided import Provide, Provider
 
 
 class BadArguments(ValueError):
@@ -51,6 +54,8 @@ class UserFunction:
     """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
     _most_hashed: int | None
     """Items and members that all arguments together may have; `None` for any number."""
+    once: tuple[Provider, ...] = ()
+    """Providers of its parameters that are entered with the server."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> UserFunction:
@@ -67,9 +72,10 @@ class UserFunction:
             ) from None
         context_name: str | None = None
         fields: list[Any] = []
+        provided: dict[str, Provide] = {}
         for parameter in inspect.signature(function).parameters.values():
             hint = hints.get(parameter.name, Any)
-            if _is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
+            if is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
                 context_name = parameter.name
                 continue
             if not fields:
@@ -80,12 +86,21 @@ class UserFunction:
                     f"    wrong:  def {function.__name__}(*values)\n"
                     f"    right:  def {function.__name__}(values: list[int])"
                 )
+            if (note := _provided(name, parameter, hint)) is not None:
+                provided[parameter.name] = note
+                continue
             check_notes(name, parameter, hint)
             fields.append(_field(parameter, hint))
         model, schema = _model(name, fields)
+        called, once = function, ()
+        if provided:
+            from .provided import CONTEXT, Provisions
+
+            provisions = Provisions(function, provided, context_name)
+            called, context_name, once = provisions.call, CONTEXT, provisions.once
         return cls(
-            function,
-            inspect.iscoroutinefunction(function),
+            called,
+            inspect.iscoroutinefunction(called),
             context_name,
             tuple(field[0] for field in fields),
             schema,
@@ -94,6 +109,7 @@ class UserFunction:
             model,
             needs_options(model),
             most_hashed(model),
+            once,
         )
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
@@ -169,10 +185,13 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
         )
 
 
-def _is_context(hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(_is_context(member) for member in get_args(hint))
-    return isinstance(hint, type) and issubclass(hint, RequestContext | WorkerContext)
+def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
+    """Return the `Provide` of a parameter, if it has one. Without its module nobody has written any."""
+    if f"{__package__}.provided" not in sys.modules:
+        return None
+    from .provided import provide_of  # late, like the rest of what few handlers need
+
+    return provide_of(name, parameter, hint)
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:

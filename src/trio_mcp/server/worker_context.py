@@ -7,10 +7,11 @@ Each member is made of the member that async handlers have, by one line that say
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 import trio
 
@@ -210,6 +211,13 @@ class WorkerContext(ContextNames):
     sample_raw = asking(RequestContext.sample_raw)
     elicit_raw = asking(RequestContext.elicit_raw)
     list_roots_raw = asking(RequestContext.list_roots_raw)
+
+
+def is_context(hint: Any) -> bool:
+    """Return whether an annotation is that of a context, of either kind."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(is_context(member) for member in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, RequestContext | WorkerContext)
 
 
 def _thread_is_cancelled() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..client.opening import open_client
 from ..connecting.memory import open_server
+from ..server.provided import provide_instead
 from ..transports.memory import memory_channel_pair
 from .faults import (
     Cut,
@@ -59,5 +60,6 @@ __all__ = [
     "open_scripted_process",
     "open_scripted_server",
     "open_server",
+    "provide_instead",
     "serve_scripted_stdio",
 ]

@@ -1,0 +1,625 @@
+"""Provided parameters: entered before the handler, left after it, whatever ends it, and seen by no caller."""
+
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import Annotated, Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    Client,
+    InputRequired,
+    Limits,
+    Provide,
+    RequestContext,
+    Server,
+    ToolError,
+    WorkerContext,
+    open_memory,
+)
+from trio_mcp.protocol.types.elicitation import ElicitFormParams
+from trio_mcp.server.client_data import ElicitAnswer
+from trio_mcp.testing import in_turn, provide_instead
+
+EVENTS: list[str] = []
+MAIN = threading.main_thread()
+
+
+@pytest.fixture(autouse=True)
+def events() -> list[str]:
+    EVENTS.clear()
+    return EVENTS
+
+
+async def awaited() -> str:
+    return "awaited"
+
+
+def plain() -> str:
+    assert threading.current_thread() is not MAIN
+    return "plain"
+
+
+async def opened() -> AsyncGenerator[str]:
+    EVENTS.append("opened")
+    try:
+        yield "opened"
+    finally:
+        await trio.sleep(0.01)
+        EVENTS.append("closed")
+
+
+def opened_in_a_thread() -> Generator[str]:
+    assert threading.current_thread() is not MAIN
+    EVENTS.append("opened in a thread")
+    try:
+        yield "opened in a thread"
+    finally:
+        assert threading.current_thread() is not MAIN
+        EVENTS.append("closed in a thread")
+
+
+class Connection:
+    async def __aenter__(self) -> "Connection":
+        EVENTS.append("connected")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        EVENTS.append("disconnected")
+
+    def __str__(self) -> str:
+        return "a connection"
+
+
+class Shared:
+    """What one function returns to all: entering it would end it for all."""
+
+    def __enter__(self) -> None:
+        raise AssertionError
+
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError
+
+    def __str__(self) -> str:
+        return "shared"
+
+
+SHARED = Shared()
+
+
+class Greeting:
+    async def __call__(self, times: int = 2) -> str:
+        return "called" * times
+
+
+async def text_of(client: Client, name: str, **arguments: Any) -> str:
+    result = await client.call_tool(name, arguments)
+    return getattr(result.content[0], "text", "")
+
+
+def server_of(provider: Any, *, is_plain: bool = False, **options: Any) -> Server:
+    """A server with one tool, ``show``, that returns what ``provider`` provides."""
+    server = Server("s")
+
+    if is_plain:
+
+        @server.tool(name="show", **options)
+        def show_in_a_thread(value: Annotated[Any, Provide(provider)], mark: str = "") -> str:
+            assert threading.current_thread() is not MAIN
+            EVENTS.append("handler")
+            return f"{value}{mark}"
+    else:
+
+        @server.tool(**options)
+        async def show(value: Annotated[Any, Provide(provider)], mark: str = "") -> str:
+            EVENTS.append("handler")
+            return f"{value}{mark}"
+
+    return server
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize(
+    ("provider", "value", "before", "after"),
+    [
+        (awaited, "awaited", None, None),
+        (plain, "plain", None, None),
+        (lambda: awaited(), "awaited", None, None),
+        (partial(str.upper, "made"), "MADE", None, None),
+        (Greeting(), "calledcalled", None, None),
+        (lambda: SHARED, "shared", None, None),
+        (opened, "opened", "opened", "closed"),
+        (asynccontextmanager(opened), "opened", "opened", "closed"),
+        (lambda: asynccontextmanager(opened)(), "opened", "opened", "closed"),
+        (opened_in_a_thread, "opened in a thread", "opened in a thread", "closed in a thread"),
+        (contextmanager(opened_in_a_thread), "opened in a thread", "opened in a thread", "closed in a thread"),
+        (Connection, "a connection", "connected", "disconnected"),
+    ],
+)
+async def test_any_function_provides(
+    provider: Any, value: str, before: str | None, after: str | None, is_plain: bool, autojump_clock: MockClock
+) -> None:
+    async with open_memory(server_of(provider, is_plain=is_plain)) as client:
+        assert await text_of(client, "show", mark="!") == f"{value}!"
+    assert [event for event in (before, "handler", after) if event is not None] == EVENTS
+
+
+async def test_a_client_sees_nothing_of_it_and_cannot_give_it() -> None:
+    async with open_memory(server_of(awaited)) as client:
+        (tool,) = [tool async for tool in client.list_tools()]
+        assert set(tool.input_schema["properties"]) == {"mark"}
+        refused = await client.call_tool("show", {"value": "mine"})
+        assert refused.is_error
+    assert EVENTS == []
+
+
+def logged(name: str, *needs: Callable[..., Any]) -> Callable[..., Any]:
+    async def provider(ctx: RequestContext) -> AsyncGenerator[str]:
+        EVENTS.append(f"+{name}")
+        yield name
+        EVENTS.append(f"-{name}")
+
+    return provider
+
+
+first, second = logged("first"), logged("second")
+
+
+async def third(
+    a: Annotated[str, Provide(second)], b: Annotated[str, Provide(first)], ctx: RequestContext
+) -> AsyncGenerator[str]:
+    assert ctx.request_id
+    EVENTS.append(f"+third of {a} and {b}")
+    yield "third"
+    EVENTS.append("-third")
+
+
+async def test_each_is_entered_once_in_the_order_of_the_parameters_and_left_in_reverse_order() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def show(
+        a: Annotated[str, Provide(first)],
+        ctx: RequestContext,
+        b: Annotated[str, Provide(third)],
+        c: Annotated[str, Provide(second)],
+        d: Annotated[str, Provide(first)],
+    ) -> None:
+        EVENTS.append(f"{a} {b} {c} {d} {ctx.revision.name}")
+
+    async with open_memory(server) as client:
+        for _ in range(2):
+            await client.call_tool("show")
+            steps = ["+first", "+second", "+third of second and first"]
+            assert [*steps, f"first third second first {client.revision}", "-third", "-second", "-first"] == EVENTS
+            EVENTS.clear()
+
+
+async def test_resources_prompts_and_completers_have_provided_parameters() -> None:
+    server = Server("s")
+
+    @server.resource("note://{name}")
+    async def note(name: str, value: Annotated[str, Provide(first)]) -> str:
+        return f"{name} {value}"
+
+    @server.prompt
+    def greet(who: str, value: Annotated[str, Provide(second)]) -> str:
+        return f"{who} {value}"
+
+    @server.completion(prompt="greet", argument="who")
+    async def complete(value: str, known: Annotated[str, Provide(first)]) -> list[str]:
+        return [f"{value} {known}"]
+
+    async with open_memory(server) as client:
+        (prompt,) = [prompt async for prompt in client.list_prompts()]
+        assert [argument.name for argument in prompt.arguments or ()] == ["who"]
+        assert getattr((await client.read_resource("note://a")).contents[0], "text", "") == "a first"
+        message = (await client.get_prompt("greet", {"who": "Ann"})).messages[0]
+        assert getattr(message.content, "text", "") == "Ann second"
+
+
+# What ends a request
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("provider", [opened, opened_in_a_thread])
+async def test_cleanup_may_wait_when_the_request_is_cancelled(provider: Any, era: Any) -> None:
+    server, runs = Server("s"), trio.Event()
+
+    @server.tool
+    async def hang(value: Annotated[str, Provide(provider)]) -> None:
+        runs.set()
+        await trio.sleep_forever()
+
+    async with open_memory(server, era=era) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "hang")
+            await runs.wait()
+            nursery.cancel_scope.cancel()
+        await until_idle(server)
+        assert len(EVENTS) == 2
+
+
+async def until_idle(server: Server) -> None:
+    with trio.fail_after(20):
+        while server.statistics().in_flight:  # noqa: ASYNC110 - a thread may be at work
+            await trio.sleep(0.001)
+
+
+async def test_cleanup_ends_with_the_grace(autojump_clock: MockClock) -> None:
+    server = Server("s", limits=Limits(cleanup_grace=3))
+
+    async def stubborn() -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            try:
+                await trio.sleep_forever()
+            finally:
+                EVENTS.append(f"given up at {trio.current_time() - start:g}")
+
+    @server.tool
+    async def hang(one: Annotated[str, Provide(first)], value: Annotated[None, Provide(stubborn)]) -> None:
+        await trio.sleep_forever()
+
+    async with open_memory(server) as client:
+        start = trio.current_time()
+        with trio.move_on_after(2):
+            await client.call_tool("hang")
+        await trio.sleep(10)
+        assert EVENTS == ["+first", "given up at 5"]
+        assert server.statistics().in_flight == 0
+
+
+async def test_the_end_of_the_server_shortens_the_grace(autojump_clock: MockClock) -> None:
+    server = Server("s", limits=Limits(cleanup_grace=100, shutdown_grace=1, drain_timeout=0))
+
+    async def stubborn() -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await trio.sleep_forever()
+
+    @server.tool
+    async def hang(value: Annotated[None, Provide(stubborn)]) -> None:
+        await trio.sleep_forever()
+
+    start = trio.current_time()
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "hang")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert trio.current_time() - start < 10
+
+
+async def test_a_cancel_during_the_cleanup_of_one_leaves_the_others_their_time(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    async def slow() -> AsyncGenerator[None]:
+        try:
+            yield
+            await trio.sleep_forever()
+        finally:
+            EVENTS.append("slow is over")
+
+    @server.tool
+    async def short(one: Annotated[str, Provide(opened)], two: Annotated[None, Provide(slow)]) -> None: ...
+
+    async with open_memory(server) as client:
+        with trio.move_on_after(2):
+            await client.call_tool("short")
+        await trio.sleep(2)
+    assert EVENTS == ["opened", "slow is over", "closed"]
+
+
+async def test_a_request_cancelled_while_a_value_is_opened_leaves_what_was_open(autojump_clock: MockClock) -> None:
+    async def never() -> None:
+        await trio.sleep_forever()
+
+    server = Server("s")
+
+    @server.tool
+    async def show(one: Annotated[str, Provide(opened)], two: Annotated[None, Provide(never)]) -> None:
+        raise AssertionError
+
+    async with open_memory(server) as client:
+        with trio.move_on_after(2):
+            await client.call_tool("show")
+        await trio.sleep(2)
+    assert EVENTS == ["opened", "closed"]
+
+
+async def test_a_thread_that_opened_in_spite_of_the_cancel_closes() -> None:
+    goes_on, is_there = threading.Event(), threading.Event()
+
+    def slow() -> Generator[None]:
+        is_there.set()
+        goes_on.wait(10)
+        EVENTS.append("opened")
+        try:
+            yield
+        finally:
+            EVENTS.append("closed")
+
+    server = server_of(slow)
+    async with open_memory(server) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "show")
+            await trio.to_thread.run_sync(is_there.wait)
+            nursery.cancel_scope.cancel()
+        await wait_all_tasks_blocked()
+        goes_on.set()
+        await until_idle(server)
+        assert EVENTS == ["opened", "closed"]
+
+
+async def test_the_time_limit_of_a_tool_ends_the_handler_and_cleans_up(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=3)
+    async def hang(value: Annotated[str, Provide(opened)]) -> None:
+        await trio.sleep_forever()
+
+    async with open_memory(server) as client:
+        assert "limit of 3 seconds" in await text_of(client, "hang")
+    assert EVENTS == ["opened", "closed"]
+
+
+async def test_a_provider_sees_the_exception_of_the_handler_and_the_client_its_text() -> None:
+    async def transaction() -> AsyncGenerator[None]:
+        async with trio.open_nursery() as nursery:  # which puts what leaves it into a group
+            try:
+                yield
+            except ToolError as error:
+                EVENTS.append(f"rolled back: {error}")
+                raise
+            nursery.cancel_scope.cancel()
+
+    server = Server("s")
+
+    @server.tool
+    async def fail(it: Annotated[None, Provide(transaction)]) -> None:
+        raise ToolError("no such row")
+
+    async with open_memory(server) as client:
+        assert await text_of(client, "fail") == "no such row"
+    assert EVENTS == ["rolled back: no such row"]
+
+
+async def test_a_provider_that_fails_is_a_failure_of_the_tool() -> None:
+    async def fails() -> None:
+        raise ToolError("the database is away")
+
+    async with open_memory(server_of(fails)) as client:
+        assert await text_of(client, "show") == "the database is away"
+    assert EVENTS == []
+
+
+async def test_a_swallowed_exception_is_no_result() -> None:
+    async def swallows() -> AsyncGenerator[None]:
+        with suppress(ValueError):
+            yield
+
+    server = Server("s", expose_errors=True)
+
+    @server.tool
+    async def fail(it: Annotated[None, Provide(swallows)]) -> None:
+        raise ValueError
+
+    async with open_memory(server) as client:
+        assert "swallowed" in await text_of(client, "fail")
+
+
+# Asking
+
+
+@attrs.frozen
+class Form:
+    name: str
+
+
+def name_in(answer: ElicitAnswer) -> str:
+    form = answer.content_as(Form)
+    assert form is not None
+    return form.name
+
+
+async def confirmed(ctx: RequestContext) -> AsyncGenerator[str]:
+    EVENTS.append("asks")
+    answer = await ctx.elicit("Sure?", Form)
+    try:
+        yield name_in(answer)
+    finally:
+        EVENTS.append("left")
+
+
+def confirmed_in_a_thread(ctx: WorkerContext) -> str:
+    return name_in(ctx.elicit("Sure?", Form))
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("provider", [confirmed, confirmed_in_a_thread])
+async def test_a_provider_asks_the_user(provider: Any, era: Any) -> None:
+    async with open_memory(server_of(provider), era=era, elicitation=in_turn({"name": "Ann"})) as client:
+        assert await text_of(client, "show") == "Ann"
+
+
+async def test_a_handler_that_is_replayed_has_its_providers_run_again() -> None:
+    server = server_of(confirmed, replay=True)
+    async with open_memory(server, era="modern", elicitation=in_turn({"name": "Ann"})) as client:
+        assert await text_of(client, "show") == "Ann"
+    assert EVENTS == ["asks", "asks", "handler", "left"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_handler_that_returns_its_questions_gets_new_values(era: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(value: Annotated[str, Provide(first)], ctx: RequestContext) -> str | InputRequired:
+        if ctx.is_resubmit:
+            return value
+        return InputRequired({"sure": ElicitFormParams("Sure?", {"type": "object", "properties": {}})}, "asked")
+
+    async with open_memory(server, era=era, elicitation=in_turn({})) as client:
+        assert await text_of(client, "ask") == "first"
+    assert EVENTS == ["+first", "-first"] * 2
+
+
+# Once for a server
+
+
+async def settings() -> AsyncGenerator[str]:
+    EVENTS.append("+settings")
+    yield "settings"
+    EVENTS.append("-settings")
+
+
+async def pool(of: Annotated[str, Provide(settings, once=True)]) -> AsyncGenerator[str]:
+    EVENTS.append("+pool")
+    yield f"pool of {of}"
+    EVENTS.append("-pool")
+
+
+async def connection(of: Annotated[str, Provide(pool, once=True)]) -> str:
+    return f"connection of {of}"
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_once_is_with_the_server(is_plain: bool) -> None:
+    async with open_memory(server_of(connection, is_plain=is_plain)) as client:
+        assert EVENTS == ["+settings", "+pool"]
+        for _ in range(2):
+            assert await text_of(client, "show") == "connection of pool of settings"
+    assert EVENTS == ["+settings", "+pool", "handler", "handler", "-pool", "-settings"]
+
+
+async def test_once_stands_between_the_lifespan_and_the_requests() -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[None]:
+        EVENTS.append("+lifespan")
+        yield
+        EVENTS.append("-lifespan")
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.prompt
+    def greet(value: Annotated[str, Provide(settings, once=True)]) -> str:
+        return value
+
+    async with open_memory(server):
+        pass
+    assert EVENTS == ["+lifespan", "+settings", "-settings", "-lifespan"]
+
+
+async def test_what_a_mounted_server_is_provided_once_is_with_the_server_that_it_is_mounted_in() -> None:
+    inner, server = server_of(connection), Server("outer")
+
+    @inner.completion(prompt="greet", argument="who")
+    async def complete(value: str, known: Annotated[str, Provide(settings, once=True)]) -> list[str]:
+        return [known]
+
+    server.mount(inner, prefix="inner")
+    async with open_memory(server) as client:
+        assert await text_of(client, "inner_show") == "connection of pool of settings"
+    assert EVENTS == ["+settings", "+pool", "handler", "-pool", "-settings"]
+
+
+async def test_once_comes_too_late_in_a_server_that_runs() -> None:
+    server = Server("s", expose_errors=True)
+    async with open_memory(server) as client:
+
+        @server.tool
+        async def show(value: Annotated[str, Provide(settings, once=True)]) -> None: ...
+
+        assert "settings is provided once" in await text_of(client, "show")
+
+
+# In tests
+
+
+async def fake(value: Annotated[str, Provide(awaited)]) -> str:
+    return f"fake, {value}"
+
+
+async def test_a_function_is_replaced_in_tests() -> None:
+    server = server_of(connection)
+    with provide_instead({connection: fake}):
+        async with open_memory(server) as client:
+            assert await text_of(client, "show") == "fake, awaited"
+            with provide_instead({awaited: lambda: "deeper"}):
+                assert await text_of(client, "show") == "fake, deeper"
+            assert await text_of(client, "show") == "fake, awaited"
+
+
+async def test_what_is_provided_once_is_replaced_in_a_server_that_starts_and_in_one_that_runs() -> None:
+    server = server_of(connection)
+    with provide_instead({pool: first}):
+        async with open_memory(server) as client:
+            assert EVENTS == ["+first"]
+            assert await text_of(client, "show") == "connection of first"
+    EVENTS.clear()
+    async with open_memory(server) as client:
+        with provide_instead({pool: fake}):
+            assert await text_of(client, "show") == "connection of fake, awaited"
+        assert await text_of(client, "show") == "connection of pool of settings"
+
+
+# At the author's line
+
+
+def declare(annotation: Any, default: Any = ...) -> None:
+    async def show(value: Any) -> None: ...
+
+    show.__annotations__["value"] = annotation
+    if default is not ...:
+        show.__defaults__ = (default,)
+    Server("s").tool(show)
+
+
+async def lacks(table: str) -> str:
+    return table
+
+
+async def of_a_request(ctx: RequestContext) -> str:
+    return str(ctx.request_id)
+
+
+async def of_a_value(value: Annotated[str, Provide(awaited)]) -> str:
+    return value
+
+
+async def unresolved(value: "Nothing") -> None: ...  # type: ignore[name-defined] # noqa: F821 # pyright: ignore
+
+
+async def itself(value: Any) -> str:
+    return value
+
+
+itself.__annotations__["value"] = Annotated[str, Provide(itself)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (lambda: declare(str, Provide(awaited)), r"right:  value: Annotated\[Database, Provide\(connect\)\]"),
+        (lambda: declare(Annotated[str, Provide]), "one Provide"),
+        (lambda: declare(list[Annotated[str, Provide(awaited)]]), "around its whole annotation"),
+        (lambda: declare(Annotated[str, Provide(awaited), Provide(plain)]), "one Provide"),
+        (lambda: declare(Annotated[str, Provide(lacks)]), "lacks: nobody provides the parameter 'table'"),
+        (lambda: declare(Annotated[str, Provide(itself)]), "itself → itself"),
+        (lambda: declare(Annotated[str, Provide(unresolved)]), "unresolved: an annotation could not be resolved"),
+        (lambda: declare(Annotated[str, Provide(of_a_request, once=True)]), "leave out once=True"),
+        (lambda: declare(Annotated[str, Provide(of_a_value, once=True)]), "needs awaited, of a request"),
+        (lambda: Provide(awaited()), r"right:  Provide\(connect\)"),  # type: ignore[arg-type]
+        (lambda: Provide("connect"), "not its result, str"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_declared_wrongly_says_what_to_write(declared: Callable[[], None], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        declared()
