@@ -10,6 +10,7 @@ from itertools import count as numbers
 
 import trio
 import trio.testing
+from pydantic import BaseModel
 
 from trio_mcp import Limits, Principal, Protected, RequestContext, Server, TextContent, serve_http
 from trio_mcp.client.client import Client
@@ -42,12 +43,21 @@ _ids = numbers(1)
 _LIMITS = Limits(max_in_flight=10_000)
 
 
+class _Line(BaseModel):
+    text: str
+    count: int = 1
+
+
 def _server() -> Server:
     server = Server("counted", limits=_LIMITS)
 
     @server.tool
     async def echo(text: str) -> str:
         return text
+
+    @server.tool
+    async def echo_model(line: _Line) -> _Line:
+        return line
 
     @server.tool
     async def notify(count: int, ctx: RequestContext) -> None:
@@ -168,6 +178,13 @@ async def _echo(stream: ScriptedStream, count: int) -> None:
         check(messages.text(reply, request_id), messages.echo(number), "an echo")
 
 
+async def _echo_model(stream: ScriptedStream, count: int) -> None:
+    for number in range(count):
+        request_id = _call(stream, "echo_model", line={"text": messages.echo(number)})
+        (reply,) = await stream.reply(request_id)
+        check(reply["result"]["structuredContent"]["text"], messages.echo(number), "an echo")
+
+
 async def _notify(stream: ScriptedStream, count: int) -> None:
     received = await stream.reply(_call(stream, "notify", count=count))
     check(len(received), count + 1, "notifications and the reply")
@@ -245,6 +262,7 @@ async def _client_notification(stream: ScriptedStream, client: Client, rows: lis
 
 SERVER_PATHS: dict[str, ServerPath] = {
     "echo: decode, handler, reply": _echo,
+    "echo of a model of pydantic": _echo_model,
     "log notification": _notify,
     "progress inside the interval": _progress,
     "sampling round trip": _ask,

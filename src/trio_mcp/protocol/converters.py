@@ -25,6 +25,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
 from .fields import JSONObject, is_said, wire_name
+from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
 from .revisions import Revision
 from .types.content import (
@@ -126,6 +127,7 @@ def _structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.
     converter.register_structure_hook_factory(_is_tagged_union, _tagged_union)
     converter.register_structure_hook_factory(attrs.has, partial(_structure_class, revision))
     converter.register_structure_hook_func(is_plain_class, convert)
+    converter.register_structure_hook_func(is_model, convert)
     converter.register_structure_hook(ElicitFormParams | ElicitURLParams, partial(_elicit_params, converter))
     converter.register_structure_hook(ResourceContents, partial(_resource_contents, converter))
     return converter

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
+from .foreign_types import is_model, read_foreign, readable, schema_of_foreign
 
 T = TypeVar("T")
 
@@ -34,17 +35,23 @@ def is_plain_class(kind: Any) -> bool:
 
 def convert(data: Any, kind: type[T]) -> T:
     """Return JSON data as a ``kind``. Raises `ValueError` naming the place that does not fit."""
+    kind = readable(kind)
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind, dec_hook=read_foreign)
     except msgspec.ValidationError as error:
         whole = with_whole_numbers(data, kind, error)
         if whole is data:
             raise
-    return msgspec.convert(whole, kind)
+    return msgspec.convert(whole, kind, dec_hook=read_foreign)
 
 
 def optional_fields(kind: Any) -> Iterator[str]:
     """Yield the names, as on the wire, of the fields of a class that may be `None` and have no default."""
+    if is_model(kind):
+        schema = schema_of_foreign(kind, read=True)
+        for name in schema.get("required", ()):
+            if {"type": "null"} in schema["properties"][name].get("anyOf", ()):
+                yield name
     for field in getattr(inspect.type_info(kind), "fields", ()):
         if field.required and _may_be_none(field.type):
             yield field.encode_name

@@ -8,14 +8,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from inspect import Parameter
-from pathlib import PurePath
-from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
+from operator import is_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
 from msgspec import inspect as kinds
 
 from ..protocol.fields import JSONObject
+from ..protocol.foreign_types import is_model, schema_of_foreign
 from ..protocol.plain_classes import is_plain_class
 
 _KEYS = (
@@ -51,6 +53,7 @@ _SALTED = (
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_OTHERS: Final = 5_000
+_MOST_MODELS: Final = 20_000
 
 
 def _types_in(annotation: Any) -> list[kinds.Type]:
@@ -104,28 +107,32 @@ def classes_in(annotation: Any) -> set[Any]:
 
 def most_hashed(annotation: Any) -> int | None:
     """Return how many items and members a value of ``annotation`` may have (as `is_checkable` counts), so that its
-    sets and dicts are made in bounded time; `None` for any number.
+    sets and dicts, and lists of foreign models, are made in bounded time; `None` for any number.
 
     Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
     item is compared with all earlier items. Integers of up to 64 bits, which hardly collide, are cheap.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
+    most = None
     for kind in _types_in(annotation):
+        for item in _members_of(getattr(kind, "item_type", None) or getattr(kind, "value_type", None)):
+            if is_model(getattr(item, "cls", None)):  # each is read by a function of Python
+                most = _MOST_MODELS
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
         elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
-        return None
+        return most
     if all(isinstance(kind, (*_SALTED, kinds.IntType, kinds.FloatType)) for kind in hashed) and all(
         isinstance(kind, _SALTED) for kind in keys
     ):
-        return _MOST_NUMBERS
+        return most or _MOST_NUMBERS
     return _MOST_OTHERS
 
 
-def _members_of(kind: kinds.Type) -> tuple[kinds.Type, ...]:
+def _members_of(kind: Any) -> tuple[Any, ...]:
     return kind.types if isinstance(kind, kinds.UnionType) else (kind,)
 
 
@@ -147,6 +154,93 @@ def check_fields(where: str, hint: Any) -> None:
         defaults = _defaults_of(kind)
         for field, annotated in _hints_of(kind).items():
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
+
+
+def with_metas(hint: Any, default: Any) -> tuple[Any, Any]:
+    """Return the annotation and the default of a parameter, with notes of msgspec in place of the constraints and the
+    ``Field`` of pydantic, where msgspec has words for them; all other notes stay. Raises `TypeError` for an alias."""
+    if _is_field_info(default):
+        hint, default = Annotated[hint, default], _default_of(default)
+    for note in _own_notes(hint):
+        if _is_field_info(note):
+            default = _default_of(note) if default is Parameter.empty else default
+            if note.validation_alias is not None:
+                words = "an alias is not read here; write the parameter as"
+                raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
+    try:
+        said = _with_metas(hint)
+        if said is not hint:
+            kinds.type_info(said)
+    except (TypeError, NameError):  # for a Decimal, for example, msgspec has no bounds
+        return hint, default
+    return said, default
+
+
+def _own_notes(hint: Any) -> tuple[Any, ...]:
+    return hint.__metadata__ if get_origin(hint) is Annotated else ()
+
+
+def _is_field_info(note: Any) -> bool:
+    return _package_of(note) == "pydantic" and hasattr(note, "is_required")
+
+
+def _default_of(field: Any) -> Any:
+    if field.is_required():
+        return Parameter.empty
+    factory = field.default_factory
+    return field.default if factory is None else msgspec.field(default_factory=factory)
+
+
+def _with_metas(hint: Any) -> Any:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kind = _with_metas(parts[0])
+        for note in parts[1:]:
+            said = _said_by(note) if _package_of(note) in _PACKAGES_OF_NOTES else None
+            kind = Annotated[kind, note] if said is None else _saying(kind, said)
+        return kind
+    if origin not in (Union, UnionType, list, dict, set, frozenset, tuple):
+        return hint
+    new = tuple(map(_with_metas, parts))
+    if all(map(is_, new, parts)):
+        return hint
+    return Union[new] if origin in (Union, UnionType) else cast("Any", origin)[new]  # noqa: UP007, made
+
+
+_BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
+
+
+def _said_by(note: Any) -> dict[str, Any] | None:
+    """Return what a note of another package says, as arguments of `msgspec.Meta`; `None` where these have no words for
+    all of it."""
+    if not _is_field_info(note):
+        members = note if dataclasses.is_dataclass(note) else None
+        names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
+        said = {name: value for name in names if (value := getattr(note, name)) is not None}
+        if said.get("strict") is True:  # as everything is read here
+            del said["strict"]
+        return said if said.keys() <= set(_CONSTRAINTS) and isinstance(said.get("pattern", ""), str) else None
+    if note.discriminator is not None or callable(note.json_schema_extra):
+        return None
+    said = {"title": note.title, "description": note.description, "examples": note.examples}
+    said["extra_json_schema"] = note.json_schema_extra
+    for each in note.metadata:
+        if (more := _said_by(each)) is None:
+            return None
+        said |= more
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _saying(kind: Any, said: dict[str, Any]) -> Any:
+    """Return ``kind`` with a note that says so: constraints hold for each type of a union but None."""
+    bounds = {name: value for name, value in said.items() if name not in _BESIDE}
+    beside = {name: value for name, value in said.items() if name in _BESIDE}
+    if bounds and get_origin(kind) in (Union, UnionType):
+        parts = [part if part is NoneType else Annotated[part, msgspec.Meta(**bounds)] for part in get_args(kind)]
+        kind = Union[tuple(parts)]  # noqa: UP007, made
+    elif bounds:
+        kind = Annotated[kind, msgspec.Meta(**bounds)]
+    return Annotated[kind, msgspec.Meta(**beside)] if beside else kind
 
 
 def _check(where: str, name: str, hint: Any, default: Any) -> None:
@@ -206,19 +300,34 @@ def _constrains(note: Any) -> bool:
 
 
 def _is_field(note: Any) -> bool:
-    kind = cast("type[Any]", type(note))
-    package = kind.__module__.partition(".")[0]
-    return package in _PACKAGES_OF_NOTES or (package != "msgspec" and kind.__name__ in ("Field", "FieldInfo"))
+    package = _package_of(note)
+    return package in _PACKAGES_OF_NOTES or (package != "msgspec" and type(note).__name__ in ("Field", "FieldInfo"))
 
 
-def schema_of(kind: Any) -> JSONObject:
-    """Return the JSON Schema of a type, its root never a reference. Raises `TypeError` for a type that has none."""
+def _package_of(note: Any) -> str:
+    return cast("type[Any]", type(note)).__module__.partition(".")[0]
+
+
+def schema_of(kind: Any, *, read: bool = True) -> JSONObject:
+    """Return the JSON Schema of a type, as it is ``read`` or written, its root never a reference. Raises `TypeError`
+    for a type that has none."""
+    inner: JSONObject = {}
+    prefix = ""
+
+    def foreign(kind: type) -> JSONObject:
+        schema = schema_of_foreign(kind, read=read, prefix=prefix)
+        inner.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
+        return schema
+
     try:
-        (root,), definitions = msgspec.json.schema_components(
-            [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
-        )
+        (root,), definitions = _components(kind, foreign)
+        if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
+            inner.clear()
+            prefix = "models."
+            (root,), definitions = _components(kind, foreign)
     except NameError as error:
         raise TypeError(f"an annotation could not be resolved: {error}") from None
+    definitions |= inner
     if "$ref" in root and len(root) == 1:
         root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
     if definitions:
@@ -226,7 +335,5 @@ def schema_of(kind: Any) -> JSONObject:
     return root
 
 
-def _foreign_schema(kind: type) -> JSONObject:
-    if issubclass(kind, PurePath):
-        return {"type": "string", "format": "path"}
-    raise TypeError(f"{kind.__name__} has no JSON form")
+def _components(kind: Any, foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:
+    return msgspec.json.schema_components([kind], schema_hook=foreign, ref_template="#/$defs/{name}")

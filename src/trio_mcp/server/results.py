@@ -7,17 +7,17 @@ import dataclasses
 import types
 from collections.abc import Callable
 from inspect import Parameter
-from pathlib import PurePath
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
 
-from ..jsonrpc.codec import encode_value, plain_scalar
+from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.sizes import MOST_LEVELS
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
+from ..protocol.foreign_types import is_model, readable, write_foreign
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.content import (
     AudioContent,
@@ -60,7 +60,8 @@ def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONOb
         return None, _unstructured
     if _names_blocks(returns):
         return None, _content
-    schema = schema_of(returns)
+    returns = readable(returns)
+    schema = schema_of(returns, read=False)
     if not classes_in(returns).isdisjoint(BLOCKS):
         return None, _content
     if schema.get("type") == "object":
@@ -154,7 +155,7 @@ def to_plain(value: Any) -> Any:
     nested too deep.
     """
     try:
-        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
+        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write_foreign)
     except RecursionError:
         raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
 
@@ -175,7 +176,11 @@ def _spelled_out(value: Any) -> Any:
         raise TypeError(f"{type(value).__name__} is the whole of what a tool returns, and no part of it")
     kind = cast("type[Any]", type(value))
     if dataclasses.is_dataclass(kind):
-        return _fields(value, [field.name for field in dataclasses.fields(kind)])
+        return (
+            write_foreign(value)
+            if is_model(kind)
+            else _fields(value, [field.name for field in dataclasses.fields(kind)])
+        )
     if attrs.has(kind):
         return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
     return _struct(value) if isinstance(value, msgspec.Struct) else value
@@ -200,9 +205,3 @@ def _struct(value: msgspec.Struct) -> msgspec.Struct:
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, dict | list | tuple | set | frozenset) and not value
-
-
-def _encode_foreign(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    return plain_scalar(value)

@@ -8,7 +8,6 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 import msgspec
@@ -17,11 +16,12 @@ from ..classes import frozen
 from ..concurrency.workers import run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
+from ..protocol.foreign_types import is_model, read_foreign, read_foreign_text, readable
 from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of
+from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of, with_metas
 from .registration import PromptOptions
 from .request_context import LiveContext
 from .worker_context import WorkerContext, is_context
@@ -89,8 +89,7 @@ class UserFunction:
             if (note := _provided(name, parameter, hint)) is not None:
                 provided[parameter.name] = note
                 continue
-            check_notes(name, parameter, hint)
-            fields.append(_field(parameter, hint))
+            fields.append(_field(name, parameter, hint))
         model, schema = _model(name, fields)
         called, once = function, ()
         if provided:
@@ -142,8 +141,9 @@ class UserFunction:
         from strings. Raises `BadArguments`."""
         if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
             raise BadArguments(
-                f"too large: with a set or dict of others than text there are at most {self._most_hashed:,} items and "
-                "members (an integer of more than 64 bits counts as a thousand of them, or more)"
+                f"too large: with a set or dict of others than text, or a list of models, there are at most "
+                f"{self._most_hashed:,} items and members (an integer of more than 64 bits counts as a thousand of "
+                "them, or more)"
             )
         try:
             if strict and not self._needs_options:
@@ -164,7 +164,8 @@ class UserFunction:
         raise BadArguments(str(fault)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
-        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
+        hook = read_foreign if strict else read_foreign_text
+        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=hook)
 
 
 def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
@@ -194,12 +195,17 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
     return provide_of(name, parameter, hint)
 
 
-def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
+def _field(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
+    try:
+        hint, default = with_metas(hint, parameter.default)
+        hint = readable(hint)
+    except TypeError as error:
+        raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
+    check_notes(name, parameter.replace(default=default), hint)
     hint = _with_descriptions(hint)
-    default = parameter.default
     if default is parameter.empty:
         return (parameter.name, hint)
-    if isinstance(default, list | dict | set | bytearray):
+    if isinstance(default, list | dict | set | bytearray) or is_model(cast("Any", type(default))):
         keep = copy.deepcopy(cast("Any", default))
         return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
     return (parameter.name, hint, default)
@@ -238,9 +244,3 @@ def _misfit(fields: list[Any]) -> str | None:
                 "for example. The context is a `RequestContext`."
             )
     return None
-
-
-def _decode_foreign(kind: type, value: Any) -> Any:
-    if issubclass(kind, PurePath) and isinstance(value, str):
-        return kind(value)
-    raise TypeError(f"expected {kind.__name__}")

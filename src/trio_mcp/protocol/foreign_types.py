@@ -1,0 +1,99 @@
+"""Foreign types: values of classes that msgspec does not know as JSON data, JSON data as such values, and the schemas.
+
+A library is looked up among the modules that were imported already, and is never imported here: a class of the library
+can come only from a file that has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from numbers import Integral, Real
+from pathlib import PurePath
+from typing import Any, cast
+
+from ..jsonrpc.codec import plain_scalar
+from .fields import JSONObject
+
+
+def _pydantic() -> Any:
+    """Return `pydantic_models` where pydantic was imported, and `None` elsewhere."""
+    return _models() if "pydantic" in sys.modules else None
+
+
+@cache
+def _models() -> Any:
+    from . import pydantic_models  # late: it imports pydantic
+
+    return pydantic_models
+
+
+def is_model(kind: Any) -> bool:
+    """Return whether ``kind`` is a class that pydantic reads and writes."""
+    return (models := _pydantic()) is not None and models.knows(kind)
+
+
+def readable(hint: Any) -> Any:
+    """Return the annotation ``hint``, or in its place a class that stands for it, where pydantic has to read all of it.
+    Raises `TypeError` for an annotation that pydantic cannot read."""
+    return hint if (models := _pydantic()) is None else models.readable(hint)
+
+
+def read_foreign(kind: type, value: Any) -> Any:
+    """Return JSON data as a value of a class that msgspec does not know. Raises `TypeError` or `ValueError`."""
+    if (models := _pydantic()) is not None and models.knows(kind):
+        return models.read(kind, value)
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"expected {kind.__name__}")
+
+
+def read_foreign_text(kind: type, value: Any) -> Any:
+    """Return as `read_foreign` does, also from JSON text, for the arguments of prompts, which are all text."""
+    models = _pydantic() if isinstance(value, str) and value[:1] in ("{", "[") else None
+    if models is not None and models.knows(kind):
+        return models.read_short_text(kind, value)
+    return read_foreign(kind, value)
+
+
+def write_foreign(value: Any) -> Any:
+    """Return a value of a class that msgspec does not know as JSON data: paths, numbers and text of other classes,
+    models of pydantic, scalars and arrays of numpy. Raises `TypeError` for all else."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, str | Real):
+        return plain_scalar(value)
+    if (models := _pydantic()) is not None and models.knows(type(value)):
+        return models.write(value)
+    if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return value.tolist()
+    return plain_scalar(value)
+
+
+def _numpy() -> Any:
+    return sys.modules.get("numpy")
+
+
+def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
+    """Return the JSON Schema of a class that msgspec does not know, as it is ``read`` or written; ``prefix``: see
+    `schema_of_model`. Raises `TypeError` for a class that has none."""
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    if (models := _pydantic()) is not None and models.knows(kind):
+        return models.schema_of_model(kind, "validation" if read else "serialization", prefix)
+    if not read and (schema := _written(cast("Any", kind))) is not None:
+        return schema
+    raise TypeError(f"{kind.__name__} has no JSON form")
+
+
+def _written(kind: type) -> JSONObject | None:
+    if issubclass(kind, Integral):
+        return {"type": "integer"}
+    if issubclass(kind, Real):
+        return {"type": "number"}
+    if (numpy := _numpy()) is not None:
+        if issubclass(kind, numpy.bool_):
+            return {"type": "boolean"}
+        if issubclass(kind, numpy.ndarray):
+            return {"type": "array", "items": {}}
+    return None

@@ -1,0 +1,196 @@
+"""pydantic, where an author's file has imported it: JSON data as its models, models as JSON data, and their schemas.
+
+`foreign_types` alone imports this module, and not before pydantic was imported by others. A model is read as JSON text,
+by its own rules: what is strict in Python, a date for example, has a form in JSON. What a schema cannot say, such as a
+validator, is enforced where the model is read.
+
+pydantic reports each fault of a value, and a peer decides how many there are. Large values are therefore counted first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from ..jsonrpc.errors import clean
+from ..jsonrpc.sizes import is_checkable
+from .fields import JSONObject
+
+_encoder: Final = msgspec.json.Encoder()
+
+_SMALL: Final = 64 * 1024
+"""Characters of JSON up to which nothing is counted."""
+_MOST_PARTS: Final = 20_000
+"""Items and members of a larger value."""
+_MOST_HASHED: Final = 5_000
+"""Items and members of a larger value that has sets, or keys of others than text: see `most_hashed` of the server."""
+_MOST_FAULTS: Final = 1000
+"""Faults beyond which they are only counted."""
+_TOLD: Final = 5
+_LONGEST: Final = 300
+"""Characters of one fault."""
+
+
+class _AnyInstance(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True  # to msgspec, which asks whether a value is one of the class that was asked for
+
+
+class Adapted(metaclass=_AnyInstance):
+    """What stands for an annotation that pydantic reads as a whole."""
+
+    adapter: TypeAdapter[Any]
+
+
+def knows(kind: Any) -> bool:
+    """Return whether pydantic reads and writes values of the class ``kind``, which others do not know."""
+    return isinstance(kind, type) and (
+        hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
+    )
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return hasattr(kind, "__pydantic_validator__") and dataclasses.is_dataclass(kind)
+
+
+def readable(hint: Any) -> Any:
+    """Return the annotation ``hint``, or in its place a class that stands for it, where pydantic has to read all of it:
+    for its notes and its dataclasses, and for models inside of other types, which are read at once then.
+
+    Raises `TypeError` for an annotation that pydantic cannot read.
+    """
+    inner = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) in (Union, UnionType) else []
+    alone = inner[0] if len(inner) == 1 else hint
+    if isinstance(alone, type) and issubclass(alone, BaseModel):
+        return hint
+    if not any(knows(part) or _is_note(part) for part in _parts(hint)):
+        return hint
+    try:
+        return _adapted(hint)
+    except TypeError:  # a note that cannot be hashed
+        return _adapted.__wrapped__(hint)
+
+
+@lru_cache(maxsize=256)
+def _adapted(hint: Any) -> Any:
+    try:
+        adapter = TypeAdapter[Any](hint)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        if not any(_is_note(part) for part in _parts(hint)):
+            with suppress(TypeError):  # there may be classes of attrs, which msgspec reads
+                msgspec.inspect.type_info(hint)
+                return hint
+        raise TypeError(f"pydantic does not read it: {str(error).splitlines()[0]}") from None
+    adapted: Any = type("Adapted", (Adapted,), {"adapter": adapter})
+    for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, str | msgspec.Meta):
+            adapted = Annotated[adapted, note]
+    return adapted
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    yield hint
+    if get_origin(hint) is not Literal:
+        for part in (*get_args(hint), *getattr(hint, "__metadata__", ())):
+            yield from _parts(part)
+
+
+def _is_note(part: Any) -> bool:
+    kind = cast("type[Any]", type(part))
+    return not isinstance(part, type) and kind.__module__.partition(".")[0] in ("pydantic", "annotated_types")
+
+
+@cache
+def _adapter_of(kind: Any) -> TypeAdapter[Any]:
+    return kind.adapter if Adapted in kind.__mro__ else TypeAdapter(kind)
+
+
+@cache
+def _most_parts(kind: Any) -> int:
+    return _MOST_HASHED if _hashes_others(_adapter_of(kind).core_schema) else _MOST_PARTS
+
+
+def _hashes_others(schema: Any) -> bool:
+    """Return whether a schema of pydantic-core has a set, or a dict with keys that are not text alone."""
+    if isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema)
+        kind, keys = members.get("type"), members.get("keys_schema", {"type": "str"})
+        if kind in ("set", "frozenset") or (kind == "dict" and keys["type"] not in ("str", "literal", "enum")):
+            return True
+        return any(map(_hashes_others, members.values()))
+    return isinstance(schema, list | tuple) and any(map(_hashes_others, cast("list[Any]", schema)))
+
+
+def read(kind: Any, value: Any) -> Any:
+    """Return JSON data as a ``kind``. Raises `ValueError` that names the fields at fault, and `RuntimeError` for a
+    validator that fails by a `TypeError`, which says nothing about the data."""
+    text = _encoder.encode(value)
+    if len(text) > _SMALL and not is_checkable(value, most := _most_parts(kind)):
+        raise ValueError(f"too large: there are at most {most:,} items and members")
+    return _read_text(kind, text)
+
+
+def read_short_text(kind: Any, text: str) -> Any:
+    """Return a JSON text as a ``kind``. Raises as `read`."""
+    if len(text) > _SMALL:
+        raise ValueError(f"too large: JSON in a text has at most {_SMALL:,} characters")
+    return _read_text(kind, text)
+
+
+def _read_text(kind: Any, text: bytes | str) -> Any:
+    try:
+        return _adapter_of(kind).validator.validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_in_words(error)) from None
+    except TypeError as error:
+        raise RuntimeError(f"a validator of {kind.__name__} failed") from error
+
+
+def _in_words(error: ValidationError) -> str:
+    count = error.error_count()
+    if count > _MOST_FAULTS:
+        return f"{count:,} faults"
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [_one_in_words(fault["loc"], fault["msg"]) for fault in faults[:_TOLD]]
+    return "; ".join(told + ([f"and {count - _TOLD} more"] if count > _TOLD else []))
+
+
+def _one_in_words(place: tuple[int | str, ...], message: str) -> str:
+    words = message.removeprefix("Value error, ")
+    return clean(f"{'.'.join(map(str, place))}: {words}" if place else words)[:_LONGEST]
+
+
+def write(value: Any) -> Any:
+    """Return a value of a class that pydantic knows as JSON data, under the names of the wire."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    return _adapter_of(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # the name of a field, with a capital letter, tells nothing
+
+    def tagged_union_schema(self, schema: Any) -> JSONObject:
+        made = super().tagged_union_schema(schema)
+        made.pop("discriminator", None)  # OpenAPI's, with references that validators do not know
+        return made
+
+
+def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
+    """Return the JSON Schema of a class that pydantic knows, as read or as written; its ``$defs`` are referred to with
+    ``prefix`` before their names. Raises `TypeError` for a class without a schema."""
+    template = f"#/$defs/{prefix}{{model}}"
+    try:
+        return _adapter_of(kind).json_schema(mode=mode, ref_template=template, schema_generator=_Schema)
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        raise TypeError(f"{kind.__name__} has no JSON Schema: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,427 @@
+"""Models, fields and types of pydantic in the signatures of handlers, in what they return and in their questions."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import attrs
+import pytest
+from pydantic import UUID4, AnyUrl, BaseModel, ConfigDict, Field, PositiveInt, RootModel, SecretStr, field_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from trio_mcp import ElicitFormParams, ElicitResult, PeerError, RequestContext, Server, open_memory
+from trio_mcp.server.annotations import schema_of
+from trio_mcp.server.signature import BadArguments, UserFunction
+
+pytest.importorskip("pydantic", reason="needs pydantic: pip install -e '.[test]'")
+
+
+class Line(BaseModel):
+    """One article."""
+
+    sku: str = Field(min_length=2, alias="SKU", description="The article.")
+    count: int = Field(default=1, ge=1)
+
+    @field_validator("count")
+    @classmethod
+    def _count(cls, count: int) -> int:
+        if count == 13:
+            raise ValueError("13 brings bad luck")
+        if count == 44:
+            raise TypeError("internal")
+        if count == 46:
+            raise KeyError("internal")
+        return count
+
+
+class Order(BaseModel):
+    lines: list[Line]
+    day: datetime.date | None = None
+    site: AnyUrl | None = None
+    price: Decimal = Decimal(1)
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    bark: int = 1
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: datetime.date
+    number: int
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+@attrs.frozen
+class Box:
+    line: Line | None
+    more: dict[str, Line] = attrs.field(factory=dict[str, Line])
+
+
+@dataclasses.dataclass
+class Crate:
+    lines: list[Line]
+
+
+@pydantic_dataclass
+class Checked:
+    number: int = Field(ge=1)
+
+
+def taking(kind: Any, **default: Any) -> UserFunction:
+    async def take(value: Any) -> None: ...
+
+    take.__annotations__["value"] = kind
+    if default:
+        take.__defaults__ = (default["default"],)
+    return UserFunction.of(take)
+
+
+LINE, LINES = {"SKU": "ab"}, [{"SKU": "ab", "count": 2}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        (Line, LINE, Line(SKU="ab")),
+        (list[Line], LINES, [Line(SKU="ab", count=2)]),
+        (Line | None, None, None),
+        (dict[str, Line], {"a": LINE}, {"a": Line(SKU="ab")}),
+        (Box, {"line": LINE, "more": {"a": LINE}}, Box(Line(SKU="ab"), {"a": Line(SKU="ab")})),
+        (Crate, {"lines": LINES}, Crate([Line(SKU="ab", count=2)])),
+        (Cat | Dog, {"kind": "dog"}, Dog(kind="dog")),
+        (list[Cat | Dog] | None, [{"kind": "cat"}], [Cat(kind="cat")]),
+        (Line | str, "text", "text"),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], {"kind": "cat"}, Cat(kind="cat")),
+        (Checked, {"number": 1}, Checked(1)),
+        (RootModel[list[int]], [1], RootModel[list[int]]([1])),
+        (Strict, {"day": "2026-07-28", "number": 1}, Strict(day=datetime.date(2026, 7, 28), number=1)),
+        (AnyUrl, "http://a.example/", AnyUrl("http://a.example/")),
+        (Tree, {"children": [{}]}, Tree(children=[Tree()])),
+    ],
+    ids=str,
+)
+def test_a_model_is_read_wherever_it_stands(kind: Any, given: Any, value: Any) -> None:
+    function = taking(kind)
+    assert function.bind({"value": given}) == {"value": value}
+    assert json.dumps(function.schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "fault"),
+    [
+        (Line, {"SKU": "a"}, r"^SKU: String should have at least 2 characters - at `\$\.value`$"),
+        (Line, {}, r"^SKU: Field required"),
+        (Order, {"lines": [{"SKU": "ab", "count": 13}]}, r"^lines\.0\.count: 13 brings bad luck - at `\$\.value`$"),
+        (Box, {"line": {"SKU": "a"}}, r"^SKU: .* - at `\$\.value\.line`$"),
+        (Cat | Dog, {"kind": "cow"}, r"Input should be 'cat'"),
+        (Checked, {"number": 0}, r"^number: Input should be greater than or equal to 1"),
+        (Strict, {"day": "2026-07-28", "number": "1"}, r"^number: Input should be a valid integer"),
+        (Line, 3, r"^Input should be an object"),
+        (UUID4, "x", "valid UUID"),
+    ],
+    ids=str,
+)
+def test_what_a_model_does_not_take_is_a_bad_argument_that_names_the_field(kind: Any, given: Any, fault: str) -> None:
+    with pytest.raises(BadArguments, match=fault) as raised:
+        taking(kind).bind({"value": given})
+    assert "pydantic" not in str(raised.value)
+    assert "input_value" not in str(raised.value)
+
+
+def test_a_hundred_faults_are_told_in_one_short_line() -> None:
+    with pytest.raises(BadArguments) as raised:
+        taking(Order).bind({"value": {"lines": [{"SKU": "ab", "count": "x" * 1000}] * 100}})
+    assert str(raised.value).count(";") == 5
+    assert "; and 95 more" in str(raised.value)
+    assert len(str(raised.value)) < 2000
+
+
+def test_so_many_faults_that_telling_them_would_take_long_are_counted() -> None:
+    with pytest.raises(BadArguments, match=r"^15,000 faults - at"):
+        taking(list[int] | list[Line]).bind({"value": [{}] * 7500})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (list[Line] | str, [1] * 40_000),
+        (RootModel[list[int]], [1] * 40_000),
+        (Crate, {"lines": [LINE] * 20_000}),
+        (list[Box], [{"line": None, "more": dict.fromkeys(map(str, range(20_001)), LINE)}]),
+    ],
+    ids=str,
+)
+def test_a_large_value_has_a_bounded_number_of_parts(kind: Any, given: Any) -> None:
+    with pytest.raises(BadArguments, match=r"too large: .*there are at most 20,000 items"):
+        taking(kind).bind({"value": given})
+
+
+@pytest.mark.parametrize("kind", [RootModel[set[int]], RootModel[dict[int, int]]])
+def test_fewer_parts_where_a_peer_may_choose_the_hashes(kind: Any) -> None:
+    many = [2**61 * number for number in range(6000)]
+    given: Any = many if kind is RootModel[set[int]] else {str(number): 1 for number in many}
+    with pytest.raises(BadArguments, match=r"too large: there are at most 5,000 items"):
+        taking(kind).bind({"value": given})
+
+
+def test_a_long_text_is_no_large_value() -> None:
+    assert taking(Line).bind({"value": {"SKU": "a" * 1_000_000}})["value"].count == 1
+
+
+# Schemas
+
+
+def test_the_schema_of_a_model_has_its_constraints_aliases_defaults_and_descriptions() -> None:
+    assert taking(Line).schema["properties"]["value"] == {
+        "title": "Line",
+        "description": "One article.",
+        "type": "object",
+        "properties": {
+            "SKU": {"type": "string", "minLength": 2, "description": "The article."},
+            "count": {"type": "integer", "minimum": 1, "default": 1},
+        },
+        "required": ["SKU"],
+    }
+
+
+def test_a_model_that_holds_itself_has_a_definition_at_the_root_of_the_schema() -> None:
+    schema = schema_of(dict[str, list[Tree]])
+    assert schema["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
+    assert "$defs" not in schema["additionalProperties"]["items"]
+
+
+def test_a_model_and_another_class_of_the_same_name_have_a_definition_each() -> None:
+    other = dataclasses.make_dataclass("Tree", [("leaves", int)])
+    both = dataclasses.make_dataclass("Both", [("one", other), ("two", Tree)])
+    schema = schema_of(list[both])  # type: ignore[valid-type]
+    assert set(schema["$defs"]) == {"Both", "Tree", "models.Tree"}
+    assert schema["$defs"]["models.Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/models.Tree"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "schema"),
+    [
+        (
+            Annotated[int, Field(ge=1, description="How many.")],
+            3,
+            {"type": "integer", "minimum": 1, "description": "How many.", "default": 3},
+        ),
+        (int, Field(3, ge=1, lt=9), {"type": "integer", "minimum": 1, "exclusiveMaximum": 9, "default": 3}),
+        (Annotated[int, Field(title="N", examples=[1])], ..., {"type": "integer", "title": "N", "examples": [1]}),
+        (PositiveInt, ..., {"type": "integer", "exclusiveMinimum": 0}),
+        (
+            Annotated[int | None, Field(ge=5)],
+            None,
+            {"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}], "default": None},
+        ),
+        (
+            list[Annotated[str, Field(max_length=3)]],
+            Field(default_factory=list),
+            {"type": "array", "items": {"type": "string", "maxLength": 3}},
+        ),
+        (str, Field(pattern="^a"), {"type": "string", "pattern": "^a"}),
+        (Annotated[str, Field(json_schema_extra={"x-a": 1})], ..., {"type": "string", "x-a": 1}),
+        (
+            Annotated[Decimal, Field(ge=1)],
+            ...,
+            {"anyOf": [{"type": "number", "minimum": 1.0}, {"type": "string"}]},
+        ),
+        (Annotated[Line, Field(description="The one.")], ..., {"description": "The one."}),
+        (Annotated[Cat | Dog, "The pet."], ..., {"description": "The pet."}),
+    ],
+    ids=str,
+)
+def test_a_field_of_a_parameter_becomes_the_schema(kind: Any, default: Any, schema: dict[str, Any]) -> None:
+    function = taking(kind) if default is ... else taking(kind, default=default)
+    said = function.schema["properties"]["value"]
+    said = {name: value for name, value in said.items() if name in schema}
+    said = {**said, **{name: value for name, value in said.items() if name != "default" or "default" in schema}}
+    assert {name: said[name] for name in schema} == schema
+
+
+def test_what_msgspec_says_as_well_is_read_strictly_and_by_msgspec() -> None:
+    function = taking(Annotated[int, Field(ge=1)], default=3)
+    assert function.bind({}) == {"value": 3}
+    for wrong in (0, "3", True):
+        with pytest.raises(BadArguments, match=r"^Expected `int`"):
+            function.bind({"value": wrong})
+
+
+def test_a_default_of_a_field_is_that_of_the_parameter_and_a_factory_makes_each_one() -> None:
+    assert taking(Annotated[int, Field(default=4)]).bind({}) == {"value": 4}
+    function = taking(list[int], default=Field(default_factory=list))
+    function.bind({})["value"].append(1)
+    assert function.bind({}) == {"value": []}
+    with pytest.raises(BadArguments, match="missing required field `value`"):
+        taking(int, default=Field(ge=1)).bind({})
+
+
+def test_a_model_as_a_default_is_not_shared_by_calls() -> None:
+    function = taking(Order, default=Order(lines=[]))
+    function.bind({})["value"].lines.append(Line(SKU="ab"))
+    assert function.bind({})["value"].lines == []
+
+
+def test_an_alias_of_a_parameter_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(TypeError, match=r"take: parameter 'value': an alias .* write the parameter as from"):
+        taking(int, default=Field(alias="from"))
+
+
+def test_a_class_that_pydantic_cannot_read_is_refused_where_it_is_declared() -> None:
+    class Open:
+        pass
+
+    with pytest.raises(TypeError, match=r"take: parameter 'value': pydantic does not read it: .*Open"):
+        taking(Line | Open)
+
+
+# Handlers
+
+
+def shop() -> Server:
+    server = Server("shop")
+
+    @server.tool
+    async def order(order: Order) -> Order:
+        return order
+
+    @server.tool
+    async def pets(count: int) -> list[Cat | Dog]:
+        return [Cat(kind="cat"), Dog(kind="dog")][:count]
+
+    @server.tool
+    async def open_form(model: bool) -> Any:
+        return {"secret": SecretStr("x"), "line": Line(SKU="ab")}
+
+    @server.tool
+    def boxed(box: Box) -> Box:
+        return box
+
+    @server.prompt
+    async def ask(line: Line) -> str:
+        return line.sku
+
+    @server.resource("line://{number}")
+    async def line(number: PositiveInt) -> Line:
+        return Line(SKU="ab", count=number)
+
+    return server
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_models_travel_in_both_directions(era: Literal["legacy", "modern"]) -> None:
+    async with open_memory(shop(), era=era) as client:
+        given = {"lines": LINES, "day": "2026-07-28", "site": "http://a.example/", "price": "1.50"}
+        answer = await client.call_tool("order", {"order": given})
+        assert answer.structured_content == given
+        assert json.loads(answer.text) == given
+        assert (await client.call_tool("pets", {"count": 2})).structured_content == {
+            "result": [{"kind": "cat"}, {"kind": "dog", "bark": 1}]
+        }
+        boxed = await client.call_tool("boxed", {"box": {"line": LINE}})
+        assert boxed.structured_content == {"line": {"SKU": "ab", "count": 1}, "more": {}}
+        assert json.loads((await client.call_tool("open_form", {"model": True})).text) == {
+            "secret": "**********",
+            "line": {"SKU": "ab", "count": 1},
+        }
+        tools = {tool.name: tool async for tool in client.list_tools()}
+        assert tools["order"].output_schema is not None
+        assert tools["order"].output_schema["properties"]["price"]["type"] == "string"
+        (contents,) = (await client.read_resource("line://7")).contents
+        assert json.loads(contents.text) == {"SKU": "ab", "count": 7}  # type: ignore[union-attr]
+        with pytest.raises(PeerError, match=r"Invalid params: Expected `int` >= 1"):
+            await client.read_resource("line://0")
+        (message,) = (await client.get_prompt("ask", {"line": '{"SKU":"xy"}'})).messages
+        assert message.content.text == "xy"  # type: ignore[union-attr]
+        with pytest.raises(PeerError, match="SKU: String should have at least 2 characters"):
+            await client.get_prompt("ask", {"line": '{"SKU":"x"}'})
+        with pytest.raises(PeerError, match="too large: JSON in a text has at most 65,536 characters"):
+            await client.get_prompt("ask", {"line": '{"SKU":"%s"}' % ("x" * 70_000)})
+
+
+@pytest.mark.parametrize("count", [44, 46])
+async def test_a_validator_that_fails_tells_the_client_nothing_internal(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_memory(shop()) as client:
+        answer = await client.call_tool("order", {"order": {"lines": [{"SKU": "ab", "count": count}]}})
+    assert answer.is_error
+    assert answer.text == "internal error in tool order"
+    assert "internal" in caplog.text
+
+
+class Booking(BaseModel):
+    email: str = Field(description="Where to write.", alias="e-mail")
+    nights: int = Field(2, ge=1, le=30)
+    room: Literal["single", "double"] = "single"
+    remark: str | None
+
+    @field_validator("email")
+    @classmethod
+    def _email(cls, email: str) -> str:
+        if "@" not in email:
+            raise ValueError("no address")
+        return email
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_model_is_a_form_whose_validators_are_run_on_the_answer(era: Literal["legacy", "modern"]) -> None:
+    server = Server("hotel")
+    asked: list[ElicitFormParams] = []
+
+    @server.tool
+    async def book(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("Your booking?", Booking)
+        try:
+            return repr(answer.content_as(Booking))
+        except ValueError as error:
+            return str(error)
+
+    async def fill(params: Any) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult("accept", {"e-mail": "a@b.example" if len(asked) == 1 else "nobody", "nights": 3})
+
+    async with open_memory(server, era=era, elicitation=fill) as client:
+        first = (await client.call_tool("book")).text
+        assert first == "Booking(email='a@b.example', nights=3, room='single', remark=None)"
+        assert (await client.call_tool("book")).text == "e-mail: no address"
+    assert asked[0].requested_schema == {
+        "type": "object",
+        "properties": {
+            "e-mail": {"type": "string", "description": "Where to write."},
+            "nights": {"type": "integer", "minimum": 1, "maximum": 30, "default": 2},
+            "room": {"type": "string", "enum": ["single", "double"], "default": "single"},
+            "remark": {"type": "string"},
+        },
+        "required": ["e-mail"],
+    }
+
+
+async def test_an_answer_of_a_client_may_be_read_as_a_model() -> None:
+    class Named(BaseModel):
+        action: str
+
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        result = await ctx.send_request(
+            "elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}, Named
+        )
+        return result.action
+
+    async with open_memory(server, era="legacy", elicitation=lambda _: ElicitResult("decline")) as client:  # type: ignore[arg-type,return-value]
+        assert (await client.call_tool("ask")).text == "decline"
