@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.pages import Page
+from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
 PAGE = Page("servers.md")
@@ -22,3 +23,21 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
+
+
+async def test_pages_stand_beside_the_endpoint(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    module = page.load("beside")
+    routes = {"/version": module.version, "/hooks/changed": module.hook}
+    async with listening(module.server, routes=routes) as endpoint:
+        answers: list[tuple[int, bytes]] = []
+        for path, headers in (
+            ("/version", {}),
+            ("/hooks/changed", {}),
+            ("/hooks/changed", {"X-Secret": "open sesame"}),
+        ):
+            connection = await endpoint.connect()
+            await connection.send("POST", {"Host": "127.0.0.1", **headers}, b"hi", path)
+            answer = await connection.answer()
+            answers.append((answer.status, answer.body))
+    assert answers == [(200, b'{"version":"0.0.0"}'), (403, b"who are you?"), (204, b"")]
+    assert capsys.readouterr().out == "a call from outside: hi\n"

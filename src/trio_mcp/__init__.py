@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from .serving.callers import TrustedProxies
     from .serving.connections import serve_tcp, serve_unix
     from .serving.http.asgi import HTTPApp, http_app
+    from .serving.http.routes import Route, RouteRequest, RouteResponse
     from .serving.http.serve import serve_http
     from .serving.process import serve_stdio
     from .serving.websocket import serve_websocket
@@ -207,6 +208,7 @@ _NAMES: Final = {
     ".serving.callers": "TrustedProxies",
     ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "HTTPApp http_app",
+    ".serving.http.routes": "Route RouteRequest RouteResponse",
     ".serving.http.serve": "serve_http",
     ".serving.process": "serve_stdio",
     ".serving.websocket": "serve_websocket",
@@ -334,6 +336,9 @@ __all__ = [
     "Revision",
     "Root",
     "Roots",
+    "Route",
+    "RouteRequest",
+    "RouteResponse",
     "RunningTask",
     "Sampling",
     "SamplingMessage",

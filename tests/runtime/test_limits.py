@@ -19,6 +19,7 @@ MAY_BE_NOTHING = {
     "handshake_timeout",
     "callback_grace",
     "deadline_grace",
+    "drain_delay",
     "drain_timeout",
 }
 NAMES = [field.name for field in attrs.fields(Limits)]
@@ -90,6 +91,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "callback_grace": 5,
         "deadline_grace": 1,
         "retry_timeout": 600,
+        "drain_delay": 0,
         "drain_timeout": 2,
     }  # fmt: skip
 

@@ -51,6 +51,11 @@ class Front(Protocol):
         the greatest ``weight``, which has to be more than 0."""
         ...
 
+    def expect_end(self) -> bool:
+        """Note that `shut_down` follows after `Limits.drain_delay`. Return false where nobody asks for that: then there
+        is nothing to wait for."""
+        ...
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Let each connection end when its accepted requests are done: see `Connection.shut_down`."""
         ...
@@ -78,7 +83,7 @@ async def serve_streams(
             async with server.running(limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
-                    accepting = _Accepting(front(running, nursery), running)
+                    accepting = _Accepting(front(running, nursery), running, nursery)
                     if handle_signals:
                         signals.enter_context(shutting_down_at_signals(accepting.shut_down))
                     await accepting.run(listeners, task_status)
@@ -86,15 +91,18 @@ async def serve_streams(
 
 
 class _Accepting:
-    def __init__(self, front: Front, running: Running) -> None:
+    def __init__(self, front: Front, running: Running, nursery: trio.Nursery) -> None:
         self._front = front
         self._running = running
+        self._nursery = nursery
         self._limits = running.limits
         self._scope = trio.CancelScope()
         self._count = 0
         self._held = Counter[Caller]()
         """Number of connections of each caller."""
         self._turned_away = 0
+        self._is_expected = False
+        """True from the first signal on."""
         self._is_ending = False
 
     async def run(self, listeners: SocketListeners, task_status: trio.TaskStatus[SocketListeners]) -> None:
@@ -108,8 +116,22 @@ class _Accepting:
             await self._front.ended()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more streams, and have the front and the tasks shut down. A second call cancels the remaining
-        requests."""
+        """Accept no more streams, and have the front and the tasks shut down, after `Limits.drain_delay` where load
+        balancers ask whether the server is ready. A second call skips that delay, and one that comes during the drain
+        cancels the remaining requests."""
+        delay, is_first = self._limits.drain_delay, not self._is_expected
+        self._is_expected = True
+        if is_first and delay and not hurry and self._front.expect_end():
+            self._nursery.start_soon(self._shut_down_in, delay, reason)
+        else:
+            self._shut_down(reason, hurry=hurry)
+
+    async def _shut_down_in(self, delay: float, reason: str) -> None:
+        await trio.sleep(delay)
+        if not self._is_ending:
+            self._shut_down(reason, hurry=False)
+
+    def _shut_down(self, reason: str, *, hurry: bool) -> None:
         self._is_ending = True
         self._scope.cancel(reason=reason)
         self._front.shut_down(reason, hurry=hurry)

@@ -123,6 +123,10 @@ class Connections:
         self._unread = unread or unread_bytes(running.limits)
         self._ending: str | None = None
 
+    def expect_end(self) -> bool:
+        """Return false: there is no place to ask whether the server is ready. See `Front.expect_end`."""
+        return False
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""
         self._ending = reason

@@ -19,12 +19,14 @@ from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
+from ...runtime.limits import Limits
 from ...runtime.peer import Auth
 from ...server.connection import Running
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.requests import RequestHead
 from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_unchecked_scopes
 from .entrance import (
+    HEALTH,
     JSON_AND_STREAM,
     STREAM,
     Cors,
@@ -33,6 +35,7 @@ from .entrance import (
     busy,
     empty,
     error,
+    health,
     invalid,
     refused,
     resource_metadata,
@@ -46,6 +49,7 @@ from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
+    from .routes import RouteRun, Routes
 
 logger = logging.getLogger("trio_mcp")
 
@@ -60,7 +64,7 @@ class Entrance:
     """The first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
     endpoint has no sessions, and so no GET and no DELETE."""
 
-    def __init__(self, settings: EndpointSettings, cors: Cors, *, stateless: bool) -> None:
+    def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
         self._checks = settings.checks
         self._gate = settings.gate
@@ -71,6 +75,8 @@ class Entrance:
         """The methods, types and Accept headers that fitted, which most requests repeat."""
         self._host: str | None = None
         """The Host that was allowed last, which most requests repeat."""
+        self._is_ready = True
+        self._routes = routes
 
     def admit(self, head: RequestHead) -> HeadDecision:
         """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`; `None` where the
@@ -81,17 +87,17 @@ class Entrance:
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
-                return text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+                return self._health(head) or text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
             self._host = host
         if gate is not None and head.path in gate.metadata_paths:
             return resource_metadata(gate.metadata, head.method)
         origin, extra = headers.get("origin"), b""
         if origin is not None:
             if not checks.allows_origin(origin):
-                return text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
+                return self._health(head) or text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
             extra = self._cors.headers(origin)
         if head.path != self._settings.path and not self._settings.covers(head.path):
-            return text(HTTPStatus.NOT_FOUND, "there is nothing here", extra)
+            return self._health(head) or self._route(head, extra)
         if head.method == "OPTIONS":
             return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
         if gate is None:
@@ -100,6 +106,17 @@ class Entrance:
             return self._fault(head, extra) or _ANYBODY
         found = gate.known(head)
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
+
+    def _health(self, head: RequestHead) -> Answer | None:
+        """Return the answer to a probe; `None` for another request. Probes name the server by its address."""
+        if not self._settings.health or head.path not in HEALTH:
+            return None
+        return health(head.path, head.method, is_ready=self._is_ready)
+
+    def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
+        """Admit a request to a route, or refuse a request to nothing."""
+        found = None if self._routes is None else self._routes.find(head.path)
+        return text(HTTPStatus.NOT_FOUND, "there is nothing here", extra) if found is None else Admitted(found)
 
     async def _ask(self, gate: Gate, head: RequestHead, extra: bytes) -> Answer | Admitted:
         return self._decide(await gate.ask(head), head, extra)
@@ -140,7 +157,9 @@ class HttpEndpoint(Entrance, HttpApplication):
         nursery: trio.Nursery,
         free_connections: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(settings, Cors(settings.checks), stateless=running.stateless)
+        super().__init__(
+            settings, Cors(settings.checks), _routes_of(settings, nursery, running.limits), stateless=running.stateless
+        )
         self._running = running
         self._free_connections = free_connections
         warn_of_unchecked_scopes(running, settings.gate)
@@ -155,9 +174,14 @@ class HttpEndpoint(Entrance, HttpApplication):
 
     # The end
 
+    def expect_end(self) -> bool:
+        """Have `health` say that the server ends. Return whether anybody can ask."""
+        self._is_ready = False
+        return self._settings.health
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Take no new requests, and end streams: see `Connection.shut_down`."""
-        self._is_ending = True
+        self._is_ending, self._is_ready = True, False
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
 
@@ -165,6 +189,8 @@ class HttpEndpoint(Entrance, HttpApplication):
         """Wait until all accepted requests are over."""
         await self._modern.ended()
         await self._sessions.ended()
+        if self._routes is not None:
+            await self._routes.ended()
 
     # The clock
 
@@ -190,7 +216,7 @@ class HttpEndpoint(Entrance, HttpApplication):
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
         """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
         assert isinstance(client, Hop), "whoever serves a connection knows its other end"
-        principal = None if caller is None else cast("Auth", caller).principal.id
+        principal = caller.principal.id if isinstance(caller, Auth) else None
         return self.unread.held_for(client.caller(principal, None if head is None else head.headers))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
@@ -202,9 +228,9 @@ class HttpEndpoint(Entrance, HttpApplication):
     def unserved(self, body: UnservedBody) -> None:
         """Fail the question that ``body`` was to answer: see `HttpApplication.unserved`."""
         session_id = body.head.headers.get("mcp-session-id")
-        if session_id is None or body.head.method != "POST":
+        caller = body.caller
+        if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        caller = cast("Auth | None", body.caller)
         session = self._sessions.find(session_id, None if caller is None else caller.principal.id)
         if session is not None:
             # Where the end has not come, nothing at the end of the beginning is a member of the message.
@@ -215,7 +241,9 @@ class HttpEndpoint(Entrance, HttpApplication):
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
-        assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
+        if not (caller is None or isinstance(caller, Auth)):
+            cast("RouteRun", caller)(head, body, response)
+            return
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
@@ -335,6 +363,14 @@ class HttpEndpoint(Entrance, HttpApplication):
             # served, since the handshake has settled the revision.
             return invalid(HTTPStatus.BAD_REQUEST, "the MCP-Protocol-Version is not supported", extra)
         return session
+
+
+def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:
+    if not settings.routes:
+        return None
+    from .routes import Routes  # most servers have none
+
+    return Routes(settings.routes, nursery, limits)
 
 
 _LOOK: Final = 1.0

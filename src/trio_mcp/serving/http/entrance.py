@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -27,6 +29,7 @@ from ..callers import TrustedProxies
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...auth.resource_server.refusals import Refusal
+    from .routes import Route
 
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
@@ -86,12 +89,27 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
     return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
 
 
+NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
+
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
     if not isinstance(path, str) or not _PATH.fullmatch(path):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
         raise ValueError(f"the path of an endpoint is like /mcp, of printable ASCII characters without ?, not {path!r}")
+
+
+def _check_routes(settings: EndpointSettings, _: Any, routes: Mapping[str, Route]) -> None:
+    if not routes:
+        return
+    from .routes import check_route  # most servers have none
+
+    own = [*(HEALTH if settings.health else ()), settings.path]
+    for path, route in routes.items():
+        _check_path(None, None, path)
+        check_route(path, route)
+        if path.rstrip("/") in (each.rstrip("/") for each in own):
+            raise ValueError(f"a route cannot stand at {path}, which is the server's own")
 
 
 def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
@@ -103,13 +121,15 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
     callers of a protected one; ``proxies`` may stand in front. ``retry_interval``: seconds after which clients of
-    sessions come back when a response breaks."""
+    sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`."""
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
     gate: Gate | None = None
     proxies: TrustedProxies | None = None
     retry_interval: float = attrs.field(default=1.0, validator=_check_seconds)
+    health: bool = attrs.field(default=False, kw_only=True)
+    routes: Mapping[str, Route] = attrs.field(default=NO_ROUTES, kw_only=True, validator=_check_routes)
 
     def covers(self, path: str) -> bool:
         """Return whether ``path`` is the endpoint. Another spelling is served, never redirected: a redirect loses
@@ -191,6 +211,21 @@ class Cors:
             if headers.get("access-control-request-private-network") == "true":
                 extra += b"Access-Control-Allow-Private-Network: true\r\n"
         return Answer(HTTPStatus.NO_CONTENT, extra, b"")
+
+
+HEALTH: Final = ("/healthz", "/readyz")
+"""Whether the server takes its turns, and whether to send it requests."""
+_PROBES: Final = b"Allow: GET, HEAD\r\n"
+_NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
+
+
+def health(path: str, method: str, *, is_ready: bool) -> Answer:
+    """Return the answer to a request at a path of `HEALTH`, which tells nothing else."""
+    if method not in ("GET", "HEAD"):
+        return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
+    if path == "/readyz" and not is_ready:
+        return text(HTTPStatus.SERVICE_UNAVAILABLE, "ending", _NOT_CACHED)
+    return text(HTTPStatus.OK, "ok", _NOT_CACHED)
 
 
 _ANY_PAGE: Final = b"Access-Control-Allow-Origin: *\r\n"

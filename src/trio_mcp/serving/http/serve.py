@@ -5,7 +5,7 @@ and those that become WebSockets.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -24,10 +24,11 @@ from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_s
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest
 from .endpoint import HttpEndpoint, watch_clock
-from .entrance import EndpointSettings
+from .entrance import NO_ROUTES, EndpointSettings
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
+    from .routes import Route
 
 
 async def serve_http(
@@ -45,6 +46,8 @@ async def serve_http(
     listeners: SocketListeners | None = None,
     websocket: bool = False,
     access_log: bool = False,
+    health: bool = False,
+    routes: Mapping[str, Route] = NO_ROUTES,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
@@ -76,12 +79,20 @@ async def serve_http(
     With ``access_log``, each response is noted in the log ``trio_mcp.access``, at level info, with the address, the
     principal, method, path, status, bytes of the body and seconds, in words and as attributes of the record.
 
+    With ``health``, ``GET /healthz`` is answered with 200 as long as the server takes its turns, and ``GET /readyz``
+    until the server begins to end, at the first signal, and with 503 from then on: whatever Host, Origin and token the
+    request has, and with no word of anything else. `Limits.drain_delay` leaves a load balancer the time to notice.
+
+    ``routes`` stand beside the endpoint, see `Route`: paths, or, with a slash at the end, all paths below one, each
+    with a function or an ASGI application. The Hosts and Origins of their requests are checked, tokens are not.
+
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
     """
     check_served_under_trio("serve_http")
     checks = host_checks_for(None if listeners is not None else host, origins, hosts)
-    settings = EndpointSettings(path, checks, None if auth is None else auth.gate(), proxies, retry_interval)
+    gate = None if auth is None else auth.gate()
+    settings = EndpointSettings(path, checks, gate, proxies, retry_interval, health=health, routes=routes)
 
     async def listen() -> SocketListeners:
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
@@ -190,6 +201,10 @@ class HttpFront:
             return self._websockets is not None and self._websockets.make_room(weight)
         found.end(now=True)
         return True
+
+    def expect_end(self) -> bool:
+        """Have ``/readyz`` say that the server ends. Return whether there is that path: see `Front.expect_end`."""
+        return self._endpoint.expect_end()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection behind its present response: see `Front.shut_down`."""
