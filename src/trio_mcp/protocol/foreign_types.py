@@ -10,7 +10,7 @@ import sys
 from functools import cache
 from numbers import Integral, Real
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any
 
 from ..jsonrpc.codec import plain_scalar
 from .fields import JSONObject
@@ -67,7 +67,7 @@ def write_foreign(value: Any) -> Any:
         return models.write(value)
     if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
-    return plain_scalar(value)
+    raise TypeError(_without_form(type(value)))
 
 
 def _numpy() -> Any:
@@ -81,12 +81,21 @@ def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject
         return {"type": "string", "format": "path"}
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.schema_of_model(kind, "validation" if read else "serialization", prefix)
-    if not read and (schema := _written(cast("Any", kind))) is not None:
-        return schema
-    raise TypeError(f"{kind.__name__} has no JSON form")
+    if (schema := _written(kind)) is None:
+        raise TypeError(_without_form(kind))
+    if read:
+        raise TypeError(f"{kind.__name__} is written, and not read: take what JSON has, list[float] for example")
+    return schema
 
 
-def _written(kind: type) -> JSONObject | None:
+def _without_form(kind: Any) -> str:
+    return (
+        f"{kind.__name__} has no JSON form. Write a class of attrs, a dataclass or a TypedDict in its place; a result "
+        f"may have an encoder, too: Server(..., encoders={{{kind.__name__}: function}})"
+    )
+
+
+def _written(kind: Any) -> JSONObject | None:
     if issubclass(kind, Integral):
         return {"type": "integer"}
     if issubclass(kind, Real):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from inspect import Parameter
 from operator import is_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
@@ -19,6 +19,9 @@ from msgspec import inspect as kinds
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, schema_of_foreign
 from ..protocol.plain_classes import is_plain_class
+
+if TYPE_CHECKING:
+    from .encoders import Encoders
 
 _KEYS = (
     kinds.AnyType,
@@ -308,16 +311,20 @@ def _package_of(note: Any) -> str:
     return cast("type[Any]", type(note)).__module__.partition(".")[0]
 
 
-def schema_of(kind: Any, *, read: bool = True) -> JSONObject:
-    """Return the JSON Schema of a type, as it is ``read`` or written, its root never a reference. Raises `TypeError`
-    for a type that has none."""
+def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None) -> JSONObject:
+    """Return the JSON Schema of a type, as it is ``read`` or written, by ``encoders`` if need be, its root never a
+    reference. Raises `TypeError` for a type that has none."""
     inner: JSONObject = {}
     prefix = ""
 
     def foreign(kind: type) -> JSONObject:
-        schema = schema_of_foreign(kind, read=read, prefix=prefix)
+        returned = None if encoders is None else encoders.returned(kind)
+        if returned is None:
+            schema = schema_of_foreign(kind, read=read, prefix=prefix)
+        else:
+            schema = schema_of(returned, read=False, encoders=encoders)
         inner.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
-        return schema
+        return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
 
     try:
         (root,), definitions = _components(kind, foreign)

@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -28,6 +28,9 @@ from .input_required import InputRequired, settle
 from .registration import CacheHints, Registry, ResourceOptions, checked_scopes
 from .results import to_plain
 from .signature import BadArguments, UserFunction
+
+if TYPE_CHECKING:
+    from .encoders import Encoders
 
 
 class ResourceNotFound(MCPError):
@@ -49,8 +52,9 @@ class RegisteredResource:
 class Resources:
     """The resources and templates of one server."""
 
-    def __init__(self, page_size: int | None, hints: CacheHints) -> None:
+    def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None = None) -> None:
         self._hints = hints
+        self._encoders = encoders
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
 
@@ -135,7 +139,7 @@ class Resources:
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
         try:
-            contents = [_contents(uri, part, entry.listed.mime_type) for part in parts]
+            contents = [_contents(uri, part, entry.listed.mime_type, self._encoders) for part in parts]
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
@@ -152,14 +156,14 @@ def _is_parts(value: Any) -> bool:
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 
 
-def _contents(uri: str, value: Any, mime_type: str | None) -> ResourceContents:
+def _contents(uri: str, value: Any, mime_type: str | None, encoders: Encoders | None) -> ResourceContents:
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
     if isinstance(value, str):
         return TextResourceContents(uri, value, mime_type or "text/plain")
     if isinstance(value, bytes):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
-    return TextResourceContents(uri, encode_value(to_plain(value)).decode(), mime_type or "application/json")
+    return TextResourceContents(uri, encode_value(to_plain(value, encoders)).decode(), mime_type or "application/json")
 
 
 LONGEST_URI: Final = 8192

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
@@ -31,6 +32,9 @@ from ..protocol.types.tools import CallToolResult
 from .annotations import classes_in, schema_of
 from .input_required import InputRequired
 
+if TYPE_CHECKING:
+    from .encoders import Encoders
+
 T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]
 
@@ -45,7 +49,18 @@ def error_result(text: str) -> CallToolResult:
     return CallToolResult([TextContent(text)], is_error=True)
 
 
-def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONObject | None, ToResult]:
+def encoders_of(functions: Mapping[type, Callable[[Any], Any]]) -> Encoders | None:
+    """Return the encoders that ``functions`` are, `None` where there are none. See `Encoders` for the errors."""
+    if not functions:
+        return None
+    from .encoders import Encoders  # late: few servers have any
+
+    return Encoders(functions)
+
+
+def result_maker(
+    returns: Any, output_schema: JSONObject | None, encoders: Encoders | None = None
+) -> tuple[JSONObject | None, ToResult]:
     """Return the output schema of a tool, and how its return values become results.
 
     An explicit schema is kept unchanged. Without a schema the return annotation decides: text, content blocks and types
@@ -53,6 +68,13 @@ def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONOb
     structured, and a type that is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation
     without a JSON Schema.
     """
+    schema, make = _schema_and_maker(returns, output_schema, encoders)
+    return schema, make if encoders is None else partial(make, encoders=encoders)
+
+
+def _schema_and_maker(
+    returns: Any, output_schema: JSONObject | None, encoders: Encoders | None
+) -> tuple[JSONObject | None, Callable[..., CallToolResult]]:
     if output_schema is not None:
         return output_schema, _structured
     returns = _without_results(returns)
@@ -61,7 +83,7 @@ def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONOb
     if _names_blocks(returns):
         return None, _content
     returns = readable(returns)
-    schema = schema_of(returns, read=False)
+    schema = schema_of(returns, read=False, encoders=encoders)
     if not classes_in(returns).isdisjoint(BLOCKS):
         return None, _content
     if schema.get("type") == "object":
@@ -96,7 +118,7 @@ def _names_blocks(returns: Any) -> bool:
     return returns in BLOCKS or any(map(_names_blocks, get_args(returns)))
 
 
-def _unstructured(value: Any) -> CallToolResult:
+def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return the result of a value whose annotation leaves the form open: a list or tuple is content when there is a
     block inside or no item at all."""
     if type(value) is str:
@@ -104,35 +126,37 @@ def _unstructured(value: Any) -> CallToolResult:
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
         if items and not any(isinstance(item, BLOCKS) for item in items):
-            return CallToolResult([_as_text(to_plain(items))])
-    return _content(value)
+            return CallToolResult([_as_text(to_plain(items, encoders))])
+    return _content(value, encoders)
 
 
-def _content(value: Any) -> CallToolResult:
+def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return ``value`` as content: the items of a list or tuple one by one, text and blocks unchanged, all other items
     as JSON."""
     if isinstance(value, CallToolResult):
         return value
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
-    return CallToolResult([_block(item) for item in items if item is not None])
+    return CallToolResult([_block(item, encoders) for item in items if item is not None])
 
 
-def _block(value: Any) -> ContentBlock:
-    return value if isinstance(value, BLOCKS) else _as_text(value if isinstance(value, str) else to_plain(value))
+def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
+    return (
+        value if isinstance(value, BLOCKS) else _as_text(value if isinstance(value, str) else to_plain(value, encoders))
+    )
 
 
-def _structured(value: Any) -> CallToolResult:
+def _structured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return value
-    plain = to_plain(value)
+    plain = to_plain(value, encoders)
     # The same as text, for clients that know no structured content (2025-06-18 tools, Structured Content: SHOULD).
     return CallToolResult([_as_text(plain)], structured_content=plain)
 
 
-def _wrapped(value: Any) -> CallToolResult:
+def _wrapped(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return value
-    plain = to_plain(value)
+    plain = to_plain(value, encoders)
     return CallToolResult([_as_text(plain)], structured_content={"result": plain})
 
 
@@ -145,7 +169,7 @@ BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, Embedded
 _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
     """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
 
     All fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec
@@ -154,10 +178,15 @@ def to_plain(value: Any) -> Any:
     `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
+    write = write_foreign if encoders is None else partial(_spelled_out_by, encoders)
     try:
-        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write_foreign)
+        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write)
     except RecursionError:
         raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
+
+
+def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
+    return _spelled_out(encoders.write(value))
 
 
 def _spelled_out(value: Any) -> Any:

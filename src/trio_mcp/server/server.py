@@ -49,6 +49,7 @@ from .registration import (
 )
 from .request_state import StateCipher
 from .resources import Resources
+from .results import encoders_of
 from .running_tasks import RunningTasks
 from .tools import Tools
 
@@ -79,6 +80,9 @@ class Server:
     ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
     ``cache_by_method`` overrides ``cache`` for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
     ``tasks``: the store and the bounds of tasks.
+    ``encoders`` write values of classes without a JSON form in results: ``{Frame: rows_of}``, where the annotation of
+    what the function returns gives the schema. An encoder holds for subclasses, too, and goes before what is known of
+    pydantic and numpy. Raises `TypeError` for a class that has a JSON form, such as a dataclass.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Server:
         cache: CacheHints = NOT_CACHED,
         cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
         tasks: TaskSettings = DEFAULT_TASKS,
+        encoders: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
@@ -112,9 +117,10 @@ class Server:
         self.require_initialized = require_initialized
         self.tracing = tracing
         self.expose_errors = expose_errors
-        self.tools = Tools(page_size)
+        written = encoders_of(encoders)
+        self.tools = Tools(page_size, written)
         self.cache_hints = hints_by_method(cache, cache_by_method)
-        self.resources = Resources(page_size, self.cache_hints["resources/read"])
+        self.resources = Resources(page_size, self.cache_hints["resources/read"], written)
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
         self.state_cipher = StateCipher(name, secrets)

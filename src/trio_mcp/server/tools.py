@@ -40,6 +40,7 @@ from .signature import BadArguments, UserFunction
 
 if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
+    from .encoders import Encoders
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -92,8 +93,9 @@ def check_name(name: str) -> None:
 class Tools:
     """The tools of one server."""
 
-    def __init__(self, page_size: int | None) -> None:
+    def __init__(self, page_size: int | None, encoders: Encoders | None = None) -> None:
         self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
+        self._encoders = encoders
         self.has_tasks = False
         """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
 
@@ -102,7 +104,8 @@ class Tools:
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function)
         try:
-            output, to_result = result_maker(without_questions(handler.returns), options.get("output_schema"))
+            returns = without_questions(handler.returns)
+            output, to_result = result_maker(returns, options.get("output_schema"), self._encoders)
         except TypeError as error:
             raise TypeError(
                 f"what {function.__name__} returns: {error}. "
