@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from .server.input_required import InputRequired
     from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
     from .server.logs import ClientLogHandler
+    from .server.media import Audio, File, Image
     from .server.provided import Provide
     from .server.registration import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.request_context import RequestContext
@@ -198,6 +199,7 @@ _NAMES: Final = {
     ".server.kept_tasks": "CallerTasks KeptTasks TaskContext TaskPage",
     ".server.logs": "ClientLogHandler",
     ".server.provided": "Provide",
+    ".server.media": "Audio File Image",
     ".server.registration": "CacheHints PromptOptions ResourceOptions SamplingOptions ToolOptions",
     ".server.request_context": "RequestContext",
     ".server.resources": "ResourceNotFound",
@@ -226,6 +228,7 @@ __all__ = [
     "REVISIONS",
     "Address",
     "Annotations",
+    "Audio",
     "AudioContent",
     "Auth",
     "AuthorizationError",
@@ -268,6 +271,7 @@ __all__ = [
     "EmbeddedResource",
     "EnterpriseManaged",
     "Entry",
+    "File",
     "FileStorage",
     "Gap",
     "GetPromptResult",
@@ -276,6 +280,7 @@ __all__ = [
     "HTTPApp",
     "HTTPError",
     "Icon",
+    "Image",
     "ImageContent",
     "Implementation",
     "InMemory",

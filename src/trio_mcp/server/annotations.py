@@ -153,7 +153,7 @@ def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
 
 def check_fields(where: str, hint: Any) -> None:
     """Raise `TypeError`, which begins with ``where``, for such a constraint in a field of a class in ``hint``."""
-    for kind in _classes_in(hint):
+    for kind in fielded_classes(hint):
         defaults = _defaults_of(kind)
         for field, annotated in _hints_of(kind).items():
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
@@ -260,7 +260,7 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
         )
 
 
-def _classes_in(hint: Any) -> list[type[Any]]:
+def fielded_classes(hint: Any) -> list[type[Any]]:
     """Return the classes with fields that ``hint`` is made of, classes in fields of other classes included."""
     found: dict[type[Any], None] = {}
     ahead = [hint]

@@ -31,7 +31,7 @@ from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .registration import PromptOptions, Registry, checked_scopes
 from .resources import Resources
-from .results import BLOCKS
+from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
 
 
@@ -89,6 +89,10 @@ class Prompts:
         if isinstance(value, GetPromptResult | InputRequiredResult):
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+        if any(isinstance(message, media_kinds()) for message in messages):
+            from .media import read_media  # late: few prompts return any
+
+            messages = await read_media(messages, scope)
         return GetPromptResult([_message(message) for message in messages], entry.listed.description)
 
 

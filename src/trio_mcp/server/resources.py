@@ -20,13 +20,20 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializab
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
-from ..protocol.types.content import BlobResourceContents, ResourceContents, TextResourceContents
+from ..protocol.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    TextResourceContents,
+)
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
 from ..runtime.requests.scope import RequestScope
 from .input_required import InputRequired, settle
 from .registration import CacheHints, Registry, ResourceOptions, checked_scopes
-from .results import to_plain
+from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
 
 if TYPE_CHECKING:
@@ -137,6 +144,10 @@ class Resources:
         if isinstance(value, ReadResourceResult):
             hints = entry.hints.but(value.ttl_ms, "private" if entry.scopes else value.cache_scope)
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
+        if isinstance(value, media_kinds()):
+            from .media import read_media  # late: few resources return any
+
+            (value,) = await read_media(value, scope)
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
         try:
             contents = [_contents(uri, part, entry.listed.mime_type, self._encoders) for part in parts]
@@ -159,6 +170,10 @@ def _is_parts(value: Any) -> bool:
 def _contents(uri: str, value: Any, mime_type: str | None, encoders: Encoders | None) -> ResourceContents:
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
+    if isinstance(value, ImageContent | AudioContent):
+        return BlobResourceContents(uri, value.data, mime_type or value.mime_type)
+    if isinstance(value, EmbeddedResource):
+        return attrs.evolve(value.resource, uri=uri, mime_type=mime_type or value.resource.mime_type)
     if isinstance(value, str):
         return TextResourceContents(uri, value, mime_type or "text/plain")
     if isinstance(value, bytes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,7 +30,7 @@ from ..protocol.types.content import (
     TextContent,
 )
 from ..protocol.types.tools import CallToolResult
-from .annotations import classes_in, schema_of
+from .annotations import classes_in, fielded_classes, schema_of
 from .input_required import InputRequired
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def result_maker(
     An explicit schema is kept unchanged. Without a schema the return annotation decides: text, content blocks and types
     that hold content blocks, a `CallToolResult`, nothing or no annotation mean unstructured; all other types are
     structured, and a type that is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation
-    without a JSON Schema.
+    without a JSON Schema. What makes results raises `UnreadMedia`.
     """
     schema, make = _schema_and_maker(returns, output_schema, encoders)
     return schema, make if encoders is None else partial(make, encoders=encoders)
@@ -82,6 +83,8 @@ def _schema_and_maker(
         return None, _unstructured
     if _names_blocks(returns):
         return None, _content
+    if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
+        raise TypeError(_NO_DATA)
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
     if not classes_in(returns).isdisjoint(BLOCKS):
@@ -115,7 +118,26 @@ def _is_text(returns: Any) -> bool:
 
 
 def _names_blocks(returns: Any) -> bool:
+    if isinstance(returns, type) and issubclass(returns, media_kinds()):
+        return True
     return returns in BLOCKS or any(map(_names_blocks, get_args(returns)))
+
+
+_MEDIA: Final = f"{__package__}.media"
+_NO_DATA: Final = (
+    "media, an Image for example, are content of a result, and no data: return them alone or in a list, "
+    "-> list[str | Image]"
+)
+
+
+class UnreadMedia(Exception):
+    """There are media in what is to become a result: see `read_media`."""
+
+
+def media_kinds() -> tuple[type, ...]:
+    """Return the classes of media, those of this package and of pillow, as far as they were imported."""
+    ours, pillow = sys.modules.get(_MEDIA), sys.modules.get("PIL.Image")
+    return (*(() if ours is None else (ours.Media,)), *(() if pillow is None else (pillow.Image,)))
 
 
 def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
@@ -125,7 +147,7 @@ def _unstructured(value: Any, encoders: Encoders | None = None) -> CallToolResul
         return CallToolResult([TextContent(value)])
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
-        if items and not any(isinstance(item, BLOCKS) for item in items):
+        if items and not any(isinstance(item, (*BLOCKS, *media_kinds())) for item in items):
             return CallToolResult([_as_text(to_plain(items, encoders))])
     return _content(value, encoders)
 
@@ -140,9 +162,11 @@ def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
 
 
 def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
-    return (
-        value if isinstance(value, BLOCKS) else _as_text(value if isinstance(value, str) else to_plain(value, encoders))
-    )
+    if isinstance(value, BLOCKS):
+        return value
+    if isinstance(value, media_kinds()):
+        raise UnreadMedia
+    return _as_text(value if isinstance(value, str) else to_plain(value, encoders))
 
 
 def _structured(value: Any, encoders: Encoders | None = None) -> CallToolResult:
@@ -211,6 +235,8 @@ def _spelled_out(value: Any) -> Any:
             else _fields(value, [field.name for field in dataclasses.fields(kind)])
         )
     if attrs.has(kind):
+        if kind.__module__ == _MEDIA:
+            raise TypeError(_NO_DATA)
         return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
     return _struct(value) if isinstance(value, msgspec.Struct) else value
 

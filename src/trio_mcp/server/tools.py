@@ -35,7 +35,7 @@ from ..tasks.task_state import TaskState
 from .input_required import InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
 from .registration import Registry, ToolOptions, checked_scopes
-from .results import ToResult, error_result, result_maker
+from .results import ToResult, UnreadMedia, error_result, result_maker
 from .signature import BadArguments, UserFunction
 
 if TYPE_CHECKING:
@@ -215,7 +215,12 @@ class Tools:
         if isinstance(value, InputRequiredResult):
             return value
         try:
-            value = value if isinstance(value, CallToolResult) else entry.to_result(value)
+            try:
+                value = value if isinstance(value, CallToolResult) else entry.to_result(value)
+            except UnreadMedia:
+                from .media import read_media  # late: few tools return any
+
+                value = entry.to_result(await read_media(value, scope))
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         if entry.listed.output_schema is not None and not value.is_error:

@@ -1,0 +1,217 @@
+"""Images, sounds and files as results: read in a thread, and told as content."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import trio
+
+from trio_mcp import (
+    Annotations,
+    Audio,
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    File,
+    Image,
+    ImageContent,
+    Server,
+    TextContent,
+    TextResourceContents,
+    open_memory,
+)
+from trio_mcp.server.results import result_maker
+
+PNG = base64.b64encode(b"png").decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "chart.png").write_bytes(b"png")
+    (tmp_path / "bell.wav").write_bytes(b"wav")
+    (tmp_path / "a b.csv").write_bytes("ä,1".encode())
+    (tmp_path / "odd.csv").write_bytes(b"\xff")
+    (tmp_path / "report.pdf").write_bytes(b"pdf")
+    return tmp_path
+
+
+def server_of(value: Any) -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def made():  # type: ignore[no-untyped-def]
+        return value
+
+    @server.prompt
+    async def shown():  # type: ignore[no-untyped-def]
+        return value
+
+    return server
+
+
+async def content_of(value: Any, era: Literal["legacy", "modern"] = "modern") -> list[Any]:
+    async with open_memory(server_of(value), era=era) as client:
+        result = await client.call_tool("made")
+        assert result.structured_content is None
+        assert not result.is_error, result.text
+        messages = (await client.get_prompt("shown")).messages
+        assert [message.content for message in messages] == result.content
+        return list(result.content)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_path_is_read_and_its_type_is_guessed(folder: Path, era: Literal["legacy", "modern"]) -> None:
+    values = [Image(folder / "chart.png"), "text", Audio(str(folder / "bell.wav")), File(folder / "a b.csv")]
+    assert await content_of(values, era) == [
+        ImageContent(PNG, "image/png"),
+        TextContent("text"),
+        AudioContent(base64.b64encode(b"wav").decode(), "audio/x-wav"),
+        EmbeddedResource(TextResourceContents("file:///a%20b.csv", "ä,1", "text/csv")),
+    ]
+
+
+async def test_bytes_have_the_type_that_is_given(folder: Path) -> None:
+    hints = Annotations(priority=1.0)
+    assert await content_of(Image(b"png", "image/png", annotations=hints)) == [
+        ImageContent(PNG, "image/png", annotations=hints)
+    ]
+    assert await content_of((File(b"{}", name="a.json"), File(b"\x00"))) == [
+        EmbeddedResource(TextResourceContents("file:///a.json", "{}", "application/json")),
+        EmbeddedResource(BlobResourceContents("file:///file", "AA==", "application/octet-stream")),
+    ]
+
+
+async def test_a_text_that_is_no_utf_8_is_a_blob_and_so_is_what_is_no_text(folder: Path) -> None:
+    first, second = await content_of([File(folder / "odd.csv"), File(folder / "report.pdf")])
+    assert first.resource == BlobResourceContents("file:///odd.csv", "/w==", "text/csv")
+    assert second.resource.mime_type == "application/pdf"
+    assert str(folder) not in repr((first, second))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Image(b"png"), r"nothing says the type of this Image: Image\(data, 'image/TYPE'\)"),
+        (lambda: Audio("bell"), r"nothing says the type of this Audio"),
+        (lambda: Image("rows.csv"), r"Image has a type that begins with 'image/', not 'text/csv'"),
+        (lambda: Audio(b"", "image/png"), r"Audio has a type that begins with 'audio/'"),
+        (lambda: Image("a.png", max_bytes=0), r"max_bytes must be greater than 0"),
+    ],
+)
+def test_media_without_a_fitting_type_are_refused_where_they_are_made(make: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_what_is_neither_bytes_nor_a_path_is_refused() -> None:
+    with pytest.raises(TypeError, match="Image takes bytes or a path, not BytesIO"):
+        Image(io.BytesIO())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["missing.png", "large.png"])
+async def test_a_file_that_cannot_be_read_tells_the_client_nothing_of_it(
+    folder: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "large.png").write_bytes(b"x" * 11)
+    async with open_memory(server_of(Image(folder / name, max_bytes=10))) as client:
+        result = await client.call_tool("made")
+    assert result.is_error
+    assert result.text == "internal error in tool made"
+    assert name in caplog.text
+
+
+async def test_an_endless_file_is_read_to_its_bound(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_memory(server_of(File("/dev/zero"))) as client:
+        assert (await client.call_tool("made")).is_error
+    assert "/dev/zero has more than 8,388,608 bytes (max_bytes)" in caplog.text
+
+
+async def test_reading_happens_in_a_thread_and_ends_with_a_cancel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, gate, read = trio.Event(), threading.Event(), Image.read
+
+    def blocked(self: Image) -> Any:
+        trio.from_thread.run_sync(started.set)  # of a thread, which trio started
+        gate.wait(10)
+        return read(self)
+
+    monkeypatch.setattr(Image, "read", blocked)
+    async with open_memory(server_of(Image(folder / "chart.png"))) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "made")
+        await started.wait()
+        nursery.cancel_scope.cancel()
+    assert not gate.is_set()
+    gate.set()
+    async with open_memory(server_of(Image(folder / "chart.png"))) as client:
+        assert (await client.call_tool("made")).content == [ImageContent(PNG, "image/png")]
+
+
+async def test_an_image_of_pillow_is_an_image() -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="needs pillow: pip install -e '.[test]'")
+    for mode in ("RGB", "RGBA", "L", "P", "1", "CMYK", "F"):
+        (block,) = await content_of(pillow.new(mode, (2, 3)))
+        assert block.mime_type == "image/png"
+        assert pillow.open(io.BytesIO(base64.b64decode(block.data))).size == (2, 3)
+    assert len(await content_of(["before", pillow.new("RGB", (1, 1))])) == 2
+    assert result_maker(pillow.Image, None)[0] is None
+
+
+@dataclass
+class Report:
+    title: str
+    chart: Image
+
+
+@pytest.mark.parametrize("returns", [Image, list[Image | str], Image | None, tuple[File, Audio], Any])
+def test_annotations_of_media_have_no_schema(returns: Any) -> None:
+    assert result_maker(returns, None)[0] is None
+
+
+def test_media_in_a_class_are_refused_where_the_tool_is_declared() -> None:
+    async def report() -> Report:
+        raise NotImplementedError
+
+    with pytest.raises(TypeError, match="what report returns: media, an Image for example, are content"):
+        Server("s").tool(report)
+
+
+async def test_media_inside_of_data_are_an_error_that_says_where_they_belong(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_memory(server_of({"chart": Image(b"", "image/png")})) as client:
+        assert (await client.call_tool("made")).is_error
+    assert "return them alone or in a list, -> list[str | Image]" in caplog.text
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_resource_may_be_a_file(folder: Path, era: Literal["legacy", "modern"]) -> None:
+    server = Server("s")
+
+    @server.resource("file://{name}")
+    async def file(name: str) -> File:
+        return File(folder / name)
+
+    @server.resource("chart://now", mime_type="image/x")
+    def chart() -> Image:
+        return Image(os.fspath(folder / "chart.png"))
+
+    async with open_memory(server, era=era) as client:
+        (text,) = (await client.read_resource("file://a%20b.csv")).contents
+        assert text == TextResourceContents("file://a%20b.csv", "ä,1", "text/csv")
+        (blob,) = (await client.read_resource("chart://now")).contents
+        assert blob == BlobResourceContents("chart://now", PNG, "image/x")
+
+
+def test_nothing_of_media_is_imported_by_who_returns_none() -> None:
+    import subprocess
+
+    code = "import sys, trio_mcp; trio_mcp.Server('s'); print([n for n in sys.modules if n.endswith('.media')])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
