@@ -99,7 +99,9 @@ if TYPE_CHECKING:
         ToolChoice,
     )
     from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
+    from .proxying.gateway import Gateway, gateway
     from .proxying.proxy import Proxy, proxy
+    from .proxying.tenants import ALL_QUESTIONS
     from .runtime.calls import OnProgress, Progress
     from .runtime.cancellation import CancelCause, Cancellation
     from .runtime.limits import Limits, Statistics
@@ -186,7 +188,9 @@ _NAMES: Final = {
         "CreateMessageParams CreateMessageResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),
     ".protocol.types.tools": "CallToolResult Tool ToolAnnotations ToolError",
+    ".proxying.gateway": "Gateway gateway",
     ".proxying.proxy": "Proxy proxy",
+    ".proxying.tenants": "ALL_QUESTIONS",
     ".runtime.calls": "OnProgress Progress",
     ".runtime.cancellation": "CancelCause Cancellation",
     ".runtime.limits": "Limits Statistics",
@@ -225,6 +229,7 @@ server on stdio needs neither a client nor a network, and a client needs no serv
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "ALL_QUESTIONS",
     "REVISIONS",
     "Address",
     "Annotations",
@@ -274,6 +279,7 @@ __all__ = [
     "File",
     "FileStorage",
     "Gap",
+    "Gateway",
     "GetPromptResult",
     "Group",
     "GroupTask",
@@ -390,6 +396,7 @@ __all__ = [
     "error_result",
     "fail_after_silence",
     "fail_after_work",
+    "gateway",
     "http_app",
     "log_level_rank",
     "open_group",

@@ -153,6 +153,14 @@ class Catalogue:
 
     # For the group
 
+    def known(self, name: ListName) -> dict[str, Entry[Any]]:
+        """Return the entries of a list, also of members that have failed, as they were last."""
+        entries: dict[str, Entry[Any]] = {}
+        for offers in self._offers.values():
+            for key, entry in offers.get(name, {}).items():
+                entries.setdefault(key, entry)
+        return entries
+
     def find(self, name: ListName, key: str) -> Entry[Any] | None:
         """Return the entry, even of a member that has failed; `None` when there is none."""
         for offers in self._offers.values():

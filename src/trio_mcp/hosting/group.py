@@ -95,6 +95,11 @@ class Group:
         """
         return await self._member(name).client()
 
+    def present(self, name: str) -> Client | None:
+        """Return the client of a member that is connected now; `None` where there is none."""
+        member = self._members.get(name)
+        return None if member is None else member.present
+
     @property
     def statuses(self) -> dict[str, MemberStatus]:
         """The status of each member, in order of addition."""

@@ -69,7 +69,7 @@ class Member:
         """Set once nothing of the member is left."""
 
     @property
-    def _present(self) -> Client | None:
+    def present(self) -> Client | None:
         """The client, while it is connected. Callers may learn of a loss before the member's own task does."""
         client = self._client
         return client if client is not None and client.lost is None else None
@@ -80,7 +80,7 @@ class Member:
         """Return the client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
-            if (client := self._present) is not None:
+            if (client := self.present) is not None:
                 return client
             if self.status.state in _GONE:
                 raise self.unavailable()
@@ -93,12 +93,12 @@ class Member:
 
     async def settled(self) -> None:
         """Wait until the member has been listed, or has failed at least once."""
-        while self.status.state is MemberState.STARTING or (self._present is not None and not self._listing.read):
+        while self.status.state is MemberState.STARTING or (self.present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
         """Wait until the member has been listed, restarts included. Returns, too, when it never will be."""
-        while self.status.state not in _GONE and (self._present is None or not self._listing.read):
+        while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
     # Life

@@ -20,6 +20,7 @@ from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
+from ..protocol.types.input_required import ASKABLE
 from ..protocol.types.lifecycle import ClientCapabilities
 from ..protocol.types.notifications import log_level_rank, should_log
 from ..runtime.calls import OnProgress
@@ -27,13 +28,13 @@ from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.notifications import NotificationQueue
 from ..runtime.peer import PrincipalId
-from ..runtime.requests.rounds import require_input
+from ..runtime.requests.rounds import require_input, sends_questions
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 
 logger = logging.getLogger("trio_mcp")
 
-_LOG: Final = "notifications/message"
+LOG: Final = "notifications/message"
 _OVER: Final = "Internal error: the call in which this was asked is over"
 
 
@@ -97,7 +98,7 @@ class ForwardedCall:
         """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
         `Connection.request`."""
         await self.caught_up()
-        if self.revision.server_requests:
+        if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
             raise NoWayBack(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
@@ -116,7 +117,7 @@ class ForwardedCall:
         if nursery is None or not (scope.sends and self._wants(event)):
             return
         try:
-            line = frame_notification(event.method.name, event.params) + b"\n"
+            line = scope.notification(event.method.name, event.params)
         except NotSerializable:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
         if self._late is None and not scope.outbox.is_full():
@@ -267,11 +268,8 @@ class Downstream:
         """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
         has subscribed to its resource by this very name. Where many clients call, a log message is for the call whose
         task the message names, else for every call in flight."""
-        if self.is_many and event.method.name == _LOG:
-            task_id = related_task_of(event.params)
-            for call in tuple(self.calls.values()):
-                if task_id is None or call.task_id == task_id:
-                    call.log(event)
+        if self.is_many and event.method.name == LOG:
+            self.log_in_calls(event)
             return
         if not self._is_for_us(event, named):
             return
@@ -281,13 +279,20 @@ class Downstream:
             return  # it came as JSON but cannot be sent as such: a lone surrogate
         self._queue.put(event, size)
 
+    def log_in_calls(self, event: NotificationReceived) -> None:
+        """Send a log message in the call whose task the message names, else in every call in flight."""
+        task_id = related_task_of(event.params)
+        for call in tuple(self.calls.values()):
+            if task_id is None or call.task_id == task_id:
+                call.log(event)
+
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""
         await self._queue.caught_up(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
         name, legacy = event.method.name, self.legacy
-        if name == _LOG:
+        if name == LOG:
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         # In modern revisions changes are reported on streams, which their requests serve.
@@ -319,7 +324,7 @@ class Downstream:
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
         line = frame_notification(event.method.name, params or None) + b"\n"
-        if event.method.name != _LOG:
+        if event.method.name != LOG:
             await self._outbox.room()
             self._outbox.put(line)
             return

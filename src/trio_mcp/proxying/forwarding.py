@@ -38,22 +38,25 @@ logger = logging.getLogger("trio_mcp")
 UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError, TaskCancelled)
 """Failures of a request to the server behind, for `upstream_error`."""
 
+_AS_ASKED: Final[JSONObject] = {}
 _MOST_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
 _META: Final = frozenset(("_meta",))
 _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
 
-async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the result of the server behind, in the terms of the client's revision. The notifications that preceded
-    the result are on their way to the client by then. A task that the client cannot be told of is waited for. Raises
-    `CodedError` for an error reply."""
+async def forward(
+    scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
+) -> JSONObject:
+    """Return the result of the server behind, in the terms of the client's revision. ``named``: parameters that take
+    the place of those of the client. The notifications that preceded the result are on their way to the client by then.
+    A task that the client cannot be told of is waited for. Raises `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken.methods:
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
     check_task(scope, downstream, upstream)
-    params = _params(request, downstream, upstream)
+    params = {**_params(request, downstream, upstream), **named}
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
@@ -92,7 +95,14 @@ async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upst
     ordinary call comes first: an ordinary call has progress and logs, and a tool that has to be a task refuses the call
     unrun."""
     on_progress = _reporter(call.scope)
+    params = {name: value for name, value in params.items() if name != "task"}
     if upstream.client.settings.forwards is not None and not upstream.revision.handshake:
+        meta: JSONObject = params["_meta"]
+        declared: JSONObject = meta[CLIENT_CAPABILITIES]
+        extensions: JSONObject = dict(declared.get("extensions") or {})
+        if TASKS_EXTENSION in extensions:
+            del extensions[TASKS_EXTENSION]
+            params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions.copy()}}}
         try:
             result = await upstream.request("tools/call", params, on_progress)
         except PeerError as error:
@@ -103,9 +113,7 @@ async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upst
                 # extension tasks, Capability Negotiation: MUST NOT be, where the request did not declare the extension.
                 raise ProtocolViolation("tools/call: a task that was not asked for")
             return result
-        meta: JSONObject = params["_meta"]
-        declared: JSONObject = meta[CLIENT_CAPABILITIES]
-        extensions: JSONObject = {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}
+        extensions[TASKS_EXTENSION] = {}
         params = {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
     with upstream.tasks.waiting_in(call) as on_task:
         return await upstream.client.send("tools/call", params, on_progress, on_task)
@@ -183,6 +191,12 @@ def upstream_error(
 
 
 def _reporter(scope: RequestScope) -> OnProgress | None:
+
+    def report_of_task(told: Progress) -> None:
+        scope.progress(told.progress, told.total, told.message)
+
+    if scope.task is not None:
+        return report_of_task
     if scope.request.progress_token is None:
         return None
 

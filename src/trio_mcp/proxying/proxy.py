@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Sequence
 from importlib.metadata import version
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.targets import Target, target_of
+from ..hosting.group import Group
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
@@ -22,6 +23,7 @@ from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection
+from .gateway import Gateway, gateway
 from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool
 from .upstream import Upstream
@@ -30,10 +32,14 @@ Behind: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str
 """What can stand behind a proxy."""
 
 
-def proxy(upstream: Behind, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
+@overload
+def proxy(upstream: Behind, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy: ...
+@overload
+def proxy(upstream: Group, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Gateway: ...
+def proxy(upstream: Behind | Group, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy | Gateway:
     """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
     ``upstream``: a URL, the words of a command, a `Server`, an `Address`, a `Command`, an `InMemory`, a function that
-    opens a client, or an open `Client`.
+    opens a client, or an open `Client`. For a `Group` the server is its `gateway`.
 
     Every message is handed on, in both directions and from either era to either: requests with their progress and
     errors, cancels with their reason, logs, changes, and the requests of the server behind. Each connection has its own
@@ -69,6 +75,8 @@ def proxy(upstream: Behind, *, name: str | None = None, limits: Limits = DEFAULT
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
     Raises `BadTarget` for a text that is no URL, and `TypeError` for another ``upstream``.
     """
+    if isinstance(upstream, Group):
+        return gateway(upstream, name=name or "gateway", limits=limits)
     if isinstance(upstream, Client):
         return Proxy(upstream, name, limits)
     if isinstance(upstream, Target | Server | str | list | tuple):

@@ -36,9 +36,11 @@ logger = logging.getLogger("trio_mcp")
 
 _UNREACHABLE: Final = "The server behind this proxy cannot be reached"
 _IDLE: Final = "the connection to the server behind was idle"
-_ALL: Final = ClientCapabilities(
+ALL_QUESTIONS: Final = ClientCapabilities(
     roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
 )
+"""All kinds of questions that a server may put, for ``forwards`` where clients of every kind come: see
+`ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
@@ -168,7 +170,7 @@ class PrivateTenant(Tenant):
             self._nursery.start_soon(
                 self._hold,
                 request.revision.name if request.revision.handshake else None,
-                {"forwards": _ALL} if self.downstream.is_many else _options_of(request),
+                {"forwards": ALL_QUESTIONS} if self.downstream.is_many else _options_of(request),
             )
         await self._settled.wait()
         if self.upstream is None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 import trio
@@ -83,7 +83,7 @@ class Upstream(Relay):
         client.connection.outbound.on_request = note_request
 
     @classmethod
-    def shared_through(cls, client: Client) -> Upstream:
+    def shared_through(cls, client: Client) -> Self:
         """Return the upstream for all clients that share ``client``, of any proxy."""
         relay = client.relay
         return relay if isinstance(relay, cls) else cls(client, TaskOwners(), shared=True)

@@ -95,6 +95,7 @@ class ServerConnection:
         finally:
             server.load.connections -= 1
             server.observers.discard(self._subscriptions)
+            self._subscriptions.close()
 
     def everything_changed(self) -> None:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
 from types import UnionType
-from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import trio
@@ -113,6 +113,13 @@ def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
     # 2026-07-28 mrtr, Error Handling: in modern revisions answers arrive as parameters of a request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
+
+class Forwarded(dict[str, Any]):
+    """The result of another server, in the words of the revision of a request, which goes out as it is."""
+
+
+FINISHED: Final[tuple[type[InputRequiredResult], ...]] = (InputRequiredResult, cast("Any", Forwarded))
+"""Results of handlers of which nothing is to be made."""
 
 _FIRST_ROUND: Final = Continuation({})
 

@@ -28,7 +28,7 @@ from ..protocol.types.prompts import (
     PromptReference,
 )
 from ..runtime.requests.scope import RequestScope
-from .input_required import InputRequired, settle
+from .input_required import FINISHED, InputRequired, settle
 from .registration import PromptOptions, Registry, checked_scopes
 from .resources import Resources
 from .results import BLOCKS, media_kinds
@@ -86,7 +86,7 @@ class Prompts:
         value = await run()
         if isinstance(value, InputRequired):
             value = await settle(value, scope, run)
-        if isinstance(value, GetPromptResult | InputRequiredResult):
+        if isinstance(value, (GetPromptResult, *FINISHED)):
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
         if any(isinstance(message, media_kinds()) for message in messages):

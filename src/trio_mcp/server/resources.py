@@ -31,7 +31,7 @@ from ..protocol.types.content import (
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
 from ..runtime.requests.scope import RequestScope
-from .input_required import InputRequired, settle
+from .input_required import FINISHED, InputRequired, settle
 from .registration import CacheHints, Registry, ResourceOptions, checked_scopes
 from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
@@ -103,6 +103,9 @@ class Resources:
         """True when a resource or a template needs a scope."""
         return any(each.scopes for registry in (self.registry, self.templates) for each in registry)
 
+    def note_watcher(self, uri: str, more: int) -> None:
+        """Note that one client more, or less, wants to be told of changes of ``uri``: nothing has to be done."""
+
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
@@ -139,7 +142,7 @@ class Resources:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}", {"uri": uri}) from None
         except ResourceNotFound:
             raise self.not_found(scope, uri) from None
-        if isinstance(value, InputRequiredResult):
+        if isinstance(value, FINISHED):
             return value
         if isinstance(value, ReadResourceResult):
             hints = entry.hints.but(value.ttl_ms, "private" if entry.scopes else value.cache_scope)

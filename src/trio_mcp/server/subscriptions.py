@@ -71,14 +71,24 @@ class Subscriptions:
         subscriptions = self._state.subscriptions
         if uri not in subscriptions and self._room(self._connection.exchange) <= 0:
             raise too_many_subscriptions()
-        subscriptions.add(uri)
+        if uri not in subscriptions:
+            subscriptions.add(uri)
+            self._server.resources.note_watcher(uri, 1)
         return _DONE
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/unsubscribe``."""
         self._check_kept(request)
-        self._state.subscriptions.discard(structure_params(request.params, SubscribeParams, request.revision).uri)
+        uri = structure_params(request.params, SubscribeParams, request.revision).uri
+        if uri in self._state.subscriptions:
+            self._state.subscriptions.discard(uri)
+            self._server.resources.note_watcher(uri, -1)
         return _DONE
+
+    def close(self) -> None:
+        """Note that the client, which is gone, watches nothing any more."""
+        for uri in self._state.subscriptions:
+            self._server.resources.note_watcher(uri, -1)
 
     def _check_kept(self, request: InboundRequest) -> None:
         """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
@@ -107,6 +117,8 @@ class Subscriptions:
         tasks = tasks[: room - len(uris)]
         stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, uris, tasks))
         self._streams[stream] = None
+        for uri in stream.uris:
+            self._server.resources.note_watcher(uri, 1)
         try:
             stream.acknowledge()
             if tasks:
@@ -116,6 +128,8 @@ class Subscriptions:
             return stream.end(CONNECTION_ENDS)
         finally:
             del self._streams[stream]
+            for uri in stream.uris:
+                self._server.resources.note_watcher(uri, -1)
 
     async def _tell_of_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Tell of tasks until the connection ends."""

@@ -32,7 +32,7 @@ from ..tasks.host import TaskHost
 from ..tasks.request_task import RequestTask
 from ..tasks.task_methods import asked_ttl, milliseconds, unknown_task
 from ..tasks.task_state import TaskState
-from .input_required import InputRequired, replay, settle, without_questions
+from .input_required import FINISHED, InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
 from .registration import Registry, ToolOptions, checked_scopes
 from .results import ToResult, UnreadMedia, error_result, result_maker
@@ -212,7 +212,7 @@ class Tools:
             raise
         if isinstance(value, TaskState):
             return left_to_others(value, scope, entry.listed.name)
-        if isinstance(value, InputRequiredResult):
+        if isinstance(value, FINISHED):
             return value
         try:
             try:

@@ -1,0 +1,210 @@
+"""gateway: serve the members of a group as one server.
+
+A `Gateway` is a `Server` whose lists are those of the group's catalogue, and whose handlers forward to the members.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ..client.cache import Change
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
+from ..hosting.descriptions import MemberState, MemberUnavailable
+from ..hosting.group import Group
+from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.requests.host import RequestHost
+from ..runtime.transport import ConnectionLost, HTTPError
+from ..server.prompts import Completions
+from ..server.registration import Registry
+from ..server.server import Server
+from .member_offers import MemberCompletions, MemberResources, Offers
+from .members import Forwarder, MemberUpstream
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_TOLD: Final = 2000
+"""Characters of a member's instructions that are told."""
+_FAILURES: Final = (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError)
+
+
+def gateway(
+    group: Group,
+    *,
+    name: str = "gateway",
+    instructions: str | None = None,
+    patience: float = 5.0,
+    limits: Limits = DEFAULT_LIMITS,
+    page_size: int | None = None,
+) -> Gateway:
+    """Return a server for `serve_http`, `serve_stdio`, `open_memory` and the like that offers what the members of
+    ``group`` offer, under the names of its catalogue.
+
+        async with open_group(members, forwards=ALL_QUESTIONS) as group:
+            await serve_http(gateway(group), port=8000)
+
+    Calls go over the connections that the group keeps, with the members' own authorization; the token of a client is
+    handed to nobody. Cancels, progress, logs, changes, subscriptions and completions pass. So do questions, to the
+    client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``; otherwise the handlers of the
+    group answer. Where a legacy member asks, and several clients have calls in flight there, the question is refused
+    unless it comes in the answer to a POST. Each tool may be a task of the gateway: what a member makes a task is
+    waited for.
+
+    A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is
+    starting or restarting, and fail with -31001; at once for one that has failed. The instructions name each member
+    with its state, and its own instructions. ``name``, ``instructions``, ``limits`` and ``page_size``: see `Server`.
+    The gateway is a `Server`, and may have tools of its own.
+    """
+    return Gateway(group, name, instructions, patience, limits, page_size)
+
+
+class Gateway(Server):
+    """The members of a group as one server, made by `gateway`."""
+
+    def __init__(
+        self,
+        group: Group,
+        name: str,
+        instructions: str | None,
+        patience: float,
+        limits: Limits,
+        page_size: int | None,
+    ) -> None:
+        super().__init__(name, version("trio-mcp"), instructions=instructions, limits=limits, page_size=page_size)
+        self.group = group
+        """The group, whose statuses tell how the members are."""
+        self._words = instructions
+        forwarder = Forwarder(group, patience)
+        offers = Offers(forwarder)
+        self.members = MemberResources(page_size, self.cache_hints["resources/read"], offers)
+        self.resources = self.members
+        self.completions = Completions(self.prompts, self.resources)
+        self.completions.mounted.append(MemberCompletions(self.prompts, self.resources, forwarder))
+        self.tools.note_tasks(offers.a_tool)
+        self._lists: dict[ListName, tuple[Registry[Any], Any, str]] = {
+            "tools": (self.tools.registry, offers.tool, "tools"),
+            "prompts": (self.prompts.registry, offers.prompt, "prompts"),
+            "resources": (self.resources.registry, offers.resource, "resources"),
+            "resource_templates": (self.resources.templates, offers.resource, "resources"),
+        }
+        self._shown: dict[ListName, dict[str, tuple[Entry[Any], Any]]] = {each: {} for each in LISTS}
+        self._met: set[str] = set()
+        """Members that were there before."""
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities, with all kinds of lists, since members come and go."""
+        return attrs.evolve(
+            super().capabilities,
+            tools=ToolsCapability(list_changed=True),
+            prompts=PromptsCapability(list_changed=True),
+            resources=ResourcesCapability(subscribe=True, list_changed=True),
+        )
+
+    @asynccontextmanager
+    async def living(self, host: RequestHost) -> AsyncGenerator[None]:
+        """Follow the group while the gateway runs: see `Server.living`."""
+        async with super().living(host), open_service_nursery("the gateway has ended") as nursery:
+            for name in LISTS:
+                self._show(name)
+            self._tell_states()
+            nursery.start_soon(self._follow_lists)
+            nursery.start_soon(self._follow_members, nursery)
+            yield
+
+    async def _follow_lists(self) -> None:
+        async for name in self.group.catalogue.watch():
+            self._show(name)
+
+    def _show(self, name: ListName) -> None:
+        """Offer what the catalogue knows, and tell the clients of changes."""
+        registry, made, kind = self._lists[name]
+        shown, known = self._shown[name], self.group.catalogue.known(name)
+        gone = [key for key, (entry, _) in shown.items() if known.get(key) != entry]
+        new = [entry for key, entry in known.items() if key not in shown or key in gone]
+        for key in gone:
+            if registry.get(key) is shown.pop(key)[1]:
+                registry.remove(key)
+        for entry in new:
+            offer = made(entry)
+            try:
+                registry.add(entry.name, offer)
+            except ValueError as error:
+                logger.warning("%s of member %s is not offered: %s", entry.name, entry.member, error)
+            shown[entry.name] = entry, offer
+        if gone or new:
+            self.list_changed(f"notifications/{kind}/list_changed")
+
+    async def _follow_members(self, nursery: ServiceNursery) -> None:
+        async for status in self.group.watch():
+            self._tell_states()
+            if status.state is MemberState.READY:
+                nursery.start_soon(self._keep, status.name)
+
+    def _tell_states(self) -> None:
+        """Have the instructions tell how the members are."""
+        parts = [] if self._words is None else [self._words]
+        for name, status in self.group.statuses.items():
+            words = f"Server {name!r} is {status.state}."
+            if status.state is not MemberState.READY:
+                words += " What it offers is listed as it was last, and calls fail until it is ready again."
+            client = self.group.present(name)
+            if client is not None and client.instructions:
+                words += f" Its instructions:\n{client.instructions[:_MOST_TOLD]}"
+            parts.append(words)
+        self.instructions = "\n\n".join(parts) or None
+
+    async def _keep(self, member: str) -> None:
+        """Keep ``member`` subscribed to what clients watch, and tell them of changes, until its connection is lost."""
+        with suppress(ConnectionLost, MemberUnavailable):
+            client = await self.group.client(member)
+            self._tell_states()
+            upstream, heard = MemberUpstream.shared_through(client), partial(self._heard, member)
+            client.callbacks.watchers.append(heard)
+            try:
+                with client.connection.outbound.while_connected():
+                    await self._keep_subscribed(member, upstream)
+            finally:
+                client.callbacks.watchers.remove(heard)
+
+    async def _keep_subscribed(self, member: str, upstream: MemberUpstream) -> None:
+        is_back, subscribed = member in self._met, dict[str, bool]()
+        self._met.add(member)
+        try:
+            while True:
+                wanted = self.members.watched_of(member)
+                for uri in [each for each in subscribed if each not in wanted]:
+                    if subscribed.pop(uri):
+                        with suppress(*_FAILURES):
+                            await upstream.unsubscribe(uri)
+                for uri in [each for each in wanted if each not in subscribed]:
+                    subscribed[uri] = False
+                    with suppress(*_FAILURES):
+                        await upstream.subscribe(uri)
+                        subscribed[uri] = True
+                    if is_back:  # changes may have been missed
+                        self.resource_updated(catalogue_uri(member, uri))
+                is_back = False
+                if self.members.watched_of(member) == wanted:
+                    await self.members.news.park()
+        finally:
+            await upstream.unsubscribe_all([uri for uri, is_subscribed in subscribed.items() if is_subscribed])
+
+    def _heard(self, member: str, change: Change) -> None:
+        if change.kind != "resource" or change.uri is None:
+            return
+        watched = self.members.watched_of(member)
+        # Otherwise it is a part of a subscribed resource, whose name need not show of which.
+        for uri in [change.uri] if change.uri in watched else watched:
+            self.resource_updated(catalogue_uri(member, uri))

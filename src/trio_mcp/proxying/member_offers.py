@@ -1,0 +1,188 @@
+"""The offers of members as a gateway has them: entries of a server's registries, whose handlers forward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+import attrs
+import trio
+
+from ..classes import frozen
+from ..hosting.catalogue import Entry, parse_uri
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
+from ..protocol.converters import structure
+from ..protocol.fields import JSONObject
+from ..protocol.param_headers import ParamHeader, param_headers
+from ..protocol.types.prompts import CompleteResult, Completion, Prompt
+from ..protocol.types.tools import Tool, ToolExecution
+from ..runtime.requests.scope import RequestScope
+from ..server.prompts import Completions, Prompts, RegisteredPrompt
+from ..server.registration import CacheHints
+from ..server.resources import LONGEST_URI, RegisteredResource, Resources, UriTemplate
+from ..server.signature import UserFunction
+from ..server.tools import RegisteredTool, Tools
+from ..tasks.host import TaskHost
+from .members import Forwarder
+
+_Forward: TypeAlias = Callable[[RequestScope], Awaitable[Any]]
+
+
+@frozen(eq=False)
+class MemberFunction(UserFunction):
+    """A handler that forwards the request, with nothing of it read here."""
+
+    forward: _Forward = attrs.field(kw_only=True)
+
+    @classmethod
+    def of_member(cls, forward: _Forward) -> MemberFunction:
+        """Return a handler that calls ``forward``."""
+        nothing = UserFunction.of(_anything)
+        taken_apart: list[Any] = [getattr(nothing, field.name) for field in attrs.fields(UserFunction)]
+        return cls(*taken_apart, forward=forward)
+
+    def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
+        """Return ``arguments``, which the member reads."""
+        return arguments
+
+    def call(
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
+    ) -> Awaitable[Any]:
+        """Forward the request: see `UserFunction.call`."""
+        return self.forward(scope)
+
+
+async def _anything(arguments: dict[str, Any]) -> Any:
+    """Stand for what a member does."""
+
+
+class Offers:
+    """Makes the entries of a gateway of those of a catalogue."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self.forwarder = forwarder
+        tools, prompts, resources = Tools(None), Prompts(None), Resources(None, CacheHints())
+        tools.add(_anything, {"name": "any", "input_schema": {"type": "object"}, "task": "optional"})
+        prompts.add(_nothing, {"name": "any"})
+        resources.add("any://uri", _nothing, {})
+        (self.a_tool,), (self._a_prompt,), (self._a_resource,) = tools.registry, prompts.registry, resources.registry
+
+    def tool(self, entry: Entry[Tool]) -> RegisteredTool:
+        """Return a tool, each call of which may be a task of the gateway."""
+        try:
+            headers = param_headers(entry.item.input_schema)
+        except ValueError:
+            headers = tuple[ParamHeader, ...]()
+        listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"))
+        handler = self._function(entry, {"name": entry.item.name})
+        return attrs.evolve(self.a_tool, listed=listed, param_headers=headers, handler=handler, input_validator=None)
+
+    def prompt(self, entry: Entry[Prompt]) -> RegisteredPrompt:
+        """Return a prompt."""
+        handler = self._function(entry, {"name": entry.item.name})
+        return attrs.evolve(self._a_prompt, listed=entry.renamed, handler=handler)
+
+    def resource(self, entry: Entry[Any]) -> RegisteredResource:
+        """Return a resource or a template, whose URIs are read by the member."""
+        return attrs.evolve(self.unlisted(entry.member), listed=entry.renamed)
+
+    def unlisted(self, member: str) -> RegisteredResource:
+        """Return any resource of a member."""
+
+        async def forward(scope: RequestScope) -> Any:
+            parsed = parse_uri(cast("str", scope.request.params["uri"]))
+            assert parsed is not None, "the URI led here"
+            return await self.forwarder.forward(scope, member, {"uri": parsed[1]})
+
+        handler = MemberFunction.of_member(forward)
+        return attrs.evolve(self._a_resource, handler=handler, pattern=MemberURIs(member))
+
+    def _function(self, entry: Entry[Any], named: JSONObject) -> MemberFunction:
+        async def forward(scope: RequestScope) -> Any:
+            return await self.forwarder.forward(scope, entry.member, named)
+
+        return MemberFunction.of_member(forward)
+
+
+async def _nothing() -> str:
+    """Stand for what a member does."""
+    return ""
+
+
+class MemberURIs(UriTemplate):
+    """Matches all URIs of a member, which knows better which of them are its own."""
+
+    def __init__(self, member: str) -> None:
+        self._member = member
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return no values for a URI of the member: see `UriTemplate.match`."""
+        parsed = parse_uri(uri)
+        return {} if parsed is not None and parsed[0] == self._member else None
+
+
+class MemberResources(Resources):
+    """The resources of members, also those that no member lists, and who watches them."""
+
+    def __init__(self, page_size: int | None, hints: CacheHints, offers: Offers) -> None:
+        super().__init__(page_size, hints)
+        self._offers = offers
+        self._watchers: Counter[str] = Counter()
+        self.news = trio.lowlevel.ParkingLot()
+        """Tasks that wait for another set of watched resources."""
+
+    def find(self, uri: str) -> tuple[RegisteredResource, dict[str, str]] | None:
+        """Return the entry that serves ``uri``: see `Resources.find`."""
+        found = super().find(uri)
+        if found is not None or len(uri) > LONGEST_URI:
+            return found
+        parsed = parse_uri(uri)
+        is_of_member = parsed is not None and parsed[0] in self._offers.forwarder.group.statuses
+        return (self._offers.unlisted(parsed[0]), {}) if parsed is not None and is_of_member else None
+
+    def note_watcher(self, uri: str, more: int) -> None:
+        """Note who watches ``uri``: see `Resources.note_watcher`."""
+        self._watchers[uri] += more
+        if not self._watchers[uri]:
+            del self._watchers[uri]
+        self.news.unpark_all()
+
+    def watched_of(self, member: str) -> set[str]:
+        """Return the URIs, as ``member`` has them, that clients watch."""
+        parsed = map(parse_uri, self._watchers)
+        return {each[1] for each in parsed if each is not None and each[0] == member}
+
+
+class MemberCompletions(Completions):
+    """The completers of all members."""
+
+    def __init__(self, prompts: Prompts, resources: Resources, forwarder: Forwarder) -> None:
+        super().__init__(prompts, resources)
+        self._forwarder = forwarder
+
+    def __len__(self) -> int:
+        return 1
+
+    def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
+        """Return a function that asks the member: see `Completions.find`."""
+        is_prompt = kind == "prompt"
+        entry = self._forwarder.group.catalogue.find("prompts" if is_prompt else "resource_templates", name)
+        if entry is None:
+            return None
+        own = {"name": entry.item.name} if is_prompt else {"uri": entry.item.uri_template}
+
+        async def complete(scope: RequestScope) -> Completion:
+            ref = {**cast("JSONObject", scope.request.params["ref"]), **own}
+            try:
+                result = await self._forwarder.forward(scope, entry.member, {"ref": ref})
+                return structure(dict(result), CompleteResult).completion
+            except CodedError as error:
+                if error.code != METHOD_NOT_FOUND:
+                    raise
+                return Completion([])
+            except ValueError:
+                words = "Internal error: the suggestions of the server behind make no sense"
+                raise CodedError(INTERNAL_ERROR, words) from None
+
+        return MemberFunction.of_member(complete)

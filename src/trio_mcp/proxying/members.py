@@ -1,0 +1,200 @@
+"""Requests to a gateway are forwarded to the members of its group, over the connections that the group keeps.
+
+`MemberUpstream` is a member as its callers share it; a `Caller` is a client of the gateway while its calls are in
+flight. `Forwarder` finds the member for a request, and gives the result its names in the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, cast
+
+import trio
+
+from ..classes import frozen
+from ..client.client import Client
+from ..client.server_messages import OpenURLs
+from ..concurrency.contexts import contextmanager
+from ..hosting.catalogue import catalogue_uri
+from ..hosting.descriptions import MemberUnavailable
+from ..hosting.group import Group
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
+from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.lifecycle import ClientCapabilities
+from ..runtime.calls import OnProgress
+from ..runtime.requests.scope import RequestScope
+from ..server.input_required import Forwarded
+from ..state.events import NotificationReceived
+from .downstream import LOG, Downstream, ForwardedCall
+from .forwarding import forward
+from .tasks import TaskOwners
+from .upstream import Upstream
+
+_COMPLETE: Final = "notifications/elicitation/complete"
+
+
+class Caller(Downstream):
+    """A client of a gateway, as one member sees the client: through the calls in flight alone, which carry its logs and
+    its questions. Changes reach the client by the gateway."""
+
+    def __init__(self, scope: RequestScope) -> None:
+        exchange = scope.exchange
+        self.limits = scope.runner.limits
+        self.is_many = exchange.has_headers and not scope.request.revision.handshake
+        self.principal = exchange.peer.principal
+        self.calls = {}
+        self.urls = OpenURLs()
+        self.level_is_set = True
+        self._state = exchange.state
+
+    @property
+    def legacy(self) -> Revision | None:
+        """`None`: nothing is sent to the client outside of its calls."""
+        return None
+
+    @property
+    def _latest(self) -> ForwardedCall:
+        for call in reversed(self.calls.values()):
+            if call.may_ask and not call.is_cancelled:
+                return call
+        raise CodedError(INTERNAL_ERROR, "Internal error: no client is there that could be asked")
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that the client speaks in its latest call."""
+        return self._latest.revision
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """The capabilities that the client declared for its latest call."""
+        return self._latest.capabilities
+
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
+        """Return the client's answer to a request of which nothing but the client is known, in its latest call: see
+        `ForwardedCall.ask`."""
+        return await self._latest.ask(method, params, on_progress, key)
+
+    def put(self, event: NotificationReceived, *, named: bool) -> None:
+        """Take a notification of the member: logs, and ends of elicitations, go out in the calls in flight."""
+        if event.method.name == LOG:
+            self.log_in_calls(event)
+        elif event.method.name == _COMPLETE and self.urls.completed(event.params):
+            for call in tuple(self.calls.values())[-1:]:
+                if event.method.name in call.revision.methods:
+                    with suppress(NotSerializable):  # it came as JSON but cannot be sent as such: a lone surrogate
+                        call.scope.put(call.scope.notification(event.method.name, event.params))
+
+    async def caught_up(self) -> None:
+        """Return at once: nothing is kept for later here."""
+
+
+class MemberUpstream(Upstream):
+    """A member, reached through its client, and the callers with calls in flight. Tasks of the member are waited for,
+    since a gateway has tasks of its own."""
+
+    def __init__(self, client: Client, *_: Any, **__: Any) -> None:
+        super().__init__(client, TaskOwners(), shared=True)
+        self._callers: dict[object, Caller] = {}
+        self._calls: Counter[Caller] = Counter()
+
+    def passes_tasks(self, revision: Revision) -> bool:
+        """Return false: no client is told of a task of the member."""
+        return False
+
+    @contextmanager
+    def caller_of(self, scope: RequestScope) -> Generator[Caller]:
+        """Return the party that asks in ``scope``, which the member knows inside of the block."""
+        party = scope.exchange.party
+        caller = self._callers.get(party)
+        if caller is None:
+            caller = self._callers[party] = Caller(scope)
+            self.take_in(caller)
+        self._calls[caller] += 1
+        try:
+            yield caller
+        finally:
+            self._calls[caller] -= 1
+            if not self._calls[caller]:
+                del self._callers[party], self._calls[caller]
+                self.forget(caller)
+
+
+@frozen
+class Forwarder:
+    """Forwards requests to the members of ``group``, and waits up to ``patience`` seconds for one that is not there."""
+
+    group: Group
+    patience: float
+
+    async def client(self, member: str) -> Client:
+        """Return the client of a member. Raises `CodedError` (-31001)."""
+        with trio.move_on_after(self.patience):
+            try:
+                return await self.group.client(member)
+            except MemberUnavailable as error:
+                raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, {error.reason}") from None
+        status = self.group.statuses.get(member)
+        state = "gone" if status is None else status.state
+        raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
+
+    async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
+        """Return the result of a member for the request of ``scope``, with ``named`` in the place of the parameters of
+        the same names. Raises `CodedError`."""
+        client = await self.client(member)
+        upstream = MemberUpstream.shared_through(client)
+        request = scope.request
+        request.unpack()  # a task has kept its parameters as text
+        with upstream.caller_of(scope) as caller:
+            if request.revision.handshake:
+                await upstream.admit_level(caller.log_level)
+            try:
+                result = await forward(scope, caller, upstream, named)
+            except trio.TooSlowError:
+                raise CodedError(UPSTREAM_LOST, f"{member!r} has not answered in time") from None
+            except CodedError as error:
+                if error.code != UPSTREAM_LOST or client.lost is None:
+                    raise
+                raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is gone") from None
+        return Forwarded(in_catalogue(member, request.method.name, result))
+
+
+def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
+    """Return a result of ``member``, in which resources have their URIs in the catalogue."""
+    block, contents = partial(_block, member), partial(_with_uri, member)
+    match method:
+        case "tools/call":
+            return _with(result, "content", partial(_each, block))
+        case "prompts/get":
+            return _with(result, "messages", partial(_each, lambda said: _with(said, "content", block)))
+        case "resources/read":
+            return _with(result, "contents", partial(_each, contents))
+        case _:
+            return result
+
+
+def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
+    """Return an object with one member changed, and anything else as it is."""
+    if isinstance(part, dict):
+        plain = cast("JSONObject", part)
+        return {**plain, name: change(plain[name])} if name in plain else plain
+    return part
+
+
+def _each(change: Callable[[Any], Any], parts: Any) -> Any:
+    return list(map(change, cast("list[Any]", parts))) if isinstance(parts, list) else parts
+
+
+def _block(member: str, block: Any) -> Any:
+    kind = cast("JSONObject", block).get("type") if isinstance(block, dict) else None
+    if kind == "resource":
+        return _with(block, "resource", partial(_with_uri, member))
+    return _with_uri(member, block) if kind == "resource_link" else block
+
+
+def _with_uri(member: str, part: Any) -> Any:
+    return _with(part, "uri", lambda uri: catalogue_uri(member, uri) if isinstance(uri, str) else uri)

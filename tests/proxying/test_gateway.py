@@ -1,0 +1,381 @@
+"""The members of a group as one server: what they offer, say and ask passes, and none of them harms the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.hosting.members import QUICK, Scripted, greeter, hangs, serves
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    ALL_QUESTIONS,
+    Client,
+    ConnectionLost,
+    EmbeddedResource,
+    Gateway,
+    InMemory,
+    LogParams,
+    MemberDescription,
+    MemberState,
+    PeerError,
+    PromptReference,
+    RequestContext,
+    ResourceLink,
+    ResourceTemplateReference,
+    RestartPolicy,
+    Server,
+    TextContent,
+    TextResourceContents,
+    gateway,
+    open_group,
+    open_memory,
+    proxy,
+)
+from trio_mcp.protocol.errors import UPSTREAM_LOST
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@asynccontextmanager
+async def gate(
+    members: dict[str, Server | MemberDescription], back: Any = "modern", **options: Any
+) -> AsyncGenerator[Gateway]:
+    """A gateway before these members."""
+    described = {
+        name: each if isinstance(each, MemberDescription) else MemberDescription(each, options={"era": back})
+        for name, each in members.items()
+    }
+    async with open_group(described, forwards=ALL_QUESTIONS) as group:
+        await group.settled()
+        yield gateway(group, **options)
+
+
+def everything() -> Server:
+    """A server with an offer of each kind."""
+    server = Server("s", instructions="Be kind.")
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    async def tell(ctx: RequestContext) -> str:
+        ctx.progress(1, 2, "half")
+        await ctx.log.info("told")
+        return "told"
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("who?", FORM)
+        return str(answer.content)
+
+    @server.tool
+    async def links():
+        inner = TextResourceContents("note://motto", "be kind")
+        return [ResourceLink(name="motto", uri="note://motto"), EmbeddedResource(inner), TextContent("see")]
+
+    @server.resource("note://motto")
+    async def motto() -> str:
+        return "be kind"
+
+    @server.resource("note://by/{author}")
+    async def by(author: str) -> str:
+        return author
+
+    @server.prompt
+    async def greet(who: str) -> str:
+        return f"greet {who}"
+
+    @server.completion(prompt="greet", argument="who")
+    async def people(value: str) -> list[str]:
+        return [value + "a"]
+
+    @server.completion(resource="note://by/{author}", argument="author")
+    async def authors(value: str) -> list[str]:
+        return [value + "b"]
+
+    return server
+
+
+async def test_all_offers_are_there_under_the_names_of_the_catalogue(front: Any, back: Any) -> None:
+    async with gate({"one": everything(), "two": greeter()}, back) as way, open_memory(way, era=front) as client:
+        tools = {tool.name: tool async for tool in client.list_tools()}
+        assert list(tools) == ["one__add", "one__tell", "one__ask", "one__links", "two__greet", "two__sleep"]
+        result = await client.call_tool("one__add", {"a": 1, "b": 2})
+        assert result.structured_content == {"result": 3}
+        assert (await client.call_tool("two__greet")).text == "hello from greeter"
+        assert (await client.call_tool("one__add", {"a": "no"})).is_error
+        assert [prompt.name async for prompt in client.list_prompts()] == ["one__greet"]
+        assert (await client.get_prompt("one__greet", {"who": "Ann"})).messages[0].content == TextContent("greet Ann")
+        assert [each.uri async for each in client.list_resources()] == ["member://one/note://motto"]
+        templates = [each.uri_template async for each in client.list_resource_templates()]
+        assert templates == ["member://one/note://by/{author}"]
+        for own, text in (("note://motto", "be kind"), ("note://by/Bob", "Bob")):
+            (contents,) = (await client.read_resource(f"member://one/{own}")).contents
+            assert (contents.uri, contents.text) == (f"member://one/{own}", text)
+        completed = await client.complete(PromptReference("one__greet"), "who", "Ann")
+        assert completed.values == ["Anna"]
+        completed = await client.complete(ResourceTemplateReference(templates[0]), "author", "Bo")
+        assert completed.values == ["Bob"]
+        for name in ("add", "three__add"):
+            with pytest.raises(PeerError, match="Unknown tool"):
+                await client.call_tool(name)
+        for uri in ("member://one/note://none", "member://three/note://motto", "note://motto"):
+            with pytest.raises(PeerError, match="not found"):
+                await client.read_resource(uri)
+
+
+async def test_links_in_results_lead_to_the_catalogue(front: Any) -> None:
+    async with gate({"one": everything()}) as way, open_memory(way, era=front) as client:
+        link, embedded, text = (await client.call_tool("one__links")).content
+        assert isinstance(link, ResourceLink)
+        assert isinstance(embedded, EmbeddedResource)
+        assert (link.uri, embedded.resource.uri, text) == (*["member://one/note://motto"] * 2, TextContent("see"))
+        assert (await client.read_resource(link.uri)).contents[0].text == "be kind"
+
+
+async def test_progress_logs_and_questions_reach_the_client_whose_call_it_is(front: Any, back: Any) -> None:
+    asked, logs, progress = list[str](), list[Any](), list[Any]()
+
+    def user(name: str) -> Any:
+        async def answer(_: object) -> dict[str, str]:
+            asked.append(name)
+            return {"name": name}
+
+        return answer
+
+    def told(log: LogParams) -> None:
+        logs.append(log.data)
+
+    async with (
+        gate({"one": everything()}, back) as way,
+        open_memory(way, era=front, elicitation=user("first"), on_log=told) as first,
+        open_memory(way, era=front, elicitation=user("second")) as second,
+    ):
+        await first.set_log_level("debug")
+        await first.call_tool("one__tell", on_progress=progress.append)
+        assert (logs, [each.message for each in progress]) == (["told"], ["half"])
+        assert (await second.call_tool("one__ask")).text == "{'name': 'second'}"
+        assert (await first.call_tool("one__ask")).text == "{'name': 'first'}"
+        assert asked == ["second", "first"]
+
+
+async def test_a_client_that_answers_no_questions_is_asked_none(front: Any, back: Any) -> None:
+    async with gate({"one": everything()}, back) as way, open_memory(way, era=front) as client:
+        try:
+            assert (await client.call_tool("one__ask")).is_error
+        except PeerError as error:
+            assert "elicitation.form" in str(error)  # noqa: PT017 - a modern server refuses the call
+
+
+async def test_a_cancel_with_its_reason_reaches_the_handler(front: Any, back: Any) -> None:
+    server, reasons = Server("s"), list[str | None]()
+
+    @server.tool
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            reasons.append(cancelled.reason)
+            raise
+
+    async with gate({"one": server}, back) as way, open_memory(way, era=front) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "one__wait")
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel(reason="enough")
+        await wait_all_tasks_blocked()
+    assert reasons == ["enough"]
+
+
+async def test_changes_of_lists_and_resources_reach_the_clients(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    server, told = everything(), list[str]()
+    async with (
+        gate({"one": server}, back) as way,
+        open_memory(way, era=front, on_list_changed=told.append, on_resource_updated=told.append) as client,
+    ):
+        await client.subscribe("member://one/note://motto")
+        await trio.sleep(1)
+        server.resource_updated("note://motto")
+        await trio.sleep(1)
+        assert told == ["member://one/note://motto"]
+
+        @server.tool
+        async def later() -> str:
+            return "it came"
+
+        await trio.sleep(1)
+        assert told[1:] == ["tools"]
+        assert (await client.call_tool("one__later")).text == "it came"
+        server.remove_tool("later")
+        await trio.sleep(1)
+        assert told[2:] == ["tools"]
+        assert "one__later" not in [tool.name async for tool in client.list_tools()]
+        await client.unsubscribe("member://one/note://motto")
+        await trio.sleep(1)
+        server.resource_updated("note://motto")
+        await trio.sleep(1)
+        assert len(told) == 3
+
+
+async def test_each_tool_may_be_a_task_of_the_gateway(front: Any, back: Any, autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="required")
+    async def must(ctx: RequestContext) -> str:
+        await trio.sleep(3)
+        answer = await ctx.elicit("who?", FORM)
+        return str(answer.content)
+
+    @server.tool
+    async def plain(ctx: RequestContext) -> str:
+        await trio.sleep(3)
+        return "done"
+
+    async def answer(_: object) -> dict[str, str]:
+        return {"name": "Ann"}
+
+    async with gate({"one": server}, back) as way, open_memory(way, era=front, elicitation=answer) as client:
+        for name, wanted in (("must", "{'name': 'Ann'}"), ("plain", "done")):
+            assert (await client.call_tool(f"one__{name}")).text == wanted
+            task = await client.start_task(f"one__{name}")
+            assert task.id is not None
+            assert (await task.result()).text == wanted
+    async with (
+        gate({"one": server}, back) as way,
+        open_memory(way, era=front, tasks=False, elicitation=answer) as client,
+    ):
+        assert (await client.call_tool("one__must")).text == "{'name': 'Ann'}"
+
+
+async def test_the_instructions_name_the_members_and_their_states(front: Any, autojump_clock: MockClock) -> None:
+    dead = MemberDescription(Scripted(serves("act", first_death=1)))
+    async with gate({"one": everything(), "dead": dead}, instructions="All of it.") as way:
+        async with open_memory(way, era=front) as client:
+            assert client.instructions is not None
+            assert "All of it." in client.instructions
+            assert "'one' is ready. Its instructions:\nBe kind." in client.instructions
+            await trio.sleep(2)
+        async with open_memory(way, era=front) as client:
+            assert client.instructions is not None
+            assert "'dead' is failed. What it offers is listed as it was last" in client.instructions
+
+
+async def test_a_member_that_has_failed_stays_in_the_list_and_its_calls_fail_at_once(
+    front: Any, autojump_clock: MockClock
+) -> None:
+    dead = MemberDescription(Scripted(serves("act", "wait", first_death=1)))
+    async with gate({"dead": dead, "one": greeter()}) as way, open_memory(way, era=front) as client:
+        with pytest.raises(PeerError, match="'dead', a server behind this gateway, is gone") as caught:
+            await client.call_tool("dead__wait")
+        assert caught.value.code == UPSTREAM_LOST
+        before = trio.current_time()
+        with pytest.raises(PeerError, match="'dead', a server behind this gateway, has failed") as caught:
+            await client.call_tool("dead__act")
+        assert caught.value.code == UPSTREAM_LOST
+        assert trio.current_time() == before
+        assert {tool.name async for tool in client.list_tools()} >= {"dead__act", "one__greet"}
+        assert (await client.call_tool("one__greet")).text == "hello from greeter"
+        await way.group.remove("dead")
+        await trio.sleep(1)
+        assert [tool.name async for tool in client.list_tools()] == ["one__greet", "one__sleep"]
+
+
+async def test_calls_wait_for_a_member_that_is_restarted_but_not_for_ever(
+    front: Any, autojump_clock: MockClock
+) -> None:
+    described = MemberDescription(Scripted(serves("act", "die"), serves("act", "die"), hangs), restart=QUICK)
+    async with gate({"one": described}) as way, open_memory(way, era=front) as client:
+        for wanted in ("gone", None, "gone", "restarting"):
+            if wanted == "gone":
+                with pytest.raises(PeerError, match="is gone"):
+                    await client.call_tool("one__die")
+            elif wanted is None:
+                assert (await client.call_tool("one__act")).text == "act"
+            else:
+                with pytest.raises(PeerError, match="is restarting; try again later"):
+                    await client.call_tool("one__act")
+
+
+class Counted(InMemory):
+    """A server in memory that counts its clients, and loses each after a second."""
+
+    opened = 0
+
+    def open(self, **options: Any) -> AbstractAsyncContextManager[Client]:
+        type(self).opened += 1
+        return self._open(**options)
+
+    @asynccontextmanager
+    async def _open(self, **options: Any) -> AsyncGenerator[Client]:
+        async with open_memory(self.server, **options) as client, trio.open_nursery() as nursery:
+            if self.server.info.name == "c":
+                nursery.start_soon(self._lose, client)
+            yield client
+            nursery.cancel_scope.cancel(reason="closed")
+
+    async def _lose(self, client: Client) -> None:
+        await trio.sleep(1)
+        client.connection.lose(ConnectionLost("the member dies"))
+
+
+async def test_of_five_members_one_dies_each_second_and_the_others_do_not_notice(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    restart = RestartPolicy(attempts=float("inf"), first_delay=0.2, max_delay=0.2, jitter=0)
+    members = {
+        name: MemberDescription(Counted(greeter(name)), restart=restart, options={"era": back}) for name in "abcde"
+    }
+    opened = Counted.opened
+    wanted = {f"{name}__{tool}" for name in "abcde" for tool in ("greet", "sleep")}
+    lists, lost = list[str](), 0
+
+    async def call_all(client: Client, name: str) -> None:
+        nonlocal lost
+        for _ in range(40):
+            try:
+                assert (await client.call_tool(f"{name}__sleep", {"seconds": 0.25})).text == "slept"
+            except PeerError as error:
+                lost += name == "c" and error.code == UPSTREAM_LOST
+
+    async with (
+        gate(members, back) as way,
+        open_memory(way, era=front, on_list_changed=lists.append) as client,
+        trio.open_nursery() as nursery,
+    ):
+        for name in members:
+            nursery.start_soon(call_all, client, name)
+        while len(nursery.child_tasks) > 0:
+            assert {tool.name async for tool in client.list_tools()} == wanted
+            await trio.sleep(0.1)
+        assert way.group.statuses["c"].restarts > 3
+        assert way.group.statuses["a"].state is MemberState.READY
+    assert 3 < lost < 15
+    assert lists == []
+    assert Counted.opened - opened < 20
+
+
+async def test_a_proxy_of_a_group_is_its_gateway_which_may_have_tools_of_its_own(front: Any) -> None:
+    async with open_group({"one": MemberDescription(greeter())}) as group:
+        await group.settled()
+        way = proxy(group, name="front")
+
+        @way.tool
+        async def own() -> str:
+            return "of the gateway"
+
+        whole = Server("whole")
+        whole.mount(way, prefix="all")
+        async with open_memory(way, era=front) as client, open_memory(whole, era=front) as outer:
+            assert client.server_info is not None
+            assert client.server_info.name == "front"
+            assert (await client.call_tool("own")).text == "of the gateway"
+            assert (await client.call_tool("one__greet")).text == "hello from greeter"
+            assert (await outer.call_tool("all_one__greet")).text == "hello from greeter"
+            assert (await outer.call_tool("all_own")).text == "of the gateway"
