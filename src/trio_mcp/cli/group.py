@@ -13,6 +13,7 @@ SUMMARIES: Final = {
     "call": "Call a tool of a server and print its result.",
     "complete": "Ask a server for the values of an argument, and print its suggestions, one a line.",
     "demo": "Call a bundled server and see what happens in it.",
+    "gateway": "Serve the servers of a configuration file as one server.",
     "inspect": "Show what a server offers: its tools, resources and prompts.",
     "install": "Write a server of yours into the configuration file of a host.",
     "logout": "Sign out of a server: forget its tokens.",
@@ -70,5 +71,6 @@ def trio_mcp() -> None:
     Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
     Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
     Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
+    Serve several as one:    trio-mcp gateway --config mcp.json --http 8000
     Add a server to a host:  trio-mcp install server.py --client cursor
     """

@@ -179,10 +179,8 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
     """Return an object with one member changed, and anything else as it is."""
-    if isinstance(part, dict):
-        plain = cast("JSONObject", part)
-        return {**plain, name: change(plain[name])} if name in plain else plain
-    return part
+    plain: JSONObject = cast("JSONObject", part) if isinstance(part, dict) else {}
+    return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 
 
 def _each(change: Callable[[Any], Any], parts: Any) -> Any:
@@ -190,10 +188,14 @@ def _each(change: Callable[[Any], Any], parts: Any) -> Any:
 
 
 def _block(member: str, block: Any) -> Any:
-    kind = cast("JSONObject", block).get("type") if isinstance(block, dict) else None
-    if kind == "resource":
-        return _with(block, "resource", partial(_with_uri, member))
-    return _with_uri(member, block) if kind == "resource_link" else block
+    plain: JSONObject = cast("JSONObject", block) if isinstance(block, dict) else {}
+    match plain.get("type"):
+        case "resource":
+            return _with(plain, "resource", partial(_with_uri, member))
+        case "resource_link":
+            return _with_uri(member, plain)
+        case _:
+            return cast("object", block)
 
 
 def _with_uri(member: str, part: Any) -> Any:

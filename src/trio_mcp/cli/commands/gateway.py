@@ -1,0 +1,109 @@
+"""``trio-mcp gateway`` serves the servers of a configuration file as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+import trio
+
+from ...connecting.stdio import Command
+from ...connecting.targets import Address
+from ...diagnostics.log import WrittenInAThread
+from ...hosting.config_files import ConfigError, read_config
+from ...hosting.descriptions import MemberDescription, RestartPolicy
+from ...hosting.group import open_group
+from ...proxying import gateway as gateways
+from ...proxying.tenants import ALL_QUESTIONS
+from ...server.connection import Servable
+from ...serving.process import serve_stdio
+from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
+from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, on_one_line, say
+from ..statuses import ENDED_WELL
+from ..targets import SignIn
+from .options import sign_in_options
+
+_RESTART: Final = RestartPolicy(attempts=float("inf"))
+_MOST_WAIT: Final = 10.0
+"""Seconds in which the members are to be ready; what comes later is told as a change."""
+
+
+@click.command()
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file whose mcpServers are served.",
+)
+@sign_in_options
+@address_options
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="warning",
+    show_default=True,
+    help="Lowest level of the gateway's own messages on standard error.",
+)
+def gateway(config: Path, addresses: Addresses, log_level: str, sign_in: SignIn) -> int:
+    """Serve the servers of a configuration file as one server.
+
+    Tools and prompts are named SERVER__NAME, resources member://SERVER/URI. The gateway connects to each server once,
+    starts those that have failed again, and goes on with the others meanwhile: what a server offered last stays in the
+    lists, and its calls fail until it is back.
+
+    \b
+        trio-mcp gateway --config mcp.json --http 8000
+
+    Without an address the only client is the program that started this command, on standard input and output. Each
+    server is called with the authorization of its entry, or as you have signed in, whoever the client is, so see who
+    can reach the gateway. Tokens of clients are never handed on. ${NAME} in an entry stands for the variable of this
+    environment. The standard error of commands is copied to ours.
+
+    Exit status: 0; 2 for wrong usage, or a file that cannot be read.
+    """
+    if sign_in.bearer_env is not None:
+        raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
+    serve = serving_on(addresses)
+    members = _members(config, sign_in)
+    log_to_stderr(log_level)
+    trio.run(_serve, serve or serve_stdio, members, config.stem)
+    return ENDED_WELL
+
+
+async def _serve(
+    serve: Callable[[Servable], Awaitable[None]], members: Mapping[str, MemberDescription], name: str
+) -> None:
+    async with open_group(members, forwards=ALL_QUESTIONS) as group:
+        with trio.move_on_after(_MOST_WAIT):
+            await group.settled()
+        for status in group.statuses.values():
+            if status.error is not None:
+                say(f"{name_shown(status.name)} is {status.state}: {on_one_line(str(status.error))}")
+        await serve(gateways.gateway(group, name=name))
+
+
+def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
+    """Return the servers in the file, the processes' standard error copied to ours. Raises `Unusable`."""
+    try:
+        config = read_config(path, restart=_RESTART, variables=os.environ)
+        if any(isinstance(each.target, Address) for each in config.members.values()):
+            config = read_config(path, restart=_RESTART, variables=os.environ, auth=sign_in.oauth())
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
+    for name, problem in config.problems.items():
+        say(f"{name_shown(name)} in {path} is left out: {problem}")
+    members = {name: _with_stderr(each) for name, each in config.members.items() if not each.disabled}
+    if not members:
+        raise Unusable(f"{path} has no server that can be used")
+    return members
+
+
+def _with_stderr(member: MemberDescription) -> MemberDescription:
+    target = member.target
+    if not isinstance(target, Command):
+        return member
+    return attrs.evolve(member, target=attrs.evolve(target, stderr=WrittenInAThread(CopiedToStderr().write)))

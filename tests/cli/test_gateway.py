@@ -1,0 +1,86 @@
+"""``trio-mcp gateway``: the servers of a file as one server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.patience import PATIENCE
+
+from trio_mcp import PeerError, open_http, open_stdio
+
+SERVER = """
+    import os, signal
+    from trio_mcp import Server
+
+    server = Server("behind")
+
+    @server.tool
+    async def pid() -> int:
+        return os.getpid()
+
+    @server.tool
+    async def die() -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A file with two servers that work, one that does not, and one entry that makes no sense."""
+    behind = written(tmp_path / "behind.py", SERVER)
+    entry = {"command": sys.executable, "args": ["-m", "trio_mcp.cli.main", "run", behind]}
+    servers = {"one": entry, "two": entry, "none": {"command": str(tmp_path / "none")}, "bad": {"type": "stdio"}}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return str(path)
+
+
+async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes_back(config: str) -> None:
+    async with running("gateway", "--config", config, "--http", "0") as gate:
+        await gate.line("(bad) in .* is left out")
+        await gate.line("none is (restarting)")
+        url = await gate.line(r"serving 'mcp' at (\S+);")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url) as client:
+                wanted = {f"{name}__{tool}" for name in ("one", "two") for tool in ("pid", "die")}
+                assert {tool.name async for tool in client.list_tools()} == wanted
+                pids = [(await client.call_tool(f"{name}__pid")).text for name in ("one", "two", "one")]
+                assert pids[0] == pids[2] != pids[1]
+                with pytest.raises(PeerError, match="'one', a server behind this gateway, is gone"):
+                    await client.call_tool("one__die")
+                assert {tool.name async for tool in client.list_tools()} == wanted
+                assert (await client.call_tool("two__pid")).text == pids[1]
+                assert (await client.call_tool("one__pid")).text not in pids
+        gate.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE):
+            assert await gate.process.ended() == 0
+
+
+async def test_over_stdio_the_only_client_is_the_program_that_started_it(config: str) -> None:
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([*TRIO_MCP, "gateway", "--config", config]) as client:
+            assert (await client.call_tool("two__pid")).text.isdigit()
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "wanted"),
+    [
+        ("{", [], "mcp.json"),
+        ('{"mcpServers": {}}', [], "has no server that can be used"),
+        ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
+    ],
+)
+async def test_a_file_that_cannot_be_served_is_wrong_usage(
+    tmp_path: Path, text: str, arguments: list[str], wanted: str
+) -> None:
+    (tmp_path / "mcp.json").write_text(text)
+    ended = await run([*TRIO_MCP, "gateway", "--config", str(tmp_path / "mcp.json"), *arguments])
+    assert ended.status == 2
+    assert wanted in ended.stderr
+    assert "Traceback" not in ended.stderr
