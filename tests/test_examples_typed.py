@@ -84,3 +84,81 @@ def test_a_type_checker_knows_the_members_of_contexts_for_threads(tmp_path: Path
     (fault,) = json.loads(checked.stdout)["generalDiagnostics"]
     assert "message" in fault["message"]
     assert fault["range"]["start"]["line"] == WITH_THREADS.count("\n") - 1
+
+
+WITH_LIFESPAN = """
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, assert_type
+
+from pydantic import BaseModel, Field
+from trio_mcp import File, Image, RequestContext, Server, WorkerContext
+
+
+class Database:
+    def rows(self) -> int:
+        return 3
+
+
+class Frame:
+    pass
+
+
+class Guest(BaseModel):
+    name: str
+
+
+def encoded(frame: Frame) -> list[dict[str, Any]]:
+    return []
+
+
+@asynccontextmanager
+async def connect(server: Server) -> AsyncGenerator[Database, None]:
+    yield Database()
+
+
+server = Server("typed", lifespan=connect, encoders={Frame: encoded})
+
+
+@server.tool
+async def count(ctx: RequestContext[Database], least: Annotated[int, Field(ge=1)] = 1) -> int:
+    assert_type(ctx.lifespan, Database)
+    answer = await ctx.elicit("Who?", Guest)
+    assert_type(answer.content_as(Guest), Guest | None)
+    return ctx.lifespan.rows()
+
+
+@server.tool
+def count_in_a_thread(ctx: WorkerContext[Database]) -> list[str | Image | File]:
+    assert_type(ctx.lifespan, Database)
+    return [str(ctx.lifespan.rows()), Image("chart.png"), File(b"", name="a.csv")]
+
+
+@server.tool
+async def as_ever(ctx: RequestContext) -> None:
+    assert_type(ctx.lifespan, Any)
+    await also(ctx)
+
+
+async def also(ctx: RequestContext[Database]) -> None:
+    ctx.lifespan.columns()
+"""
+
+
+@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+def test_a_type_checker_knows_what_the_lifespan_yields(tmp_path: Path, checker: str) -> None:
+    pytest.importorskip(checker, reason="needs the type checker: pip install -e '.[dev]'")
+    file = tmp_path / "handler.py"
+    file.write_text(WITH_LIFESPAN)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
+    arguments = {
+        "pyright": ["--pythonpath", sys.executable, "--project", str(tmp_path)],
+        "mypy": ["--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+    }[checker]
+    checked = subprocess.run(
+        [sys.executable, "-m", checker, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    faults = [line for line in checked.stdout.splitlines() if "handler.py:" in line]
+    place = f":{WITH_LIFESPAN.count(chr(10))}"
+    assert faults
+    assert all("columns" in line and place in line for line in faults), "\n".join(faults)

@@ -126,7 +126,11 @@ def test_a_plain_string_in_annotated_describes_the_parameter() -> None:
     assert properties(search) == {"text": {"type": "string", "description": "What to look for."}}
 
 
-@pytest.mark.parametrize("kind", [RequestContext, WorkerContext, RequestContext | None])
+@pytest.mark.parametrize(
+    "kind",
+    [RequestContext, WorkerContext, RequestContext | None, RequestContext[Size], WorkerContext[Size] | None],
+    ids=str,
+)
 def test_the_context_is_no_argument(kind: Any) -> None:
     async def handler(text: str, request: kind) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 

@@ -25,6 +25,13 @@ from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
 from ..stores.task_store import OnRestart
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+
+    L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
+else:
+    L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
+
 
 class PromptOptions(TypedDict, total=False):
     """Keywords of a prompt, and in the same sense of a resource and of a tool."""
@@ -321,8 +328,9 @@ def look_up(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
     raise AttributeError(words, name=name, obj=owner)
 
 
-class ContextNames:
-    """A context, which tells authors who come from other SDKs what to write instead of what the context lacks."""
+class ContextNames(Generic[L_co]):
+    """A context, which tells authors who come from other SDKs what to write instead of what the context lacks. Generic
+    in the value that the lifespan yields: `RequestContext[Database]`."""
 
     __slots__ = ()
 

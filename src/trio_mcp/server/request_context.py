@@ -33,12 +33,12 @@ from .client_data import COMPLETE, ElicitAnswer, Form, tells_completion, typed, 
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_way_back, structured
 from .kept_tasks import CallerTasks, LiveTask, TaskContext
 from .logs import SilentLog
-from .registration import ContextNames, SamplingOptions
+from .registration import ContextNames, L_co, SamplingOptions
 
 T = TypeVar("T")
 
 
-class RequestContext(ContextNames):
+class RequestContext(ContextNames[L_co]):
     """The request of a handler: the sender, ways to tell and ask the client, and notice of a cancel.
 
     Every member has a passive default. All values belong to this one request: two concurrent requests of
@@ -102,8 +102,8 @@ class RequestContext(ContextNames):
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property
-    def lifespan(self) -> Any:
-        """The value that the server's lifespan yielded."""
+    def lifespan(self) -> L_co:
+        """The value that the server's lifespan yielded: a ``Database`` in a `RequestContext[Database]`."""
         return self._lifespan
 
     @property
@@ -438,7 +438,7 @@ class RequestContext(ContextNames):
         return scope.standing_still(ask) if method == "elicitation/create" and scope.has_time_limit else ask
 
 
-class LiveContext(RequestContext):
+class LiveContext(RequestContext[Any]):
     """The context of a request that runs, a view of its `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")

@@ -19,7 +19,7 @@ from ..concurrency.workers import await_in_worker
 from ..runtime.cancellation import Cancellation
 from ..runtime.requests.logs import RequestLog
 from .kept_tasks import CallerTasks, TaskContext
-from .registration import ContextNames
+from .registration import ContextNames, L_co
 from .request_context import RequestContext
 
 P = ParamSpec("P")
@@ -111,7 +111,7 @@ class WorkerTasks:
     list_tasks = blocking(CallerTasks.list_tasks)
 
 
-class WorkerContext(ContextNames):
+class WorkerContext(ContextNames[L_co]):
     """The members of `RequestContext`, for a worker thread: members that are async there block here.
 
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
@@ -121,7 +121,7 @@ class WorkerContext(ContextNames):
     ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
     """
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext[L_co]) -> None:
         self._original = context
 
     request_id = passed_on(RequestContext.request_id)
@@ -132,7 +132,11 @@ class WorkerContext(ContextNames):
     headers = passed_on(RequestContext.headers)
     auth = passed_on(RequestContext.auth)
     stateless = passed_on(RequestContext.stateless)
-    lifespan = passed_on(RequestContext.lifespan)
+
+    @property
+    def lifespan(self) -> L_co:
+        """The value that the server's lifespan yielded. See `RequestContext.lifespan`."""
+        return self._original.lifespan
 
     @property
     def task(self) -> WorkerTask | None:
@@ -217,7 +221,8 @@ def is_context(hint: Any) -> bool:
     """Return whether an annotation is that of a context, of either kind."""
     if get_origin(hint) in (Union, types.UnionType):
         return any(is_context(member) for member in get_args(hint))
-    return isinstance(hint, type) and issubclass(hint, RequestContext | WorkerContext)
+    kind = get_origin(hint) or hint  # RequestContext[Database]
+    return isinstance(kind, type) and issubclass(kind, RequestContext | WorkerContext)
 
 
 def _thread_is_cancelled() -> bool:
