@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import trio
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -24,6 +26,7 @@ from trio_mcp import (
     CodedError,
     CreateMessageParams,
     CreateMessageResult,
+    Limits,
     PeerError,
     RequestContext,
     Server,
@@ -38,6 +41,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.metrics import Meters
 from trio_mcp.otel import OpenTelemetry
 
 SECRET = "hunter2"
@@ -52,7 +56,18 @@ class Recorded:
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracing = OpenTelemetry(self.provider)
+        self._metrics = InMemoryMetricReader()
+        self.tracing = OpenTelemetry(self.provider, meter_provider=MeterProvider([self._metrics]))
+
+    def points(self, name: str) -> list[tuple[dict[str, Any], Any]]:
+        """The attributes of a metric, each with the count of a histogram, or the value."""
+        data = self._metrics.get_metrics_data()
+        found = data.resource_metrics[0].scope_metrics[0].metrics if data is not None else []
+        (metric,) = (each for each in found if each.name == name)
+        return [
+            (dict(point.attributes or {}), point.count if isinstance(point, HistogramDataPoint) else point.value)
+            for point in metric.data.data_points
+        ]
 
     def spans(self, kind: SpanKind | None = None, method: str | None = None) -> list[ReadableSpan]:
         """In the order they ended."""
@@ -414,6 +429,7 @@ CHILD = """
 import trio
 from opentelemetry.sdk.trace import TracerProvider
 from trio_mcp import RequestContext, Server, serve_stdio
+from trio_mcp.metrics import Meters
 from trio_mcp.otel import OpenTelemetry
 from opentelemetry import trace
 
@@ -444,3 +460,105 @@ def test_opentelemetry_is_imported_only_by_who_asks_for_it() -> None:
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Metrics
+
+BOTH = ("mcp.client.operation.duration", "mcp.server.operation.duration")
+
+
+@ERAS
+async def test_both_sides_measure_a_call_under_the_names_of_the_conventions(
+    autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
+) -> None:
+    async with open_memory(server, era=era, tracing=recorded.tracing) as client:
+        await client.call_tool("greet", {"name": "a"})
+        await client.call_tool("greet", {"name": "b"})
+        revision = client.revision.name
+    told = {
+        "mcp.method.name": "tools/call",
+        "mcp.protocol.version": revision,
+        "gen_ai.tool.name": "greet",
+        "gen_ai.operation.name": "execute_tool",
+    }
+    for name in BOTH:
+        assert (told, 2) in recorded.points(name)
+    assert ({"mcp.method.name": "tools/call"}, 2) in recorded.points("trio_mcp.queue.duration")
+    for side in ("client", "server"):  # a modern server has no revision for a whole connection
+        (session,) = recorded.points(f"mcp.{side}.session.duration")
+        assert session in (({"mcp.protocol.version": revision}, 1), ({}, 1))
+
+
+@ERAS
+async def test_names_that_nobody_offers_make_no_time_series(
+    autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
+) -> None:
+    async with open_memory(server, era=era, tracing=recorded.tracing) as client:
+        for number in range(5):
+            with pytest.raises(PeerError, match="Unknown tool"):
+                await client.call_tool(f"junk-{number}")
+    for name in BOTH:
+        (found,) = (point for point in recorded.points(name) if point[0]["mcp.method.name"] == "tools/call")
+        assert found[1] == 5
+        assert found[0]["error.type"] == "-32602"
+        assert "gen_ai.tool.name" not in found[0]
+
+
+@ERAS
+async def test_cancels_are_counted_by_their_cause(
+    autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
+) -> None:
+    async with open_memory(server, era=era, tracing=recorded.tracing) as client:
+        with trio.move_on_after(1):
+            await client.call_tool("endless")
+        await wait_all_tasks_blocked()
+    (handled,) = (each for each, _ in recorded.points(BOTH[1]) if each.get("gen_ai.tool.name") == "endless")
+    (called,) = (each for each, _ in recorded.points(BOTH[0]) if each.get("gen_ai.tool.name") == "endless")
+    assert (handled["error.type"], handled["trio_mcp.cancel.cause"]) == ("cancelled", "peer")
+    assert called["error.type"] == "timeout"
+
+
+async def test_a_wait_for_a_turn_counts_for_the_duration(
+    autojump_clock: MockClock, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server("slow", limits=Limits(max_in_flight=1), tracing=recorded.tracing)
+    waits: list[tuple[float, bool]] = []
+
+    def record_handler(_: Meters, seconds: float, queued: float, __: Any) -> None:
+        waits.append((queued, seconds >= queued))
+
+    monkeypatch.setattr(Meters, "record_handler", record_handler)
+
+    @server.tool
+    async def work() -> None:
+        await trio.sleep(2)
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(client.call_tool, "work")
+    assert waits[-3:] == [(0, True), (2, True), (4, True)]
+
+
+async def test_the_counts_of_servers_are_observed_while_they_exist(
+    autojump_clock: MockClock, server: Server, recorded: Recorded
+) -> None:
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "endless")
+        await wait_all_tasks_blocked()
+        assert recorded.points("trio_mcp.requests.in_flight") == [({}, 1)]
+        assert recorded.points("trio_mcp.connections") == [({}, 1)]
+        nursery.cancel_scope.cancel()
+    assert recorded.points("trio_mcp.requests.in_flight") == [({}, 0)]
+    assert recorded.points("trio_mcp.tasks.running") == [({}, 0)]
+
+
+async def test_metrics_that_fail_cost_no_request(
+    autojump_clock: MockClock, recorded: Recorded, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the exporter is broken")
+
+    for name in ("record_call", "record_handler", "record_session"):
+        monkeypatch.setattr(Meters, name, fail)
+    async with open_memory(server, tracing=recorded.tracing) as client:
+        assert (await client.call_tool("greet", {"name": "a"})).text == "hello a"

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of calls and of handlers. Needs the extra ``trio-mcp[otel]``.
+"""OpenTelemetry spans and metrics of calls and of handlers. Needs the extra ``trio-mcp[otel]``.
 
     server = Server("batch", tracing=OpenTelemetry())
     async with open_stdio(command, tracing=OpenTelemetry()) as client: ...
@@ -10,13 +10,15 @@ log messages are never recorded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import trio
-from opentelemetry import context, propagate, trace
+from opentelemetry import context, metrics, propagate, trace
 
 from .jsonrpc.errors import PeerError
+from .metrics import Meters
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
 from .state.requests import InboundRequest, OutboundRequest
@@ -32,7 +34,7 @@ _TOOL_ERROR: Final = "tool_error"
 
 
 class OpenTelemetry:
-    """Tracing of requests by OpenTelemetry: pass it to a server or to ``open_*`` as ``tracing``.
+    """Spans and metrics of requests by OpenTelemetry: pass it to a server or to ``open_*`` as ``tracing``.
 
     Each request sent gets a span of kind CLIENT, and each handler that runs gets a span of kind SERVER, in both roles:
     a request of a server to its client has a CLIENT span in the server and a SERVER span in the client. Trace context
@@ -40,27 +42,55 @@ class OpenTelemetry:
     handshake, has no SERVER span. A handler that waits through several rounds has one span, linked to the request that
     gets the final answer.
 
-    ``tracer_provider`` is the global one unless given. ``resource_uris`` records ``mcp.resource.uri``, too; a URI may
-    hold private data.
+    The metrics are the four durations that the conventions name, the time that requests wait for their turn, and the
+    counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``.
+
+    ``tracer_provider`` and ``meter_provider`` are the global ones unless given. ``resource_uris`` records
+    ``mcp.resource.uri``, too; a URI may hold private data.
     """
 
-    def __init__(self, tracer_provider: trace.TracerProvider | None = None, *, resource_uris: bool = False) -> None:
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        *,
+        meter_provider: metrics.MeterProvider | None = None,
+        resource_uris: bool = False,
+    ) -> None:
         self._tracer = trace.get_tracer("trio_mcp", tracer_provider=tracer_provider)
+        self._meters = Meters(meter_provider)
         self._resource_uris = resource_uris
+
+    def watch(self, counts: object) -> None:
+        """Observe ``counts``, with the attributes of `Statistics`, in the metrics."""
+        self._meters.watch(counts)
 
     def tracer(self, network: str | None) -> ConnectionTracer:
         """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
         when the messages do not leave the process."""
-        return ConnectionTracer(self._tracer, network, self._resource_uris)
+        return ConnectionTracer(self._tracer, self._meters, network, resource_uris=self._resource_uris)
 
 
 class ConnectionTracer:
     """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
 
-    def __init__(self, tracer: trace.Tracer, network: str | None, resource_uris: bool) -> None:
+    def __init__(self, tracer: trace.Tracer, meters: Meters, network: str | None, *, resource_uris: bool) -> None:
         self._tracer = tracer
+        self._meters = meters
         self._network = network
         self._resource_uris = resource_uris
+        self._begun = time.perf_counter()
+
+    def end(self, role: str, revision: str | None) -> None:
+        """Note that the connection has ended, in which our side was ``role``."""
+        attributes: dict[str, str] = {}
+        if self._network is not None:
+            attributes["network.transport"] = self._network
+        if revision is not None:
+            attributes["mcp.protocol.version"] = revision
+        try:
+            self._meters.record_session(role, time.perf_counter() - self._begun, attributes)
+        except Exception:
+            logger.exception("measuring a connection failed")
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
@@ -77,52 +107,61 @@ class ConnectionTracer:
         parent = context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
             parent = propagate.extract(present.carried_by({}), parent)  # that request is not traced here
-        span = self._start(request, params, trace.SpanKind.CLIENT, parent)
+        attributes = self._attributes(request, params)
+        span = self._start(attributes, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
         meta: dict[str, Any] = params.get("_meta") or {}
         if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own wins, both together
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
-        return CallSpan(span, {**params, "_meta": {**carrier, **meta}} if carrier else params)
+        record = _Record(span, attributes, self._meters.record_call)
+        return CallSpan(record, {**params, "_meta": {**carrier, **meta}} if carrier else params)
 
-    def handling(self, request: InboundRequest) -> HandlerSpan | None:
-        """Return the span of a handler that is about to run in the current task; `None` when tracing failed."""
+    def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
+        """Return the span of a handler that is about to run in the current task, after its request has waited for
+        ``queued`` seconds; `None` when tracing failed."""
         try:
             ambient = context.get_current()
             parent = propagate.extract(_carrier(request.meta), ambient)
-            span = self._start(request, request.params, trace.SpanKind.SERVER, parent, ambient)
+            attributes = self._attributes(request, request.params)
+            span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
             context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
         except Exception:
             logger.exception("tracing a handler failed")
             return None
-        return HandlerSpan(span, request)
 
-    def _start(
-        self,
-        request: InboundRequest | OutboundRequest,
-        params: Mapping[str, Any],
-        kind: trace.SpanKind,
-        parent: context.Context,
-        ambient: context.Context | None = None,
-    ) -> trace.Span:
+        def measure(seconds: float, attributes: Mapping[str, str]) -> None:
+            self._meters.record_handler(seconds + queued, queued, attributes)
+
+        return HandlerSpan(_Record(span, attributes, measure), request)
+
+    def _attributes(self, request: InboundRequest | OutboundRequest, params: Mapping[str, Any]) -> dict[str, str]:
         method = request.method.name
         attributes: dict[str, str] = {
             "mcp.method.name": method,
             "mcp.protocol.version": request.revision.name,
             "jsonrpc.request.id": str(request.id)[:_LONGEST],
         }
-        target: str | None = None
         if method in ("tools/call", "prompts/get") and type(name := params.get("name")) is str:
-            target = name[:_LONGEST]
-            attributes["gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name"] = target
+            attributes["gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name"] = name[:_LONGEST]
         if method == "tools/call":
             attributes["gen_ai.operation.name"] = "execute_tool"
         if self._resource_uris and method.startswith("resources/") and type(uri := params.get("uri")) is str:
             attributes["mcp.resource.uri"] = uri[:_LONGEST_CARRIED]
         if self._network is not None:
             attributes["network.transport"] = self._network
-        name = method if target is None else f"{method} {target}"
+        return attributes
+
+    def _start(
+        self,
+        attributes: dict[str, str],
+        kind: trace.SpanKind,
+        parent: context.Context,
+        ambient: context.Context | None = None,
+    ) -> trace.Span:
+        target = attributes.get("gen_ai.tool.name") or attributes.get("gen_ai.prompt.name")
+        name = attributes["mcp.method.name"] if target is None else f"{attributes['mcp.method.name']} {target}"
         return self._tracer.start_span(name, parent, kind, attributes, _links(parent, ambient))
 
 
@@ -142,11 +181,49 @@ def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
+class _Record:
+    """A ``span`` with its ``attributes``, of which ``measure`` is told, with the seconds that the span took."""
+
+    def __init__(
+        self, span: trace.Span, attributes: dict[str, str], measure: Callable[[float, Mapping[str, str]], None]
+    ) -> None:
+        self.span = span
+        self._attributes = attributes
+        self._measure = measure
+        self._begun = time.perf_counter()
+
+    def end(
+        self,
+        error_type: str | None,
+        description: str | None = None,
+        *,
+        code: int | None = None,
+        cause: str | None = None,
+    ) -> None:
+        """End the span. Never raises."""
+        more: dict[str, str] = {}
+        if error_type is not None:
+            more["error.type"] = error_type
+        if code is not None:
+            more["rpc.response.status_code"] = str(code)
+        if cause is not None:
+            more["trio_mcp.cancel.cause"] = cause
+        try:
+            if error_type is not None:
+                words = None if description is None else description[:_LONGEST]
+                self.span.set_status(trace.StatusCode.ERROR, words)
+            self.span.set_attributes(more)
+            self.span.end()
+            self._measure(time.perf_counter() - self._begun, {**self._attributes, **more})
+        except Exception:
+            logger.exception("tracing the end of a request failed")
+
+
 class CallSpan:
     """A request of ours, on its way."""
 
-    def __init__(self, span: trace.Span, params: dict[str, Any]) -> None:
-        self._span = span
+    def __init__(self, record: _Record, params: dict[str, Any]) -> None:
+        self._record = record
         self.params = params
         """The parameters, with the trace context for the peer in their ``_meta``."""
 
@@ -154,33 +231,33 @@ class CallSpan:
         """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
         if error is None:
             failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("isError") is True
-            _end(self._span, _TOOL_ERROR if failed else None)
+            self._record.end(_TOOL_ERROR if failed else None)
         elif isinstance(error, PeerError):
-            _end(self._span, str(error.code), error.message, code=error.code)
+            self._record.end(str(error.code), error.message, code=error.code)
         elif isinstance(error, trio.Cancelled):
-            _end(self._span, "timeout" if error.source == "deadline" else "cancelled")
+            self._record.end("timeout" if error.source == "deadline" else "cancelled")
         else:
-            _end(self._span, type(error).__qualname__)
+            self._record.end(type(error).__qualname__)
 
 
 class HandlerSpan:
     """A request of the peer, while its handler runs."""
 
-    def __init__(self, span: trace.Span, request: InboundRequest) -> None:
-        self._span = span
+    def __init__(self, record: _Record, request: InboundRequest) -> None:
+        self._record = record
         self._request = request
 
     def end(self, result: Any, request: InboundRequest, cause: str | None) -> None:
         """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any."""
         if request is not self._request:  # a later round is answered
-            _link(self._span, request.meta)
+            _link(self._record.span, request.meta)
         if (error := request.error) is not None:
-            _end(self._span, str(error.code), error.message, code=error.code)
+            self._record.end(str(error.code), error.message, code=error.code)
         elif cause is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
-            _end(self._span, "cancelled", f"cancelled: {cause}")
+            self._record.end("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)
-            _end(self._span, _TOOL_ERROR if failed else None)
+            self._record.end(_TOOL_ERROR if failed else None)
 
 
 def _link(span: trace.Span, meta: Mapping[str, Any]) -> None:
@@ -190,16 +267,3 @@ def _link(span: trace.Span, meta: Mapping[str, Any]) -> None:
             span.add_link(there)
     except Exception:
         logger.exception("tracing a later round failed")
-
-
-def _end(span: trace.Span, error_type: str | None, description: str | None = None, *, code: int | None = None) -> None:
-    try:
-        if error_type is not None:
-            span.set_attribute("error.type", error_type)
-            words = None if description is None else description[:_LONGEST]
-            span.set_status(trace.StatusCode.ERROR, words)
-        if code is not None:
-            span.set_attribute("rpc.response.status_code", str(code))
-        span.end()
-    except Exception:
-        logger.exception("tracing the end of a request failed")

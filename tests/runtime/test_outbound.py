@@ -55,7 +55,9 @@ class FakeTracer:
         self.spans.append(Span({**(params or {}), "traced": True}))
         return self.spans[-1]
 
-    def handling(self, request: Any) -> None:
+    def end(self, role: str, revision: str | None) -> None: ...
+
+    def handling(self, request: Any, queued: float = 0.0) -> None:
         raise AssertionError
 
 

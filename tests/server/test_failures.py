@@ -168,13 +168,17 @@ async def test_exposed_errors_tell_their_type_and_text(caplog: pytest.LogCapture
 class BrokenTracing:
     """An observer that fails where it must not."""
 
+    def watch(self, counts: object) -> None: ...
+
     def tracer(self, network: str | None) -> Any:
         return self
 
     def calling(self, request: Any, params: Any, present: Any) -> None:
         return None
 
-    def handling(self, request: Any) -> None:
+    def end(self, role: str, revision: str | None) -> None: ...
+
+    def handling(self, request: Any, queued: float = 0.0) -> None:
         if request.params.get("name") == "watched":
             raise LookupError("broken")
 

@@ -82,7 +82,7 @@ class Connection:
         """True when no other connection is served, so that the server ends with this connection."""
         self._told = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
-        tracer = None if host.tracing is None else host.tracing.tracer(network)
+        self._tracer = tracer = None if host.tracing is None else host.tracing.tracer(network)
         self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, calls)
         """Sender of our requests; `request` sends a single one."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
@@ -157,6 +157,8 @@ class Connection:
             finally:
                 self._let_go()
                 self._ended.set()
+                if self._tracer is not None and not self.peer.everybody:
+                    self._tracer.end(self.state.role, None if self.state.revision is None else self.state.revision.name)
 
     def _let_go(self) -> None:
         """Cut the references among the parts of the connection, which is over, and to the handler, so that no part has

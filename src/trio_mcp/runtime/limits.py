@@ -202,6 +202,8 @@ class Statistics:
     """Parked requests cancelled so far, because no answers came in time or too many requests were parked."""
     overrun: int
     """Cancelled requests so far whose cleanup took longer than its grace."""
+    tasks: int
+    """Tasks that run in this process now."""
     dropped_logs: int
     """Messages of Python's logging so far that had no room on their way to the client."""
 
@@ -219,6 +221,7 @@ class Load:
     cancelled: int = 0
     expired: int = 0
     overrun: int = 0
+    tasks: int = 0
     dropped_logs: int = 0
     callers: Callers = attrs.Factory(Callers)
     """The parties that the bounds are shared by."""
@@ -234,5 +237,6 @@ class Load:
             cancelled=self.cancelled,
             expired=self.expired,
             overrun=self.overrun,
+            tasks=self.tasks,
             dropped_logs=self.dropped_logs,
         )

@@ -32,6 +32,7 @@ from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extens
 from .transitions import ended
 
 if TYPE_CHECKING:
+    from ..runtime.limits import Load
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
     from .records import Transition
@@ -80,7 +81,7 @@ class TaskHost:
         """The asking of questions in the form of 2025-11-25."""
         self.own = OwnTasks(records.settings)
         """The tasks that each connection without a principal has made."""
-        self._live = LiveTasks(records.settings)
+        self._live = LiveTasks(records.settings, host.load)
         self.ends = EndWriter(records, self.ending)
         self.messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
@@ -357,10 +358,11 @@ class TaskHost:
 
 class LiveTasks:
     """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that
-    are about to start count for the bounds of ``settings``, too."""
+    are about to start count for the bounds of ``settings``, too. Counted in ``load``."""
 
-    def __init__(self, settings: TaskSettings) -> None:
+    def __init__(self, settings: TaskSettings, load: Load) -> None:
         self._settings = settings
+        self._load = load
         self.by_id: dict[str, RequestTask] = {}
         self._places = 0
         self._callers = Counter[object]()
@@ -389,11 +391,13 @@ class LiveTasks:
     def take_place(self, caller: object) -> None:
         """Take a place for a task that was claimed, within the `room`."""
         self._places += 1
+        self._load.tasks += 1
         self._callers[caller] += 1
 
     def give_back(self, caller: object) -> None:
         """Give back a place."""
         self._places -= 1
+        self._load.tasks -= 1
         self._callers[caller] -= 1
         if not self._callers[caller]:
             del self._callers[caller]

@@ -96,6 +96,7 @@ async def test_the_server_counts_over_all_connections() -> None:
                 await peer.ask(3, "ping")
                 await peer.reply(3)
             assert server.statistics() == Statistics(
+                tasks=0,
                 connections=2,
                 in_flight=2,
                 queued=2,

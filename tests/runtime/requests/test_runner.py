@@ -82,7 +82,9 @@ class Tracer:
     def __init__(self) -> None:
         self.ends: list[tuple[Any, Any]] = []
 
-    def handling(self, request: Any) -> Any:
+    def end(self, role: str, revision: str | None) -> None: ...
+
+    def handling(self, request: Any, queued: float = 0.0) -> Any:
         this, number = self, request.id
 
         class Span:

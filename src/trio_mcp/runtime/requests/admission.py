@@ -29,6 +29,8 @@ class Ticket:
     """True for a stream, which takes no slot, but a place among the streams."""
     runs: bool = False
     """True while the request takes a slot, or its place among the streams."""
+    waiting_since: float | None = None
+    """Time at which the wait for a slot began; `None` where there was one, or nobody measures."""
 
 
 class Admission(Generic[T]):
@@ -125,8 +127,9 @@ class Admission(Generic[T]):
         self._load.in_flight += 1
         ticket.caller.requests += 1
 
-    def wait(self, ticket: Ticket, waiting: T) -> None:
-        """Keep ``waiting`` until a slot is free."""
+    def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
+        """Keep ``waiting`` until a slot is free, from ``now`` on."""
+        ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
 

@@ -60,6 +60,8 @@ class RequestHost:
         self.stateless = stateless
         self.may_log = may_log
         self.tracing = tracing
+        if tracing is not None:
+            tracing.watch(self.load)
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.nursery: trio.Nursery | None = None

@@ -127,7 +127,7 @@ class RequestRunner:
             if ticket.runs:
                 self.start(scope)
             else:
-                self.admission.wait(ticket, scope)
+                self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
                 request.pack()
         else:
             try:
@@ -175,7 +175,10 @@ class RequestRunner:
                 async with trio.open_nursery() as nursery:
                     scope.start(nursery)
                     if self._tracer is not None:
-                        span = self._tracer.handling(scope.request)
+                        since = scope.ticket.waiting_since
+                        span = self._tracer.handling(
+                            scope.request, 0.0 if since is None else trio.current_time() - since
+                        )
                     try:
                         answer = self._handler.answer(scope)
                         del self  # the request may become a task, and then outlives this runner and its connection
@@ -254,7 +257,7 @@ class RequestRunner:
         if ticket.runs:
             self.start(scope)
         else:
-            self.admission.wait(ticket, scope)
+            self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
         """Answer the request of ``scope`` with ``answer``, and let its handler go on in ``exchange``, within the bounds

@@ -51,11 +51,11 @@ class RouteRequest:
 
     method: str
     path: str
-    """The path as it came: nothing is decoded."""
+    """The path as received: nothing is decoded."""
     query: str
-    """What follows the ``?``, as it came."""
+    """The text behind the ``?``, as received."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """Values by name in lower case; those of a repeated header are joined with commas."""
+    """Values by name in lower case; the values of a repeated header are joined with commas."""
     body: bytes = attrs.field(repr=False)
     """The whole body, of `Limits.max_message_bytes` at most."""
 
@@ -97,8 +97,8 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 
 
 class Routes:
-    """The ``routes`` of a server, by path: exact, or, where it ends with a slash, all below it, of which the longest
-    counts. Tasks run in ``nursery``, for `Limits.drain_timeout` seconds after the end at most."""
+    """The ``routes`` of a server, by path: exact, or, with a slash at the end, all paths below; the longest counts.
+    Tasks run in ``nursery``, for `Limits.drain_timeout` seconds after the end at most."""
 
     def __init__(self, routes: Mapping[str, Route], nursery: trio.Nursery, limits: Limits) -> None:
         self._nursery = nursery
@@ -111,7 +111,7 @@ class Routes:
         }
 
     def find(self, path: str) -> RouteRun | None:
-        """Return what answers requests to ``path``; `None` where nothing does."""
+        """Return the starter of tasks for requests to ``path``; `None` where there is no route."""
         for route, run in self._runs.items():
             if path == route or (route.endswith("/") and path.startswith(route)):
                 return run

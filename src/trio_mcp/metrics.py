@@ -1,0 +1,89 @@
+"""Metrics of requests, connections and tasks, by the OpenTelemetry API: recorded by `trio_mcp.otel.OpenTelemetry`.
+
+Durations have the names and attributes of the semantic conventions for MCP (status: development); names of our own
+begin with ``trio_mcp``. A name that no server offers is no attribute, so a peer cannot make new time series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+from weakref import WeakSet
+
+from opentelemetry import metrics
+
+from .jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+
+_BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Conventions for MCP, Metrics."""
+_NAMES: Final = frozenset(("gen_ai.tool.name", "gen_ai.prompt.name"))
+_UNKNOWN: Final = frozenset((str(INVALID_PARAMS), str(METHOD_NOT_FOUND)))
+"""Codes of errors behind which a name may be anything."""
+_METHOD: Final = "mcp.method.name"
+_PRIVATE: Final = frozenset(("jsonrpc.request.id", "mcp.resource.uri"))
+"""Attributes of spans that have a value of their own for each request."""
+
+_GAUGES: Final = {
+    "connections": ("trio_mcp.connections", "{connection}", "Connections that are open."),
+    "in_flight": ("trio_mcp.requests.in_flight", "{request}", "Requests whose handlers run."),
+    "queued": ("trio_mcp.requests.queued", "{request}", "Requests that wait for their turn."),
+    "parked": ("trio_mcp.requests.parked", "{request}", "Handlers that wait for a client to come back."),
+    "listening": ("trio_mcp.streams", "{stream}", "Streams of subscriptions/listen that are open."),
+    "tasks": ("trio_mcp.tasks.running", "{task}", "Tasks that run in this process."),
+}
+_COUNTERS: Final = {
+    "expired": ("trio_mcp.requests.expired", "{request}", "Parked requests that got no answers in time."),
+    "overrun": ("trio_mcp.requests.overrun", "{request}", "Cancelled requests that cleaned up for too long."),
+    "dropped_logs": ("trio_mcp.logs.dropped", "{message}", "Messages of Python's logging without room."),
+}
+
+
+class Meters:
+    """The instruments of one meter, for all servers and clients that share an observer."""
+
+    def __init__(self, provider: metrics.MeterProvider | None) -> None:
+        meter = metrics.get_meter("trio_mcp", meter_provider=provider)
+
+        def histogram(name: str, description: str) -> metrics.Histogram:
+            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_BOUNDARIES)
+
+        self._handled = histogram(
+            "mcp.server.operation.duration", "Time from a request to its answer, where it arrives."
+        )
+        self._called = histogram("mcp.client.operation.duration", "Time from a request to its answer, in the sender.")
+        self._sessions = {
+            "server": histogram("mcp.server.session.duration", "Time for which a server had a connection."),
+            "client": histogram("mcp.client.session.duration", "Time for which a client had a connection."),
+        }
+        self._queued = histogram("trio_mcp.queue.duration", "Time that a request waited for its turn.")
+        self._counts: WeakSet[object] = WeakSet()
+        for field, (name, unit, description) in _GAUGES.items():
+            meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
+        for field, (name, unit, description) in _COUNTERS.items():
+            meter.create_observable_counter(name, [partial(self._observe, field)], unit, description)
+
+    def watch(self, counts: object) -> None:
+        """Observe ``counts``, with the attributes of `Statistics`, as long as the object exists."""
+        self._counts.add(counts)
+
+    def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        yield metrics.Observation(sum(getattr(counts, field) for counts in tuple(self._counts)))
+
+    def record_call(self, seconds: float, attributes: Mapping[str, str]) -> None:
+        """Record a request that we have sent; with the ``attributes`` of its span."""
+        self._called.record(seconds, _bounded(attributes))
+
+    def record_handler(self, seconds: float, queued: float, attributes: Mapping[str, str]) -> None:
+        """Record a request of the peer, which waited for its turn for ``queued`` of the ``seconds``."""
+        self._handled.record(seconds, _bounded(attributes))
+        self._queued.record(queued, {_METHOD: attributes[_METHOD]})
+
+    def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:
+        """Record a connection that has ended, in which our side was ``role``."""
+        self._sessions[role].record(seconds, attributes)
+
+
+def _bounded(attributes: Mapping[str, str]) -> Mapping[str, str]:
+    left_out = _PRIVATE | _NAMES if attributes.get("rpc.response.status_code") in _UNKNOWN else _PRIVATE
+    return {name: value for name, value in attributes.items() if name not in left_out}
