@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from .runtime.peer import Auth, Principal, PrincipalId
     from .runtime.requests.logs import RequestLog
     from .runtime.transport import ConnectionLost, HTTPError
+    from .server.around import Next, ServerRequest
     from .server.client_data import ElicitAnswer
     from .server.connected_clients import ConnectedClient
     from .server.input_required import InputRequired
@@ -197,6 +198,7 @@ _NAMES: Final = {
     ".runtime.peer": "Auth Principal PrincipalId",
     ".runtime.requests.logs": "RequestLog",
     ".runtime.transport": "ConnectionLost HTTPError",
+    ".server.around": "Next ServerRequest",
     ".server.client_data": "ElicitAnswer",
     ".server.connected_clients": "ConnectedClient",
     ".server.input_required": "InputRequired",
@@ -311,6 +313,7 @@ __all__ = [
     "MethodUnavailable",
     "ModelHint",
     "ModelPreferences",
+    "Next",
     "NoWayBack",
     "NotExpressible",
     "NotInCatalogue",
@@ -356,6 +359,7 @@ __all__ = [
     "SamplingOptions",
     "Server",
     "ServerCapabilities",
+    "ServerRequest",
     "ServingOptions",
     "SignInNeeded",
     "SqliteTaskStore",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -67,8 +68,10 @@ class HandlerLimit:
     """A limit of ``seconds`` for the code that runs in ``scope``. The limit stands still while the user of the client
     is asked, as a client's own limits do (`fail_after_work`)."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()
+        self.outer = outer
+        """The limit around this limit, which stands still with it; `None` for the outermost."""
         self._limit = TimeLimit(self.scope, seconds, math.inf, math.inf, renewed=False)
         self._moved = trio.Event()
 
@@ -82,7 +85,8 @@ class HandlerLimit:
         """Stop the clock of the limit while the block runs."""
         self._limit.pause()
         try:
-            yield
+            with nullcontext() if self.outer is None else self.outer.standing_still():
+                yield
         finally:
             self._limit.resume()
             self._moved.set()

@@ -72,6 +72,7 @@ class ServerConnection:
         self._check_scopes = check_scopes
         self._server = server
         self._lifespan = running.lifespan
+        self._arounds = running.arounds
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
         self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
         self.seal = self._round_states.seal
@@ -153,18 +154,18 @@ class ServerConnection:
 
     # Requests that run in a task of their own
 
-    def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Answer a request in its task. See `RequestHandler.answer`. This method and its callees return the coroutine
-        without awaiting: each frame between the runtime and the author's function would be walked at every
-        resumption."""
+    def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
+        """Answer a request in its task. See `RequestHandler.answer`. ``arguments`` take the place of those of a call or
+        of a prompt. This method and its callees return the coroutine without awaiting: each frame between the runtime
+        and the author's function would be walked at every resumption."""
+        if (name := scope.request.method.name) == "tools/call":
+            return self._server.tools.call(scope, self._lifespan, self._task_host, arguments)
         server = self._server
-        match scope.request.method.name:
-            case "tools/call":
-                return server.tools.call(scope, self._lifespan, self._task_host)
+        match name:
             case "resources/read":
                 return server.resources.read(scope, self._lifespan)
             case "prompts/get":
-                return server.prompts.get(scope, self._lifespan)
+                return server.prompts.get(scope, self._lifespan, arguments)
             case "completion/complete":
                 return server.completions.complete(scope, self._lifespan)
             case "subscriptions/listen":
@@ -227,6 +228,15 @@ class ServerConnection:
         "tasks/update": _has_tasks,
         "tasks/cancel": _has_tasks,
     }
+
+
+class AroundConnection(ServerConnection):
+    """A connection to a server with arounds, which run around the answers."""
+
+    def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
+        """Answer a request in its task, within its arounds. See `ServerConnection.answer`."""
+        assert self._arounds is not None, "other servers have the plain connections"
+        return self._arounds.answer(super().answer, scope, self._lifespan, self._task_host)
 
 
 _NO_SCOPES: Final = frozenset[str]()
@@ -381,7 +391,8 @@ def connection_to(
     the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
     not."""
     if isinstance(running, RunningServer):
-        return ServerConnection(running, transport, peer, state, check_scopes)
+        kind = ServerConnection if running.arounds is None else AroundConnection
+        return kind(running, transport, peer, state, check_scopes)
     return running.connect(transport, peer, state)
 
 

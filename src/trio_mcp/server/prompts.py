@@ -71,15 +71,19 @@ class Prompts:
         scopes = checked_scopes(name, options.get("scopes", ()))
         self.registry.add(name, RegisteredPrompt(prompt, handler, scopes))
 
-    async def get(self, scope: RequestScope, lifespan: Any) -> GetPromptResult | InputRequiredResult:
-        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
+    async def get(
+        self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602. ``arguments`` take the
+        place of those of the request."""
         params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
         entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
             # Prompt arguments are strings on the wire, also where the handler wants another type.
-            bound = entry.handler.bind(cast("JSONObject", params.arguments or {}), strict=False)
+            given = params.arguments or {} if arguments is None else arguments
+            bound = entry.handler.bind(cast("JSONObject", given), strict=False)
         except BadArguments as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
         run = partial(entry.handler.call, scope, lifespan, bound)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..protocol.fields import JSONObject
 from ..runtime.exchange import Exchange
 from ..runtime.requests.host import LATER, Decision, RequestHost
 from ..runtime.requests.scope import RequestScope
@@ -16,15 +17,24 @@ from ..tasks.settings import TaskSettings
 from ..tasks.task_methods import CoreMethods, ExtensionMethods, scope_of
 from .tools import Tools
 
+if TYPE_CHECKING:
+    from .around import Arounds
+
 
 class RunningTasks:
     """The tasks of the ``tools`` of a server, which run in ``host``."""
 
     def __init__(
-        self, tools: Tools, host: RequestHost, outcomes: Outcomes, settings: TaskSettings, lifespan: Any
+        self,
+        tools: Tools,
+        host: RequestHost,
+        outcomes: Outcomes,
+        settings: TaskSettings,
+        lifespan: Any,
+        arounds: Arounds | None,
     ) -> None:
         self._tools = tools
-        work = _ToolWork(tools, lifespan)
+        work = _ToolWork(tools, lifespan, arounds)
         self.host = TaskHost(host, work, outcomes, settings, tools.registry.names)
         self.records = self.host.records
         self.are_kept = settings.store is not None or not host.stateless
@@ -48,9 +58,10 @@ class _ToolWork:
 
     seal = None
 
-    def __init__(self, tools: Tools, lifespan: Any) -> None:
+    def __init__(self, tools: Tools, lifespan: Any, arounds: Arounds | None) -> None:
         self._tools = tools
         self._lifespan = lifespan
+        self._arounds = arounds
         self.tasks: TaskHost | None = None
         """The host that runs tools as tasks."""
 
@@ -58,7 +69,12 @@ class _ToolWork:
         return LATER
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        return self._tools.call(scope, self._lifespan, self.tasks)
+        if self._arounds is None:
+            return self._tools.call(scope, self._lifespan, self.tasks)
+        return self._arounds.answer(self._call, scope, self._lifespan, self.tasks)
+
+    def _call(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
+        return self._tools.call(scope, self._lifespan, self.tasks, arguments)
 
     def wants(self, event: NotificationReceived) -> bool:
         return False

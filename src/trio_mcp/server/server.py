@@ -55,7 +55,10 @@ from .tools import Tools
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from .around import Around, Arounds
     from .provided import Provider
+
+    A = TypeVar("A", bound=Around)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -137,6 +140,8 @@ class Server:
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
+        self._arounds: list[tuple[frozenset[str], Around]] = []
+        """Functions given to `around`, outermost first, each with its methods."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
@@ -326,6 +331,44 @@ class Server:
         self.roots_changed = function
         return function
 
+    @overload
+    def around(self, function: A, /) -> A: ...
+    @overload
+    def around(self, /, *methods: str) -> Callable[[A], A]: ...
+    def around(self, *methods: Any) -> Any:
+        """Have a function run around each request of these ``methods``, by default of all: to check, to change, or to
+        observe.
+
+            @server.around("tools/call")
+            async def logged(request: ServerRequest, next: Next) -> Any:
+                result = await next(request)
+                print(request.params.name, result.is_error)
+                return result
+
+        ``next`` gives the result, a `CallToolResult` for example, or raises the handler's exception. The function
+        refuses a request by raising `CodedError`, or `ToolError` in a call; hands on other arguments by
+        ``next(request.with_arguments({...}))``; answers by itself when ``next`` is not called; and returns the result,
+        changed by `attrs.evolve` or not. The first declaration is outermost. The function runs in the scope of the
+        request: a cancel reaches the function, and the time of the function is time of the request. Around a handler
+        that is parked, the function waits as well; where a handler runs again (``replay``, a task after a restart), so
+        does the function. A round that asks the client is a result, too: an `InputRequiredResult`.
+
+        Methods are all with a task for each request, listings, streams and ``tasks/...`` included.
+        Functions are composed when the server starts: a later declaration counts from the next start on. Raises
+        `ValueError` for any other method, `TypeError` for a function that is not ``async def`` of two parameters.
+        """
+        from .around import check_around, methods_of  # late: only servers with arounds need it
+
+        chosen, function = (methods, None) if not methods or isinstance(methods[0], str) else ((), methods[0])
+        names = methods_of(chosen)
+
+        def register(function: A) -> A:
+            check_around(function)
+            self._arounds.append((names, function))
+            return function
+
+        return register if function is None else register(function)
+
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
         self.tools.registry.remove(name)
@@ -385,11 +428,12 @@ class Server:
                 await parts.enter_async_context(entered_once(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
-            tasks = RunningTasks(self.tools, host, Outcomes(expose_errors=self.expose_errors), self._tasks, value)
+            outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
+            tasks = RunningTasks(self.tools, host, outcomes, self._tasks, value, arounds)
             await services.start(tasks.host.run)
             for part in self.parts():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks)
+            yield RunningServer(self, value, host, replies, tasks, arounds)
             await tasks.host.drain()
 
     @asynccontextmanager
@@ -401,6 +445,17 @@ class Server:
                 yield
             finally:
                 del self._lifespans[host]
+
+    def _composed(self) -> Arounds | None:
+        """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of
+        a mounted server, which would not run here, though its authors may rely on the checks."""
+        if skipped := [part for part in self.parts() if part is not self and part._arounds]:
+            raise RuntimeError(f"{skipped[0]!r} is mounted, and has arounds of its own: declare them on {self!r}")
+        if not self._arounds:
+            return None
+        from .around import Arounds
+
+        return Arounds(self._arounds, self.tools, self.resources, self.prompts)
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
@@ -425,6 +480,8 @@ class RunningServer:
     """The writer of reply lines."""
     tasks: RunningTasks
     """The tasks of the server."""
+    arounds: Arounds | None
+    """The functions around requests; `None` where there are none, and nothing is paid for any."""
 
     @property
     def callers(self) -> Callers:

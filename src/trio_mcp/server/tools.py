@@ -141,11 +141,11 @@ class Tools:
         self.has_tasks = self.has_tasks or entry.task is not None
 
     def call(
-        self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None
+        self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None, arguments: JSONObject | None = None
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
         `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks`` runs
-        the calls that are tasks; `None`: the server has none."""
+        the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those of the request."""
         request = scope.request
         params = structure_params(request.params, CallToolParams, request.revision)
         entry = self.registry.get(params.name)
@@ -157,10 +157,13 @@ class Tools:
         if entry.task is not None or params.task is not None:
             # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
-        arguments = params.arguments or {}
+        if arguments is None:
+            arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
-        bound: dict[str, Any] = {"arguments": arguments}
-        if fault is None and not entry.whole_arguments:
+        bound: dict[str, Any] = {}
+        if entry.whole_arguments:
+            bound["arguments"] = arguments
+        elif fault is None:
             try:
                 bound = entry.handler.bind(arguments)
             except BadArguments as error:
@@ -170,7 +173,7 @@ class Tools:
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {fault}")
             refusal = partial(_given, error_result(f"Invalid arguments for {params.name}: {fault}"))
             return refusal() if task is None else run_task(task, scope, refusal)
-        if entry.replay and not (task is not None and task.has_started):
+        if entry.replay and scope.rounds is None and not (task is not None and task.has_started):
             replay(scope)
         run = partial(entry.handler.call, scope, lifespan, bound, tasks if self.has_tasks else None)
         if entry.timeout is not None or entry.slots is not None:
@@ -178,6 +181,19 @@ class Tools:
         if task is not None:
             return run_task(task, scope, partial(self._run, entry, run, scope))
         return self._run(entry, run, scope)
+
+    def call_within(
+        self, run: Callable[[], Awaitable[Any]], scope: RequestScope, params: CallToolParams, tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
+        the task that the call is or may become, and run again with a tool that is run again."""
+        entry, task = self.registry.get(params.name), scope.task
+        if entry is not None and not scope.request.missing(entry.requires):
+            if task is None and (entry.task is not None or params.task is not None):
+                task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
+            if entry.replay and not (task is not None and task.has_started):
+                replay(scope)
+        return run() if task is None else run_within(task, scope, run)
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made a task: a result is
@@ -378,6 +394,26 @@ async def run_task(
     if isinstance(result, InputRequiredResult):
         task.decline()
     elif task.must_be:
+        await task.start()
+    return result
+
+
+async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of ``run``, the arounds of a call that is a task or may become one. A call that an around
+    refuses by an error leaves no task behind; one that an around answers has a task where the requestor waits for
+    the name of one."""
+    scope.task = task
+    is_core = scope.request.revision.tasks == "core"
+    if not (is_core or task.has_started):
+        task.start_later()
+    try:
+        result = await run()
+    except ToolError as error:
+        result = error_result(str(error))
+    finally:
+        if not task.has_started:
+            task.stop_alarm()
+    if is_core:
         await task.start()
     return result
 

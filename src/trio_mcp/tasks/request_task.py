@@ -130,12 +130,13 @@ class RequestTask:
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the task after the grace of the settings, unless the request is answered before."""
-        due = trio.current_time() + self._host.settings.grace
-        self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
+        """Start the task after the grace of the settings, unless the request is answered before. Idempotent."""
+        if self._alarm is None:
+            due = trio.current_time() + self._host.settings.grace
+            self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
 
     def _start_now(self, request: InboundRequest) -> None:
-        nursery = self.scope.nursery
+        nursery, self._alarm = self.scope.nursery, None
         if nursery is None or self.has_started:
             return
         if self.scope.sends and self.scope.request is request:

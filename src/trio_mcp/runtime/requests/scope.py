@@ -266,8 +266,10 @@ class RequestScope:
         # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
         if known is not None or not trio.lowlevel.in_trio_run():
             return known
-        if limit is not None and limit.scope.cancel_called:
-            return self._passed(limit)
+        while limit is not None:
+            if limit.scope.cancel_called:
+                return self._passed(limit)
+            limit = limit.outer
         if self.is_overdue:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
@@ -337,8 +339,8 @@ class RequestScope:
         """Cancel the block, which runs the handler, after ``seconds``, as `trio.move_on_after` does. `cancellation` and
         `event` tell of the cancel, and time in which the user of the client is asked does not count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
-        watching, limit = trio.CancelScope(), HandlerLimit(seconds)
-        self._limit = limit
+        outer = self._limit
+        watching, self._limit = trio.CancelScope(), (limit := HandlerLimit(seconds, outer))
         self.nursery.start_soon(self._watch, limit, watching)
         try:
             with limit.scope:
@@ -347,7 +349,7 @@ class RequestScope:
             if limit.scope.cancel_called:  # the handler may wake, and leave, before the task that watches
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
-            self._limit = None
+            self._limit = outer
 
     async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
         with watching:

@@ -1,0 +1,213 @@
+"""Around: functions of authors that run around requests, to check, to change or to observe.
+
+`Arounds` composes the functions once for each method. A server without any does not import this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+
+from ..classes import frozen
+from ..jsonrpc.errors import clean
+from ..protocol.converters import structure_params
+from ..protocol.fields import JSONObject
+from ..protocol.methods import METHODS
+from ..protocol.types.prompts import GetPromptParams
+from ..protocol.types.resources import ReadResourceParams, ResourceTemplate
+from ..protocol.types.tools import CallToolParams
+from ..runtime.peer import Auth
+from ..runtime.requests.scope import RequestScope
+from ..tasks.host import TaskHost
+from .prompts import Prompts
+from .request_context import LiveContext, RequestContext
+from .resources import Resources
+from .tools import Tools
+
+AROUND_METHODS: Final = frozenset(
+    (
+        *("tools/call", "tools/list", "prompts/get", "prompts/list", "completion/complete"),
+        *("resources/read", "resources/list", "resources/templates/list", "subscriptions/listen"),
+        *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
+    )
+)
+"""The methods whose requests have a task of their own, for functions to run around."""
+
+
+@frozen(eq=False)
+class ServerRequest:
+    """One request of a client, for a function around the request: see `Server.around`. Read-only."""
+
+    method: str
+    """Method, ``"tools/call"`` for example."""
+    params: Any
+    """Parameters as the client gave them, in the class of the specification: ``name`` and ``arguments`` of a call or a
+    prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see `offer`."""
+    ctx: RequestContext
+    """The context that a handler gets: who asks, ways to tell and ask the client, the task, and notice of a cancel."""
+    arguments: JSONObject
+    """Arguments of a call or of a prompt, which `with_arguments` replaces; empty in other requests."""
+    _scope: RequestScope
+    _answer: Callable[..., Awaitable[Any]]
+    _offer: Callable[[Any], str | None]
+
+    @property
+    def auth(self) -> Auth | None:
+        """The caller, as authorization has found; `None` when no authentication is configured."""
+        return self.ctx.auth
+
+    @property
+    def caller(self) -> Hashable:
+        """A key for the party that calls, by which a server shares its bounds: the principal, else who opened the
+        session, else the network address, else the connection."""
+        caller = self._scope.ticket.caller
+        return caller if caller.key is None else caller.key
+
+    @property
+    def caller_name(self) -> str | None:
+        """The caller in a word, for people: the subject of the principal, else the network address; `None` where nobody
+        knows. Without control characters."""
+        name = self._scope.exchange.peer.name
+        return None if name is None else clean(name)
+
+    @property
+    def offer(self) -> str | None:
+        """The name of the tool or prompt, or the URI or template of the resource, as the server has declared; `None`
+        for an unknown one, and in other requests. So there are as many offers as declarations, and no client can make
+        more."""
+        return self._offer(self.params)
+
+    @property
+    def streams(self) -> bool:
+        """True for a request that stays open for notifications, for as long as its client likes."""
+        return self._scope.request.method.streams
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
+        """Return the same request with other arguments, checked like arguments of a client. Raises `TypeError` for a
+        request that has none."""
+        if not isinstance(self.params, CallToolParams | GetPromptParams):
+            raise TypeError(f"{self.method} has no arguments to replace: tools/call and prompts/get have")
+        return attrs.evolve(self, arguments=dict(arguments))
+
+
+Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
+"""The rest of the way of a request, up to its handler: returns the result."""
+
+
+class Around(Protocol):
+    """A function around requests."""
+
+    def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
+        """Return the result of ``request``."""
+        ...
+
+
+def methods_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the methods called ``names``; all for none. Raises `ValueError` for one with nothing to run around."""
+    for name in names:
+        if name in AROUND_METHODS:
+            continue
+        known = isinstance(name, str) and name in METHODS  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        words = "is answered at once, without a task" if known else "is no request of a client"
+        raise ValueError(
+            f"nothing runs around {name!r}, which {words}; methods are: {', '.join(sorted(AROUND_METHODS))}"
+        )
+    return frozenset(names) or AROUND_METHODS
+
+
+def check_around(function: object) -> None:
+    """Raise `TypeError` for anything that cannot run around requests."""
+    name = getattr(function, "__qualname__", repr(function)[:200])
+    called: Any = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    fits = inspect.iscoroutinefunction(called)
+    if fits:
+        try:
+            inspect.signature(called).bind(None, None)
+        except TypeError:
+            fits = False
+    if not fits:
+        raise TypeError(
+            f"{name} cannot run around requests. Write\n"
+            "    async def around(request: ServerRequest, next: Next) -> Any:\n"
+            "        return await next(request)"
+        )
+
+
+class Arounds:
+    """The functions around the requests of a running server. ``declared``: each with its methods, outermost first."""
+
+    def __init__(
+        self,
+        declared: Sequence[tuple[frozenset[str], Around]],
+        tools: Tools,
+        resources: Resources,
+        prompts: Prompts,
+    ) -> None:
+        self._tools = tools
+        self._resources = resources
+        self._prompts = prompts
+        self._chains = {
+            method: _composed([each for methods, each in declared if method in methods])
+            for method in frozenset[str]().union(*(methods for methods, _ in declared))
+        }
+
+    def answer(
+        self, answer: Callable[..., Awaitable[Any]], scope: RequestScope, lifespan: Any, tasks: TaskHost | None
+    ) -> Awaitable[Any]:
+        """Answer a request by ``answer``, which takes its scope and, perhaps, other arguments, within the functions
+        around the request."""
+        inbound = scope.request
+        method, chain = inbound.method.name, self._chains.get(inbound.method.name)
+        if chain is None:
+            return answer(scope)
+        params = structure_params(inbound.params, inbound.method.params, inbound.revision)
+        has_arguments = isinstance(params, CallToolParams | GetPromptParams)
+        arguments: JSONObject = {**(params.arguments or {})} if has_arguments else {}
+        context = LiveContext(scope, lifespan, tasks)
+        request = ServerRequest(method, params, context, arguments, scope, answer, self._offer)
+        run = partial(chain, request)
+        return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
+
+    def _offer(self, params: Any) -> str | None:
+        """Return the offer that ``params`` name: see `ServerRequest.offer`."""
+        match params:
+            case CallToolParams(name=name):
+                return name if self._tools.registry.get(name) is not None else None
+            case GetPromptParams(name=name):
+                return name if self._prompts.registry.get(name) is not None else None
+            case ReadResourceParams(uri=uri):
+                found = self._resources.find(uri)
+                listed = None if found is None else found[0].listed
+                return listed.uri_template if isinstance(listed, ResourceTemplate) else listed and listed.uri
+            case _:
+                return None
+
+
+def _composed(arounds: Sequence[Around]) -> Next:
+    chain: Next = _answer
+    for each in reversed(arounds):
+        chain = _within(each, chain)
+    return chain
+
+
+def _within(around: Around, inner: Next) -> Next:
+    async def run(request: ServerRequest) -> Any:
+        result = await around(request, inner)
+        if result is None or inspect.iscoroutine(result):
+            name = getattr(around, "__qualname__", repr(around))
+            raise TypeError(f"{name} returned no result of {request.method}. Write: return await next(request)")
+        return result
+
+    return run
+
+
+def _answer(request: ServerRequest) -> Awaitable[Any]:
+    if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
+    if isinstance(request.params, CallToolParams | GetPromptParams):
+        return request._answer(request._scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
+    return request._answer(request._scope)  # pyright: ignore[reportPrivateUsage] ours
