@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     )
     from .hosting.group import Group, GroupTask, open_group
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
+    from .openapi.document import APIOperation
+    from .openapi.tools import from_openapi
     from .protocol.converters import NotExpressible
     from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
     from .protocol.meta import TraceContext
@@ -169,6 +171,8 @@ _NAMES: Final = {
     ),
     ".hosting.group": "Group GroupTask open_group",
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
+    ".openapi.document": "APIOperation",
+    ".openapi.tools": "from_openapi",
     ".protocol.converters": "NotExpressible",
     ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoWayBack",
     ".protocol.meta": "TraceContext",
@@ -233,6 +237,7 @@ _MODULES: Final = {name: module for module, names in _NAMES.items() for name in 
 __all__ = [
     "ALL_QUESTIONS",
     "REVISIONS",
+    "APIOperation",
     "Address",
     "Annotations",
     "Audio",
@@ -400,6 +405,7 @@ __all__ = [
     "error_result",
     "fail_after_silence",
     "fail_after_work",
+    "from_openapi",
     "gateway",
     "http_app",
     "log_level_rank",

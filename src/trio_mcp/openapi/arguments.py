@@ -1,0 +1,357 @@
+"""Arguments: the parameters and the body of an operation as arguments of a tool, and a call's arguments as a request.
+
+A name that occurs in several places (path, query, header, cookie, body, in this order) is the argument of the first
+place; in each further place the argument is called ``NAME_PLACE``, ``id_query`` for example. The body is one argument,
+``body``. Parameters that the author's client sets itself are no arguments: the author's values hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import httpx2
+
+from ..classes import frozen
+from ..jsonrpc.codec import encode_value
+from ..protocol.fields import JSONObject
+from .document import APIOperation, Document, legal_name, members_of
+from .schemas import Schemas
+
+_PLACES: Final = ("path", "query", "header", "cookie")
+_STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
+_OWN_HEADERS: Final = frozenset(
+    ("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type")
+) | {"cookie", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
+"""Headers that OpenAPI leaves out of parameters, and those with which a caller could change the request as a whole."""
+_RESERVED: Final = "/:?@!$'()*,;"
+"""What ``allowReserved`` leaves as it is, without the characters that end a value."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 section 5.1
+_BASE64: Final = {"type": "string", "contentEncoding": "base64"}
+
+
+class Unsendable(ValueError):
+    """Arguments of which no request can be made. The text is for the caller."""
+
+
+@frozen
+class Parameter:
+    """A parameter, and the argument that it is."""
+
+    argument: str
+    name: str
+    place: str
+    style: str
+    explode: bool
+    is_json: bool
+    is_reserved: bool
+
+    def texts(self, value: Any) -> list[str]:
+        """Return the encoded ``value`` for the URL: one text for a path, ``name=value`` each for a query."""
+        if self.is_json:
+            value = encode_value(value).decode()
+        if self.place == "query":
+            return list(_pairs(self.name, value, self.style, self.explode, _RESERVED if self.is_reserved else ""))
+        return [_simple(self, value, _encoded)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else encode_value(value).decode()
+
+
+def _encoded(value: Any, safe: str = "") -> str:
+    return quote(_text(value), safe=safe)
+
+
+def _pairs(name: str, value: Any, style: str, explode: bool, safe: str = "") -> Iterator[str]:
+    """Yield the parts of a query or form for a parameter ``name``."""
+    key = quote(name, safe="")
+    if isinstance(value, dict):
+        members = cast("JSONObject", value)
+        if style == "deepObject":
+            for each, member in members.items():
+                inside = isinstance(member, dict)
+                yield from _pairs(f"{name}[{each}]", member, "deepObject" if inside else "form", True, safe)
+        elif explode:
+            for each, member in members.items():
+                yield f"{quote(each, safe='')}={_encoded(member, safe)}"
+        else:
+            yield f"{key}={','.join(_encoded(part, safe) for pair in members.items() for part in pair)}"
+    elif isinstance(value, list):
+        items = [_encoded(item, safe) for item in cast("list[Any]", value)]
+        if explode and style == "form":
+            yield from (f"{key}={item}" for item in items)
+        elif items:
+            yield f"{key}={ {'spaceDelimited': '%20', 'pipeDelimited': '%7C'}.get(style, ',').join(items) }"
+    elif value is not None:
+        yield f"{key}={_encoded(value, safe)}"
+
+
+def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> str:
+    """Return the text of a value in a path, header or cookie."""
+    before, joint, name = {"label": (".", ".", ""), "matrix": (";", ";", f"{quote(parameter.name, safe='')}=")}.get(
+        parameter.style, ("", ",", "")
+    )
+    if isinstance(value, dict):
+        pairs = cast("JSONObject", value).items()
+        if parameter.explode:
+            return before + joint.join(f"{encoded(key)}={encoded(member)}" for key, member in pairs)
+        return before + name + ",".join(encoded(part) for pair in pairs for part in pair)
+    if isinstance(value, list):
+        items = [encoded(item) for item in cast("list[Any]", value)]
+        if parameter.explode:
+            return before + joint.join(name + item for item in items)
+        return before + name + ",".join(items)
+    return before + name + encoded(value)
+
+
+@frozen
+class Body:
+    """The body of requests, and the argument that it is."""
+
+    argument: str
+    media_type: str
+    binary: frozenset[str]
+    """Properties of a form that are files."""
+    styles: JSONObject
+    """``encoding`` of the properties of a form."""
+
+    def parts(self, value: Any) -> JSONObject:
+        """Return what `httpx2.AsyncClient.build_request` takes for this body. Raises `Unsendable`."""
+        kind = {"Content-Type": self.media_type}
+        if _is_json(self.media_type):
+            return {"content": encode_value(value), "headers": kind}
+        if self.media_type == "application/x-www-form-urlencoded":
+            pairs = [pair for name, member in members_of(value).items() for pair in self._form(name, member)]
+            return {"content": "&".join(pairs).encode(), "headers": kind}
+        if self.media_type == "multipart/form-data":
+            return {"files": [part for name, member in members_of(value).items() for part in self._files(name, member)]}
+        text = _text(value)
+        return {"content": text.encode() if _is_text(self.media_type) else _bytes(self.argument, text), "headers": kind}
+
+    def _form(self, name: str, value: Any) -> Iterator[str]:
+        told = members_of(self.styles.get(name))
+        style = str(told.get("style", "form"))
+        if isinstance(value, dict) and "style" not in told:
+            value = encode_value(value).decode()
+        return _pairs(name, value, style, bool(told.get("explode", style == "form")))
+
+    def _files(self, name: str, value: Any) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
+        told = members_of(self.styles.get(name)).get("contentType")
+        kind = told if isinstance(told, str) and "," not in told and "*" not in told else None
+        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+            if name in self.binary:
+                yield name, (name, _bytes(name, _text(item)), kind or "application/octet-stream")
+            elif item is not None:
+                plain = "application/json" if isinstance(item, dict | list) else "text/plain; charset=utf-8"
+                yield name, (None, _text(item).encode(), kind or plain)
+
+
+def _bytes(name: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unsendable(f"{name} is not in base64") from None
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type.endswith(("/xml", "+xml", "/yaml", "/x-ndjson"))
+
+
+@frozen(eq=False)
+class Arguments:
+    """The arguments of the tool of an operation."""
+
+    schema: JSONObject
+    _path: str
+    _parameters: tuple[Parameter, ...]
+    _body: Body | None
+
+    def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
+        """Return the request for the arguments ``given``. Raises `Unsendable`."""
+        path, query = self._path, list[str]()
+        headers: dict[bytes, bytes] = {}
+        cookies: dict[str, str] = {}
+        for parameter in self._parameters:
+            value = given.get(parameter.argument)
+            if parameter.place == "path":
+                path = path.replace(f"{{{parameter.name}}}", _segment(parameter, value))
+            elif value is None:
+                continue
+            elif parameter.place == "query":
+                query += parameter.texts(value)
+            elif parameter.place == "header":
+                headers[parameter.name.encode()] = _header(parameter, value)
+            else:
+                cookies[parameter.name] = parameter.texts(value)[0]
+        if {".", ".."} & set(path.split("/")):
+            raise Unsendable("a part of the path would be . or ..")
+        content: JSONObject = {}
+        if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
+            content = self._body.parts(body)
+        headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
+        target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
+        try:
+            url = server.copy_with(raw_path=target)
+            return http.build_request(method, url, headers=headers or None, cookies=cookies or None, **content)
+        except httpx2.InvalidURL:
+            raise Unsendable("they make no URL, or one that is too long") from None
+
+
+def _segment(parameter: Parameter, value: Any) -> str:
+    texts = [str(part) for part in re.split(r"[/\\]", _simple(parameter, value, _text))]
+    if ".." in texts or "." in texts:  # servers decode a path, and some go up then
+        raise Unsendable(f"{parameter.argument} has . or .. as a part of the path")
+    if not (text := parameter.texts(value)[0]):
+        raise Unsendable(f"{parameter.argument} is empty, which would make another path")
+    return text
+
+
+def _header(parameter: Parameter, value: Any) -> bytes:
+    text = encode_value(value).decode() if parameter.is_json else _simple(parameter, value, _text)
+    if not text.isprintable():
+        raise Unsendable(f"{parameter.argument} has control characters, which a header cannot have")
+    return text.encode()
+
+
+class ArgumentReader:
+    """Reads the parameters and bodies of the operations of ``document``, without those that ``http`` sets itself."""
+
+    def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
+        self._document = document
+        self._schemas = Schemas(document, "readOnly")
+        self._own: dict[str, Collection[str]] = {
+            "path": (),
+            "query": frozenset(http.params),
+            "header": _OWN_HEADERS | frozenset(name.lower() for name in http.headers),
+            "cookie": frozenset(http.cookies),
+        }
+
+    def read(self, operation: APIOperation) -> Arguments:
+        """Return the arguments of ``operation``. Raises `ValueError` for what cannot be sent."""
+        properties: JSONObject = {}
+        required: list[str] = []
+        parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
+        missing = set(re.findall(r"\{([^{}]*)\}", operation.path)) - {
+            each.name for each in parameters if each.place == "path"
+        }
+        if missing or any(part in (".", "..") for part in operation.path.split("/")):
+            raise ValueError(
+                f"the path has no parameter {', '.join(sorted(missing))}" if missing else "the path has .."
+            )
+        body = self._body(operation, properties, required)
+        schema: JSONObject = {"type": "object", "properties": properties, "additionalProperties": False}
+        if required:
+            schema["required"] = required
+        path = re.sub(r"[^{}]+", lambda found: quote(found[0], safe="/%:@!$&'()*+,;=~"), operation.path)
+        return Arguments(self._schemas.complete(schema), path, tuple(parameters), body)
+
+    def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
+        """Return the parameters, with the document in which each stands, in the order of their places."""
+        found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
+        for holder in (operation.item, operation.data):
+            for value in cast("list[Any]", holder.get("parameters") or []):
+                parameter, base = self._document.follow(value, operation.base)
+                place, name = str(parameter.get("in")), str(parameter.get("name"))
+                if place not in _PLACES:
+                    raise ValueError(f"the parameter {name!r} is in {place!r}, which is no place for one")
+                if place == "header" and not _TOKEN.fullmatch(name):
+                    raise ValueError(f"{name!r} is no name of a header")
+                if (name.lower() if place == "header" else name) not in self._own[place]:
+                    found[place, name] = parameter, base
+        return sorted(found.values(), key=lambda each: _PLACES.index(each[0]["in"]))
+
+    def _parameter(self, data: JSONObject, base: str, properties: JSONObject, required: list[str]) -> Parameter:
+        name, place = data["name"], data["in"]
+        content = members_of(data.get("content"))
+        schema: Any = data.get("schema", {})
+        for media in content.values():
+            schema = members_of(media).get("schema", {})
+        made = self._schemas.converted(schema, base)
+        argument = _argument(name, place, properties)
+        properties[argument] = _described(made, data)
+        if data.get("required") is True or place == "path":
+            required.append(argument)
+        style = str(data.get("style", _STYLES[place]))
+        explode = bool(data.get("explode", style in ("form", "deepObject")))
+        reserved = data.get("allowReserved") is True
+        return Parameter(argument, name, place, style, explode, bool(content), reserved)
+
+    def _body(self, operation: APIOperation, properties: JSONObject, required: list[str]) -> Body | None:
+        data, base = self._document.follow(operation.data.get("requestBody"), operation.base)
+        kinds = {kind.partition(";")[0].strip().lower(): kind for kind in members_of(data.get("content"))}
+        if not kinds:
+            return None
+        chosen = min(kinds, key=_preference)
+        media, base = self._document.follow(data["content"][kinds[chosen]], base)
+        argument = _argument("body", "body", properties)
+        schema: Any = _BASE64
+        binary = frozenset[str]()
+        if _is_text(chosen):
+            schema = {"type": "string"}
+        elif _preference(chosen) < _preference("text/plain"):
+            schema = self._schemas.converted(media.get("schema", {}), base)
+            if chosen == "multipart/form-data":
+                schema, binary = self._with_files(schema)
+        if "*" in chosen:
+            chosen = "application/octet-stream"
+        properties[argument] = _described(schema, data)
+        if data.get("required") is True:
+            required.append(argument)
+        return Body(argument, chosen, binary, members_of(media.get("encoding")))
+
+    def _with_files(self, schema: Any) -> tuple[Any, frozenset[str]]:
+        """Return the ``schema`` of a form whose files are in base64, and the names of the files."""
+        form = self._schemas.resolved(schema)
+        parts = members_of(members_of(form).get("properties"))
+        files: JSONObject = {}
+        for name, part in parts.items():
+            plain = members_of(self._schemas.resolved(part))
+            item = self._schemas.resolved(plain.get("items"))
+            if _is_file(plain):
+                files[name] = _kept(plain) | _BASE64
+            elif _is_file(item):
+                files[name] = {**plain, "items": _BASE64}
+        if not files:
+            return schema, frozenset()
+        return {**cast("JSONObject", form), "properties": parts | files}, frozenset(files)
+
+
+def _is_file(schema: Any) -> bool:
+    said = members_of(schema)
+    return said.get("format") == "binary" or ("contentMediaType" in said and "contentEncoding" not in said)
+
+
+def _kept(schema: JSONObject) -> JSONObject:
+    return {key: said for key, said in schema.items() if key in ("title", "description")}
+
+
+def _preference(media_type: str) -> int:
+    """Return the place of a media type of bodies in the order of preference."""
+    if _is_json(media_type):
+        return 0 if media_type == "application/json" else 1
+    if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):
+        return 2 + forms.index(media_type)
+    return 4 if _is_text(media_type) else 5
+
+
+def _argument(name: str, place: str, taken: Collection[str]) -> str:
+    plain = legal_name(name, ())
+    return legal_name(f"{plain}_{place}", taken) if plain in taken else plain
+
+
+def _described(schema: Any, data: JSONObject) -> Any:
+    """Return ``schema`` with the description of the parameter or body that it is of."""
+    words = data.get("description")
+    deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
+    if not isinstance(words, str) or not isinstance(schema, dict):
+        return schema
+    return {**cast("JSONObject", schema), "description": words, **deprecated}

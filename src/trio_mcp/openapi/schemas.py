@@ -1,0 +1,184 @@
+"""Schemas: those of an OpenAPI document as JSON Schemas of 2020-12.
+
+A schema of OpenAPI 3.0 is an older JSON Schema with words of its own. Each component is converted once, and named in
+``$defs``: many tools share the components of a large document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, cast
+
+from ..protocol.fields import JSONObject
+from ..protocol.schema_validator import SchemaValidator
+from ..server.results import to_plain
+from .document import Document, legal_name, members_of
+
+_ONE: Final = frozenset(("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")) | {
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
+_LISTED: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_NAMED: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+_PLAIN: Final = frozenset(
+    (
+        *("type", "enum", "const", "format", "title", "description", "default", "examples", "deprecated", "required"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
+        *("minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties"),
+        *("dependentRequired", "contentEncoding", "contentMediaType"),
+    )
+)
+_REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
+
+
+class Schemas:
+    """The schemas of a document, for what is sent, without the properties that are ``left_out``: ``readOnly``; or for
+    answers, without ``writeOnly``."""
+
+    def __init__(self, document: Document, left_out: str) -> None:
+        self._document = document
+        self._left_out = left_out
+        self._names: dict[tuple[str, str], str] = {}
+        """The names of components, by their document and pointer."""
+        self._ahead: list[tuple[str, Any, str]] = []
+        """Components with a name that are still to be converted."""
+        self._definitions: dict[str, Any] = {}
+        self._mentioned: dict[str, list[str]] = {}
+        """The components to which each component refers."""
+        self._mentions: list[str] = []
+
+    def converted(self, schema: Any, base: str) -> Any:
+        """Return ``schema``, which stands in the document ``base``, with references to definitions (`complete`). Raises
+        `ValueError` for a schema that cannot be read."""
+        self._mentions = []
+        made = self._converted(schema, base)
+        while self._ahead:
+            name, value, where = self._ahead.pop()
+            self._mentions = []
+            self._definitions[name] = self._converted(value, where)
+            self._mentioned[name] = self._mentions
+        return made
+
+    def complete(self, schema: JSONObject) -> JSONObject:
+        """Return ``schema``, made of what `converted` returns, with the definitions that its references need."""
+        needed: dict[str, Any] = {}
+        ahead = list(_references(schema))
+        while ahead:
+            name = ahead.pop()
+            if name not in needed:
+                needed[name] = self._definitions[name]
+                ahead += self._mentioned[name]
+        return {**schema, "$defs": needed} if needed else schema
+
+    def resolved(self, schema: Any) -> Any:
+        """Return ``schema``, or the definition that it is a reference to."""
+        seen: set[str] = set()
+        while isinstance(schema, dict) and (name := _name_in(cast("JSONObject", schema))) and name not in seen:
+            seen.add(name)
+            schema = self._definitions[name]
+        return cast("Any", schema)
+
+    def _converted(self, node: Any, base: str) -> Any:
+        if isinstance(node, bool):
+            return node
+        if not isinstance(node, Mapping):
+            raise ValueError(f"a schema is an object, not {str(node)[:100]!r}")  # noqa: TRY004 - a document's fault
+        schema = cast("Mapping[str, Any]", node)
+        if refused := [keyword for keyword in _REFUSED if keyword in schema]:
+            raise ValueError(f"a schema has {refused[0]}, which is not read")
+        made: JSONObject = {}
+        if "$ref" in schema:
+            made["$ref"] = f"#/$defs/{self._name_of(schema['$ref'], base)}"
+            if self._document.is_old:  # what stands beside a reference does not count there
+                return made
+        for keyword, said in schema.items():
+            if keyword in _PLAIN:
+                made[keyword] = to_plain(said)
+            elif keyword in _ONE:
+                made[keyword] = self._converted(said, base)
+            elif keyword in _LISTED:
+                made[keyword] = [self._converted(each, base) for each in said]
+            elif keyword in _NAMED:
+                made[keyword] = {str(name): self._converted(each, base) for name, each in members_of(said).items()}
+            elif keyword == "pattern" and _is_usable(said):
+                made[keyword] = said
+            elif keyword == "example":
+                made.setdefault("examples", [to_plain(said)])
+        self._leave_out(schema, made, base)
+        return _modern(schema, made) if self._document.is_old else made
+
+    def _name_of(self, reference: str, base: str) -> str:
+        value, uri, pointer = self._document.target(reference, base)
+        if (uri, pointer) not in self._names:
+            name = legal_name(pointer.rpartition("/")[2] or uri, self._names.values())
+            self._names[uri, pointer] = name
+            self._ahead.append((name, value, uri))
+        name = self._names[uri, pointer]
+        self._mentions.append(name)
+        return name
+
+    def _leave_out(self, schema: Mapping[str, Any], made: JSONObject, base: str) -> None:
+        """Take out of ``made`` the properties that do not go this way."""
+        properties = members_of(schema.get("properties"))
+        gone = [name for name, each in properties.items() if self._document.follow(each, base)[0].get(self._left_out)]
+        for name in gone:
+            del made["properties"][name]
+        required: Any = made.get("required")
+        if not isinstance(required, list):  # a boolean, of a version before
+            made.pop("required", None)
+        elif gone:
+            made["required"] = [name for name in cast("list[str]", required) if name not in gone]
+
+
+def _modern(schema: Mapping[str, Any], made: JSONObject) -> JSONObject:
+    """Return ``made`` of a ``schema`` of OpenAPI 3.0, with the keywords that are others there."""
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(is_exclusive := made.get(exclusive), bool):
+            del made[exclusive]
+            if is_exclusive and bound in made:
+                made[exclusive] = made.pop(bound)
+    if schema.get("nullable") is not True:
+        return made
+    if any(keyword in made for keyword in ("allOf", "anyOf", "oneOf")):
+        return {"anyOf": [made, {"type": "null"}]}
+    if isinstance(made.get("type"), str):
+        made["type"] = [made["type"], "null"]
+    if isinstance(made.get("enum"), list) and None not in made["enum"]:
+        made["enum"] = [*made["enum"], None]
+    return made
+
+
+@cache
+def _is_usable(pattern: object) -> bool:
+    """Return whether ``pattern`` can be checked in linear time: the API checks all others."""
+    try:
+        SchemaValidator({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
+
+
+def _name_in(schema: JSONObject) -> str | None:
+    reference: Any = schema.get("$ref")
+    return reference.removeprefix("#/$defs/") if isinstance(reference, str) else None
+
+
+def _references(schema: Any) -> list[str]:
+    """Return the names of the definitions to which a converted ``schema`` refers."""
+    found: list[str] = []
+    ahead: list[tuple[Any, bool]] = [(schema, True)]
+    while ahead:
+        node, is_schema = ahead.pop()
+        if isinstance(node, list):
+            ahead += [(each, True) for each in cast("list[Any]", node)]
+        elif isinstance(node, dict):
+            members = cast("JSONObject", node)
+            if is_schema and (name := _name_in(members)) is not None:
+                found.append(name)
+            for keyword, said in members.items():
+                if not is_schema or keyword in _ONE or keyword in _LISTED:
+                    ahead.append((said, True))
+                elif keyword in _NAMED:
+                    ahead.append((said, False))
+    return found

@@ -1,0 +1,196 @@
+"""from_openapi: a server whose tools are operations of an HTTP API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import httpx2
+
+from ..protocol.fields import JSONObject
+from ..protocol.types.tools import CallToolResult, ToolAnnotations
+from ..server.registration import ToolOptions
+from ..server.results import error_result
+from ..server.server import Server
+from .answers import AnswerReader, Answers
+from .arguments import ArgumentReader, Arguments, Unsendable
+from .document import APIOperation, Document, Loader, members_of
+
+logger = logging.getLogger("trio_mcp")
+
+_HINTS: Final = {
+    "GET": ToolAnnotations(read_only_hint=True),
+    "HEAD": ToolAnnotations(read_only_hint=True),
+    "OPTIONS": ToolAnnotations(read_only_hint=True),
+    "TRACE": ToolAnnotations(read_only_hint=True),
+    "PUT": ToolAnnotations(read_only_hint=False, idempotent_hint=True),
+    "DELETE": ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),
+}
+_MOST_REDIRECTS: Final = 5
+
+
+def from_openapi(
+    document: Mapping[str, Any],
+    *,
+    http: httpx2.AsyncClient,
+    operations: Collection[str] | Callable[[APIOperation], bool],
+    options: Callable[[APIOperation], ToolOptions] | None = None,
+    loader: Loader | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    origins: Collection[str] = (),
+    max_bytes: int = 1_000_000,
+) -> Server:
+    """Return a server whose tools are operations of the HTTP API that ``document`` describes. Needs the extra
+    ``trio-mcp[openapi]``.
+
+        async with httpx2.AsyncClient(base_url="https://api.example.com", headers={"X-Key": key}) as http:
+            await serve_stdio(from_openapi(document, http=http, operations=["listPets", "GET /pets/{id}"]))
+
+    ``document``: OpenAPI 3.0 or 3.1, as plain data: read by ``json.loads`` or ``yaml.safe_load``. ``operations``: the
+    tools to offer; nothing else is offered. Each is an ``operationId`` or a method and a path; a function chooses by
+    all that an `APIOperation` has, ``lambda operation: "pets" in operation.tags`` for example. ``options`` returns
+    keywords for the tool of an operation, a timeout or another name for example: see `ToolOptions`.
+
+    ``http`` sends the requests, with the author's credentials, limits and timeouts, and stays the author's to close.
+    Relative URLs of servers are relative to its ``base_url``; without ``servers`` in the document, ``base_url`` is the
+    server. A server of another origin is refused unless ``origins`` names the origin, since the credentials go there,
+    too. Redirects are followed where ``http`` follows redirects, and within an origin. ``variables`` are for the URLs
+    of servers. Parameters, headers and cookies that ``http`` sets itself are no arguments of the tools.
+
+    References to other documents are followed by ``loader`` alone, which gets a URI and returns plain data. An answer
+    of more than ``max_bytes`` bytes is an error of the tool, as is a status from 400 on.
+
+    A cancel of the call closes the exchange with the API. Raises `ValueError`, which names the operation, for one that
+    cannot be offered, and for a name in ``operations`` that the document does not have.
+    """
+    _check(http, operations, document)
+    read = Document(document, loader)
+    info = members_of(read.root.get("info"))
+    server = Server(
+        str(info.get("title", "API")), str(info.get("version", "0.0.0")), description=info.get("description")
+    )
+    arguments, answers = ArgumentReader(read, http), AnswerReader(read)
+    allowed = {httpx2.URL(origin).origin for origin in (str(http.base_url), *origins)}
+    for operation in _chosen(read, operations):
+        try:
+            url = _allowed(read.server_of(operation, http.base_url, variables), http.base_url, allowed)
+            tool = _APITool(operation, http, url, arguments.read(operation), answers.read(operation), max_bytes)
+            server.tool(**(tool.options() | (options(operation) if options is not None else {})))(tool.call)
+        except ValueError as error:
+            raise ValueError(f"{operation.method} {operation.path}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{operation.method} {operation.path}: nested too deep") from None
+    return server
+
+
+def _check(http: object, operations: object, document: object) -> None:
+    if not isinstance(http, httpx2.AsyncClient):
+        raise TypeError(f"http is an httpx2.AsyncClient, which trio can run, not {type(http).__name__}")
+    if http.base_url.is_relative_url:
+        raise ValueError("http needs the URL of the API: httpx2.AsyncClient(base_url='https://api.example.com')")
+    if isinstance(operations, str):
+        raise TypeError(f"operations are several:\n    wrong:  {operations!r}\n    right:  [{operations!r}]")
+    if not isinstance(document, Mapping):
+        raise TypeError(
+            "document is plain data, which from_openapi does not read itself:\n"
+            "    wrong:  from_openapi('openapi.json', ...)\n"
+            "    right:  from_openapi(json.loads(Path('openapi.json').read_text()), ...)"
+        )
+
+
+def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation], bool]) -> list[APIOperation]:
+    if callable(wanted):
+        return [operation for operation in document.operations() if wanted(operation)]
+    missing = set(wanted)
+    chosen: list[APIOperation] = []
+    for operation in document.operations():
+        names = {operation.id, f"{operation.method} {operation.path}"} & set(wanted)
+        if names:
+            chosen.append(operation)
+            missing -= cast("set[str]", names)
+    if missing:
+        raise ValueError(
+            f"the document has no operation {', '.join(map(repr, sorted(missing)))}: write an operationId, or a method "
+            "and a path as in 'GET /pets'"
+        )
+    return chosen
+
+
+def _allowed(url: httpx2.URL, home: httpx2.URL, allowed: Collection[httpx2.Origin]) -> httpx2.URL:
+    if url.origin in allowed:
+        return url
+    origin = f"{url.scheme}://{url.netloc.decode()}"
+    raise ValueError(
+        f"the document has this operation at {origin}, and http is for {home}. Either let the credentials of http go "
+        f"there, too: origins=[{origin!r}]; or let base_url stand for the servers: document | {{'servers': []}}"
+    )
+
+
+class _APITool:
+    """The tool of an operation."""
+
+    def __init__(
+        self,
+        operation: APIOperation,
+        http: httpx2.AsyncClient,
+        server: httpx2.URL,
+        arguments: Arguments,
+        answers: Answers,
+        max_bytes: int,
+    ) -> None:
+        self._operation = operation
+        self._http = http
+        self._server = server
+        self._arguments = arguments
+        self._answers = answers
+        self._max_bytes = max_bytes
+
+    def options(self) -> ToolOptions:
+        """Return the keywords of the tool, as the document describes the operation."""
+        operation, data = self._operation, self._operation.data
+        texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
+        if operation.deprecated:
+            texts.insert(0, "Deprecated.")
+        made = ToolOptions(
+            name=operation.name,
+            description="\n\n".join(texts) or f"{operation.method} {operation.path}",
+            input_schema=self._arguments.schema,
+        )
+        if operation.method in _HINTS:
+            made["annotations"] = _HINTS[operation.method]
+        if self._answers.schema is not None:
+            made["output_schema"] = self._answers.schema
+        return made
+
+    async def call(self, arguments: JSONObject) -> CallToolResult:
+        """Send the request, and return the answer."""
+        name, http = self._operation.name, self._http
+        try:
+            request = self._arguments.request(http, self._operation.method, self._server, arguments)
+        except Unsendable as error:
+            return error_result(f"Invalid arguments for {name}: {error}")
+        try:
+            response = await self._opened(request)
+            try:
+                return await self._answers.result(response, self._max_bytes)
+            finally:
+                await response.aclose()
+        except httpx2.TimeoutException:
+            return error_result("the API has not answered in time")
+        except httpx2.HTTPError as error:
+            logger.warning("%s: %s", name, type(error).__name__)
+            return error_result("the API cannot be reached, or has given no proper answer")
+
+    async def _opened(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the answer to ``request``, its body unread, after redirects within the origin."""
+        origin = request.url.origin
+        response = await self._http.send(request, stream=True, follow_redirects=False)
+        for _ in range(_MOST_REDIRECTS if self._http.follow_redirects else 0):
+            following = response.next_request
+            if following is None or following.url.origin != origin:
+                break
+            await response.aclose()
+            response = await self._http.send(following, stream=True, follow_redirects=False)
+        return response

@@ -1,0 +1,199 @@
+"""Operations of an OpenAPI document are tools: which, under which names, and how a call goes to the API and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+from tests.openapi.api import Answer, Seen, open_api
+
+from trio_mcp import APIOperation, Server, Tool, from_openapi, open_memory
+
+LIMIT = {"type": "integer", "minimum": 0, "exclusiveMinimum": True}
+PETS: dict[str, Any] = {
+    "openapi": "3.0.3",
+    "info": {"title": "Pets", "version": "1.2"},
+    "paths": {
+        "/pets": {
+            "get": {
+                "operationId": "listPets",
+                "summary": "All pets.",
+                "tags": ["pets"],
+                "parameters": [
+                    {"name": "limit", "in": "query", "schema": LIMIT},
+                    {"name": "tags", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}},
+                ],
+                "responses": {
+                    "200": {
+                        "description": "ok",
+                        "content": {
+                            "application/json": {
+                                "schema": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}}
+                            }
+                        },
+                    }
+                },
+            },
+            "post": {
+                "operationId": "add pet!",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}},
+                },
+                "responses": {"201": {"description": "made"}},
+            },
+        },
+        "/pets/{id}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": {
+                "responses": {
+                    "200": {
+                        "description": "ok",
+                        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}},
+                    }
+                }
+            },
+            "delete": {"operationId": "drop", "deprecated": True, "responses": {}},
+            "put": {"operationId": "change", "responses": {}},
+        },
+    },
+    "components": {
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "required": ["id", "name", "secret"],
+                "properties": {
+                    "id": {"type": "integer", "readOnly": True},
+                    "name": {"type": "string", "nullable": True, "example": "Rex"},
+                    "secret": {"type": "string", "writeOnly": True},
+                    "mother": {"$ref": "#/components/schemas/Pet"},
+                },
+            }
+        }
+    },
+}
+
+
+def document(**operation: Any) -> dict[str, Any]:
+    """A document of one operation, ``do``, by GET at ``/do`` unless said otherwise."""
+    path, method = operation.pop("path", "/do"), operation.pop("method", "get")
+    more = {key: operation.pop(key) for key in ("servers", "components", "openapi") if key in operation}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": {path: {method: {"operationId": "do", **operation}}},
+        **more,
+    }
+
+
+async def tools_of(server: Server) -> dict[str, Tool]:
+    async with open_memory(server) as client:
+        return {tool.name: tool async for tool in client.list_tools()}
+
+
+def everything(_: APIOperation) -> bool:
+    return True
+
+
+HTTP = httpx2.AsyncClient(base_url="https://api.test/")
+
+
+async def test_nothing_is_offered_but_what_was_asked_for() -> None:
+    for asked, names in (
+        (["listPets", "GET /pets/{id}"], ["listPets", "get_pets_id"]),
+        (lambda operation: "pets" in operation.tags, ["listPets"]),
+        (lambda operation: operation.method == "GET" and operation.path.startswith("/pets/"), ["get_pets_id"]),
+        ([], []),
+    ):
+        assert list(await tools_of(from_openapi(PETS, http=HTTP, operations=asked))) == names
+
+
+async def test_a_name_that_the_document_does_not_have_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"no operation 'POST /dogs', 'listpets'"):
+        from_openapi(PETS, http=HTTP, operations=["listpets", "POST /dogs", "drop"])
+
+
+async def test_tools_have_legal_names_and_tell_what_their_methods_do() -> None:
+    tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
+    assert set(tools) == {"listPets", "add_pet", "get_pets_id", "drop", "change"}
+    hints = {name: tool.annotations for name, tool in tools.items()}
+    assert hints["listPets"] is not None
+    assert hints["listPets"].read_only_hint
+    assert hints["drop"] is not None
+    assert hints["drop"].destructive_hint
+    assert hints["change"] is not None
+    assert (hints["change"].read_only_hint, hints["change"].idempotent_hint) == (False, True)
+    assert tools["listPets"].description == "All pets."
+    assert tools["drop"].description == "Deprecated."
+
+
+async def test_names_are_made_unique() -> None:
+    same: dict[str, Any] = {
+        "openapi": "3.0.0",
+        "paths": {"/a": {"get": {"operationId": "a.b"}}, "/b": {"get": {"operationId": "a b"}}, "/a.b": {"get": {}}},
+    }
+    assert list(await tools_of(from_openapi(same, http=HTTP, operations=everything))) == ["a_b", "a_b_2", "get_a_b"]
+
+
+async def test_schemas_of_3_0_are_json_schemas_without_what_goes_the_other_way() -> None:
+    tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
+    assert tools["listPets"].input_schema["properties"]["limit"] == {"type": "integer", "exclusiveMinimum": 0}
+    sent = tools["add_pet"].input_schema["$defs"]["Pet"]
+    assert sent["required"] == ["name", "secret"]
+    assert set(sent["properties"]) == {"name", "secret", "mother"}
+    assert sent["properties"]["name"] == {"type": ["string", "null"], "examples": ["Rex"]}
+    assert sent["properties"]["mother"] == {"$ref": "#/$defs/Pet"}
+    given = tools["get_pets_id"].output_schema
+    assert given is not None
+    assert given["required"] == ["id", "name"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_call_is_a_request_and_its_answer_the_result(era: Any) -> None:
+    async with open_api(Answer(body=b'[{"id": 1, "name": null}]'), base="/v1") as api:
+        server = from_openapi(PETS, http=api.http, operations=everything)
+        async with open_memory(server, era=era) as client:
+            result = await client.call_tool("listPets", {"limit": 2, "tags": ["a&b", "c d"]})
+            assert result.structured_content == {"result": [{"id": 1, "name": None}]}
+            assert result.text == '[{"id":1,"name":null}]'
+            await client.call_tool("add_pet", {"body": {"name": "Rex", "secret": "s"}})
+    first, second = api.seen
+    assert (first.method, first.target) == ("GET", "/v1/pets?limit=2&tags=a%26b&tags=c%20d")
+    assert (second.method, second.target, second.body) == ("POST", "/v1/pets", b'{"name":"Rex","secret":"s"}')
+    assert second.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_leaving_the_call_closes_the_exchange_with_the_api(era: Any) -> None:
+    begun = trio.Event()
+
+    async def wait(_: Seen) -> Answer:
+        begun.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with open_api(wait) as api:
+        server = from_openapi(document(), http=api.http, operations=["do"])
+        async with open_memory(server, era=era) as client:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "do")
+                await begun.wait()
+                nursery.cancel_scope.cancel()
+            with trio.fail_after(5):
+                await api.left.wait()
+
+
+async def test_a_time_limit_of_the_tool_closes_the_exchange_too() -> None:
+    async def wait(_: Seen) -> Answer:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with open_api(wait) as api:
+        server = from_openapi(document(), http=api.http, operations=["do"], options=lambda _: {"timeout": 0.05})
+        async with open_memory(server) as client:
+            result = await client.call_tool("do")
+            assert (result.is_error, result.text) == (True, "do took longer than its limit of 0.05 seconds")
+            with trio.fail_after(5):
+                await api.left.wait()
