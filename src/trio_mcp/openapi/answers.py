@@ -1,4 +1,4 @@
-"""Answers: what an API answers, as the result of a tool: data, text, an image, sound, bytes, or why it failed."""
+"""Answers: the answer of an API as the result of a tool: data, text, an image, sound, bytes, or a failure."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Answers:
         self._validator = None if schema is None else SchemaValidator(schema)
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
-        """Return what an open ``response`` says, of ``most`` bytes at most."""
+        """Return the result of an open ``response``, of ``most`` bytes at most."""
         status = _status(response)
         if response.is_redirect:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -126,7 +126,7 @@ class Answers:
 
 
 def _status(response: httpx2.Response) -> str:
-    """Return the status in the words of the standard: those of the server may be any."""
+    """Return the status in the words of the standard: a server may write any words."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:

@@ -27,9 +27,9 @@ _STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie
 _OWN_HEADERS: Final = frozenset(
     ("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type")
 ) | {"cookie", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
-"""Headers that OpenAPI leaves out of parameters, and those with which a caller could change the request as a whole."""
+"""Headers that OpenAPI leaves out of parameters, and headers that change a request as a whole."""
 _RESERVED: Final = "/:?@!$'()*,;"
-"""What ``allowReserved`` leaves as it is, without the characters that end a value."""
+"""Characters that ``allowReserved`` leaves as written, but for characters that end a value."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 section 5.1
 _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
@@ -40,7 +40,7 @@ class Unsendable(ValueError):
 
 @frozen
 class Parameter:
-    """A parameter, and the argument that it is."""
+    """A parameter and its argument."""
 
     argument: str
     name: str
@@ -111,7 +111,7 @@ def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> 
 
 @frozen
 class Body:
-    """The body of requests, and the argument that it is."""
+    """The body of requests and its argument."""
 
     argument: str
     media_type: str
@@ -121,7 +121,7 @@ class Body:
     """``encoding`` of the properties of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return what `httpx2.AsyncClient.build_request` takes for this body. Raises `Unsendable`."""
+        """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `Unsendable`."""
         kind = {"Content-Type": self.media_type}
         if _is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -223,7 +223,7 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 
 class ArgumentReader:
-    """Reads the parameters and bodies of the operations of ``document``, without those that ``http`` sets itself."""
+    """Reads the parameters and bodies of the operations of ``document``, except what ``http`` sets itself."""
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -236,7 +236,7 @@ class ArgumentReader:
         }
 
     def read(self, operation: APIOperation) -> Arguments:
-        """Return the arguments of ``operation``. Raises `ValueError` for what cannot be sent."""
+        """Return the arguments of ``operation``. Raises `ValueError` for an operation that cannot be called."""
         properties: JSONObject = {}
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
@@ -349,7 +349,7 @@ def _argument(name: str, place: str, taken: Collection[str]) -> str:
 
 
 def _described(schema: Any, data: JSONObject) -> Any:
-    """Return ``schema`` with the description of the parameter or body that it is of."""
+    """Return ``schema`` with the description of its parameter or body."""
     words = data.get("description")
     deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
     if not isinstance(words, str) or not isinstance(schema, dict):

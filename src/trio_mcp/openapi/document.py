@@ -1,4 +1,4 @@
-"""Document: the operations of an OpenAPI 3.0 or 3.1 document, what its references lead to, and where its servers are.
+"""Document: the operations of an OpenAPI 3.0 or 3.1 document, the targets of references, and the URLs of servers.
 
 A document is read as plain data. A reference to another document is followed by the author's loader alone, and each
 document is loaded once.
@@ -80,7 +80,7 @@ class Document:
         self._loaded: dict[str, Mapping[str, Any]] = {"": root}
 
     def target(self, reference: str, base: str) -> tuple[Any, str, str]:
-        """Return what ``reference``, in the document ``base``, leads to: the value, the document of the value, and the
+        """Return the target of ``reference`` in the document ``base``: the value, the document of the value, and the
         pointer there. Raises `ValueError` where there is nothing."""
         uri, pointer = urldefrag(urljoin(base, reference) if not reference.startswith("#") else base + reference)
         value: Any = self._document(uri, reference)
@@ -134,8 +134,9 @@ class Document:
                 yield APIOperation(name, given, method.upper(), path, tags, deprecated, data, item, base)
 
     def server_of(self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]) -> httpx2.URL:
-        """Return the URL before the path of ``operation``, with a slash at its end: of its servers, else those of its
-        path, else those of the document, that at ``home``, else the first. Without servers ``home`` is the server."""
+        """Return the URL before the path of ``operation``, with a slash at its end: of the servers of the operation,
+        else of the path, else of the document, the first at ``home``, else the first. Without servers ``home`` is the
+        server."""
         for holder in (operation.data, operation.item, self.root):
             if servers := cast("list[Any]", holder.get("servers") or []):
                 break

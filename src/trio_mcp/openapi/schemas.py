@@ -1,4 +1,4 @@
-"""Schemas: those of an OpenAPI document as JSON Schemas of 2020-12.
+"""Schemas: the schemas of an OpenAPI document as JSON Schemas of 2020-12.
 
 A schema of OpenAPI 3.0 is an older JSON Schema with words of its own. Each component is converted once, and named in
 ``$defs``: many tools share the components of a large document.
@@ -61,7 +61,7 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, made of what `converted` returns, with the definitions that its references need."""
+        """Return ``schema``, made of results of `converted`, with the definitions that its references need."""
         needed: dict[str, Any] = {}
         ahead = list(_references(schema))
         while ahead:
