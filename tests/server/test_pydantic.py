@@ -9,8 +9,21 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import attrs
+import msgspec
 import pytest
-from pydantic import UUID4, AnyUrl, BaseModel, ConfigDict, Field, PositiveInt, RootModel, SecretStr, field_validator
+from pydantic import (
+    UUID4,
+    AnyUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Json,
+    PositiveInt,
+    RootModel,
+    SecretStr,
+    field_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from trio_mcp import ElicitFormParams, ElicitResult, PeerError, RequestContext, Server, open_memory
@@ -110,6 +123,11 @@ LINE, LINES = {"SKU": "ab"}, [{"SKU": "ab", "count": 2}]
         (Strict, {"day": "2026-07-28", "number": 1}, Strict(day=datetime.date(2026, 7, 28), number=1)),
         (AnyUrl, "http://a.example/", AnyUrl("http://a.example/")),
         (Tree, {"children": [{}]}, Tree(children=[Tree()])),
+        (Json[list[int]] | None, "[1]", [1]),
+        (Annotated[str, BeforeValidator(str.strip)], " a ", "a"),
+        (Annotated[int, Field(strict=False)], "3", 3),
+        (Annotated[int, Field(strict=True, ge=1)], 3.0, 3),
+        (Annotated[list[Line], Field(min_length=1)], [LINE], [Line(SKU="ab")]),
     ],
     ids=str,
 )
@@ -131,6 +149,8 @@ def test_a_model_is_read_wherever_it_stands(kind: Any, given: Any, value: Any) -
         (Strict, {"day": "2026-07-28", "number": "1"}, r"^number: Input should be a valid integer"),
         (Line, 3, r"^Input should be an object"),
         (UUID4, "x", "valid UUID"),
+        (Annotated[list[Line], Field(min_length=1)], [], "at least 1 item"),
+        (Annotated[int, Field(strict=True, ge=1)], "3", "^Expected `int`"),
     ],
     ids=str,
 )
@@ -160,6 +180,7 @@ def test_so_many_faults_that_telling_them_would_take_long_are_counted() -> None:
         (list[Line] | str, [1] * 40_000),
         (RootModel[list[int]], [1] * 40_000),
         (Crate, {"lines": [LINE] * 20_000}),
+        (list[Box], [{"line": LINE}] * 10_001),
         (list[Box], [{"line": None, "more": dict.fromkeys(map(str, range(20_001)), LINE)}]),
     ],
     ids=str,
@@ -201,6 +222,14 @@ def test_a_model_that_holds_itself_has_a_definition_at_the_root_of_the_schema() 
     schema = schema_of(dict[str, list[Tree]])
     assert schema["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
     assert "$defs" not in schema["additionalProperties"]["items"]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_model_that_holds_itself_may_be_the_root(read: bool) -> None:
+    schema = schema_of(Tree, read=read)
+    assert schema["type"] == "object"
+    assert schema["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
+    assert schema["$defs"]["Tree"]["properties"] == schema["properties"]
 
 
 def test_a_model_and_another_class_of_the_same_name_have_a_definition_each() -> None:
@@ -280,6 +309,13 @@ def test_an_alias_of_a_parameter_is_refused_where_it_is_declared() -> None:
         taking(int, default=Field(alias="from"))
 
 
+def test_a_bound_of_msgspec_beside_a_model_is_refused_since_pydantic_would_not_check_it() -> None:
+    with pytest.raises(TypeError, match=r"take: parameter 'value': pydantic reads it: write Field in place of"):
+        taking(Annotated[list[Line], msgspec.Meta(min_length=1)])
+    described = taking(Annotated[list[Line], msgspec.Meta(description="All.")])
+    assert described.schema["properties"]["value"]["description"] == "All."
+
+
 def test_a_class_that_pydantic_cannot_read_is_refused_where_it_is_declared() -> None:
     class Open:
         pass
@@ -310,6 +346,10 @@ def shop() -> Server:
     def boxed(box: Box) -> Box:
         return box
 
+    @server.tool(validate_output=True)
+    async def tree(tree: Tree) -> Tree:
+        return tree
+
     @server.prompt
     async def ask(line: Line) -> str:
         return line.sku
@@ -337,6 +377,8 @@ async def test_models_travel_in_both_directions(era: Literal["legacy", "modern"]
             "secret": "**********",
             "line": {"SKU": "ab", "count": 1},
         }
+        grown = {"children": [{"children": []}]}
+        assert (await client.call_tool("tree", {"tree": grown})).structured_content == grown
         tools = {tool.name: tool async for tool in client.list_tools()}
         assert tools["order"].output_schema is not None
         assert tools["order"].output_schema["properties"]["price"]["type"] == "string"

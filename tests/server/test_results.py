@@ -35,6 +35,11 @@ class Weather:
     sunny: bool = True
 
 
+@dataclass
+class Chain:
+    next: Chain | None = None
+
+
 def made(returns: Any, value: Any) -> CallToolResult:
     return result_maker(returns, None)[1](value)
 
@@ -82,6 +87,13 @@ def test_a_list_of_classes_keeps_its_definitions_beside_the_wrapper() -> None:
     assert schema is not None
     assert schema["properties"]["result"]["items"] == {"$ref": "#/$defs/Weather"}
     assert "Weather" in schema["$defs"]
+
+
+def test_a_class_that_holds_itself_keeps_its_definition() -> None:
+    schema, _ = result_maker(Chain, None)
+    assert schema is not None
+    assert schema["properties"]["next"]["anyOf"][0] == {"$ref": "#/$defs/Chain"}
+    assert schema["$defs"]["Chain"]["properties"] == schema["properties"]
 
 
 def test_an_explicit_schema_is_kept_verbatim() -> None:

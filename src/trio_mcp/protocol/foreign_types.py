@@ -17,14 +17,16 @@ from .fields import JSONObject
 
 
 def _pydantic() -> Any:
-    """Return `pydantic_models` where pydantic was imported, and `None` elsewhere."""
+    """Return `pydantic_models` where pydantic was imported, and `None` elsewhere, and for releases before 2."""
     return _models() if "pydantic" in sys.modules else None
 
 
 @cache
 def _models() -> Any:
-    from . import pydantic_models  # late: it imports pydantic
-
+    try:
+        from . import pydantic_models  # late: it imports pydantic
+    except ImportError:
+        return None
     return pydantic_models
 
 

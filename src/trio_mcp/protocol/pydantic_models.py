@@ -39,6 +39,8 @@ _TOLD: Final = 5
 _LONGEST: Final = 300
 """Characters of one fault."""
 
+_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+
 
 class _AnyInstance(type):
     def __instancecheck__(cls, instance: object) -> bool:
@@ -92,6 +94,8 @@ def _adapted(hint: Any) -> Any:
         raise TypeError(f"pydantic does not read it: {str(error).splitlines()[0]}") from None
     adapted: Any = type("Adapted", (Adapted,), {"adapter": adapter})
     for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, msgspec.Meta) and any(getattr(note, bound) is not None for bound in _BOUNDS):
+            raise TypeError("pydantic reads it: write Field in place of msgspec.Meta")
         if isinstance(note, str | msgspec.Meta):
             adapted = Annotated[adapted, note]
     return adapted

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import suppress
 from inspect import Parameter
 from operator import is_
 from types import NoneType, UnionType
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import inspect as kinds
 
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, schema_of_foreign
+from ..protocol.foreign_types import is_model, readable, schema_of_foreign
 from ..protocol.plain_classes import is_plain_class
 
 if TYPE_CHECKING:
@@ -109,19 +110,20 @@ def classes_in(annotation: Any) -> set[Any]:
 
 
 def most_hashed(annotation: Any) -> int | None:
-    """Return how many items and members a value of ``annotation`` may have (as `is_checkable` counts), so that its
-    sets and dicts, and lists of foreign models, are made in bounded time; `None` for any number.
+    """Return how many items and members a value of ``annotation``, a class of arguments, may have (as `is_checkable`
+    counts), so that its sets and dicts, and models inside of other classes, are made in bounded time; `None` for any
+    number.
 
     Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
     item is compared with all earlier items. Integers of up to 64 bits, which hardly collide, are cheap.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
-    most = None
-    for kind in _types_in(annotation):
-        for item in _members_of(getattr(kind, "item_type", None) or getattr(kind, "value_type", None)):
-            if is_model(getattr(item, "cls", None)):  # each is read by a function of Python
-                most = _MOST_MODELS
+    arguments, *others = _types_in(annotation)
+    nested = [kind for kind in others if not isinstance(kind, kinds.UnionType)]
+    inner = [each for kind in nested for part in _inside(kind) for each in _members_of(part)]
+    most = _MOST_MODELS if any(is_model(getattr(each, "cls", None)) for each in inner) else None
+    for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
         elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
@@ -159,9 +161,13 @@ def check_fields(where: str, hint: Any) -> None:
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
 
 
-def with_metas(hint: Any, default: Any) -> tuple[Any, Any]:
-    """Return the annotation and the default of a parameter, with notes of msgspec in place of the constraints and the
-    ``Field`` of pydantic, where msgspec has words for them; all other notes stay. Raises `TypeError` for an alias."""
+def as_read(hint: Any, default: Any) -> tuple[Any, Any]:
+    """Return the annotation and the default of a parameter as msgspec reads them.
+
+    Constraints and the ``Field`` of pydantic become notes of msgspec where msgspec has words for them. Where it has
+    none, and for models among other types, a class stands for the annotation, which pydantic reads as a whole. All
+    other notes stay. Raises `TypeError` for an alias, and for an annotation that pydantic cannot read.
+    """
     if _is_field_info(default):
         hint, default = Annotated[hint, default], _default_of(default)
     for note in _own_notes(hint):
@@ -170,13 +176,12 @@ def with_metas(hint: Any, default: Any) -> tuple[Any, Any]:
             if note.validation_alias is not None:
                 words = "an alias is not read here; write the parameter as"
                 raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
-    try:
+    with suppress(TypeError, NameError):  # for a Decimal, for example, msgspec has no bounds
         said = _with_metas(hint)
-        if said is not hint:
+        if readable(said) is said:
             kinds.type_info(said)
-    except (TypeError, NameError):  # for a Decimal, for example, msgspec has no bounds
-        return hint, default
-    return said, default
+            return said, default
+    return readable(hint), default
 
 
 def _own_notes(hint: Any) -> tuple[Any, ...]:
@@ -220,9 +225,11 @@ def _said_by(note: Any) -> dict[str, Any] | None:
         members = note if dataclasses.is_dataclass(note) else None
         names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
         said = {name: value for name in names if (value := getattr(note, name)) is not None}
+        if not said or not isinstance(said.get("pattern", ""), str):
+            return None
         if said.get("strict") is True:  # as everything is read here
             del said["strict"]
-        return said if said.keys() <= set(_CONSTRAINTS) and isinstance(said.get("pattern", ""), str) else None
+        return said if said.keys() <= set(_CONSTRAINTS) else None
     if note.discriminator is not None or callable(note.json_schema_extra):
         return None
     said = {"title": note.title, "description": note.description, "examples": note.examples}
@@ -336,10 +343,20 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
         raise TypeError(f"an annotation could not be resolved: {error}") from None
     definitions |= inner
     if "$ref" in root and len(root) == 1:
-        root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
+        reference = root["$ref"]
+        root = dict(definitions[reference.rpartition("/")[2]])
+        if not _refers(definitions, reference):  # a class that is made of itself
+            del definitions[reference.rpartition("/")[2]]
     if definitions:
         root = {**root, "$defs": definitions}
     return root
+
+
+def _refers(schema: Any, reference: str) -> bool:
+    if isinstance(schema, dict):
+        members = cast("JSONObject", schema)
+        return members.get("$ref") == reference or any(_refers(member, reference) for member in members.values())
+    return isinstance(schema, list) and any(_refers(item, reference) for item in cast("list[Any]", schema))
 
 
 def _components(kind: Any, foreign: Any) -> tuple[tuple[JSONObject, ...], JSONObject]:

@@ -16,12 +16,12 @@ from ..classes import frozen
 from ..concurrency.workers import run_in_worker
 from ..jsonrpc.sizes import is_checkable
 from ..protocol.fields import JSONObject
-from ..protocol.foreign_types import is_model, read_foreign, read_foreign_text, readable
+from ..protocol.foreign_types import is_model, read_foreign, read_foreign_text
 from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from .annotations import check_keys, check_notes, most_hashed, needs_options, schema_of, with_metas
+from .annotations import as_read, check_keys, check_notes, most_hashed, needs_options, schema_of
 from .registration import PromptOptions
 from .request_context import LiveContext
 from .worker_context import WorkerContext, is_context
@@ -197,8 +197,7 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
 
 def _field(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
     try:
-        hint, default = with_metas(hint, parameter.default)
-        hint = readable(hint)
+        hint, default = as_read(hint, parameter.default)
     except TypeError as error:
         raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
     check_notes(name, parameter.replace(default=default), hint)
