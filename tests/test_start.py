@@ -5,6 +5,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 _COUNT = """
 def report():
     ours = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "trio_mcp"}
@@ -56,6 +58,11 @@ _MESSAGES: list[dict[str, Any]] = [
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "hi"}}},
 ]
+_MODELS = "async def echo(text: Text) -> Text:\n    return text"
+_WITH_MODELS: list[dict[str, Any]] = [
+    *_MESSAGES[:2],
+    {**_MESSAGES[2], "params": {"name": "echo", "arguments": {"text": {"text": "hi"}}}},
+]
 
 
 def run(code: str, *args: object, messages: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
@@ -84,6 +91,14 @@ def test_a_server_on_stdio_loads_neither_a_client_nor_a_network():
     assert len(ours(report)) <= 123
     assert report["classes"] <= 162
     assert len(report["compiled"]) <= 50
+
+
+def test_a_server_with_models_of_pydantic_loads_one_module_more():
+    pytest.importorskip("pydantic", reason="needs pydantic: pip install -e '.[test]'")
+    model = "import pydantic\nclass Text(pydantic.BaseModel):\n    text: str\n"
+    code = model + _SERVER.replace("async def echo(text: str) -> str:\n    return text", _MODELS)
+    plain, models = ours(run(_SERVER, messages=_MESSAGES)[1]), ours(run(code, messages=_WITH_MODELS)[1])
+    assert set(models) - set(plain) == {"trio_mcp.protocol.pydantic_models"}
 
 
 def test_a_client_on_stdio_loads_neither_a_server_nor_a_network(tmp_path: Any):

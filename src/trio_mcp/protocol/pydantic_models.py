@@ -4,7 +4,8 @@
 by its own rules: what is strict in Python, a date for example, has a form in JSON. What a schema cannot say, such as a
 validator, is enforced where the model is read.
 
-pydantic reports each fault of a value, and a peer decides how many there are. Large values are therefore counted first.
+pydantic would report each fault of a value, and a peer decides how many there are. Lists therefore stop at their first
+fault here, and the parts of large values are counted first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError, SchemaValidator
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import is_checkable
@@ -29,7 +31,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 _SMALL: Final = 64 * 1024
 """Characters of JSON up to which nothing is counted."""
-_MOST_PARTS: Final = 20_000
+_MOST_PARTS: Final = 100_000
 """Items and members of a larger value."""
 _MOST_HASHED: Final = 5_000
 """Items and members of a larger value that has sets, or keys of others than text: see `most_hashed` of the server."""
@@ -123,6 +125,31 @@ def _most_parts(kind: Any) -> int:
     return _MOST_HASHED if _hashes_others(_adapter_of(kind).core_schema) else _MOST_PARTS
 
 
+@cache
+def _validator_of(kind: Any) -> Any:
+    adapter = _adapter_of(kind)
+    core: Any = SchemaValidator
+    try:  # not of the validators that models have already, which do not stop
+        return core(_stopping(adapter.core_schema), _use_prebuilt=False)
+    except (SchemaError, TypeError):  # of a release that knows nothing of either
+        return adapter.validator
+
+
+def _stopping(schema: Any) -> Any:
+    """Return a schema of pydantic-core whose lists and the like stop at the first item at fault: thousands of items
+    with a fault for each field would take a hundred times as long as their JSON."""
+    if isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema)
+        stopping = {name: _stopping(member) for name, member in members.items()}
+        return stopping | ({"fail_fast": True} if members.get("type") in _LISTS else {})
+    if isinstance(schema, list):
+        return list(map(_stopping, cast("list[Any]", schema)))
+    return tuple(map(_stopping, cast("tuple[Any, ...]", schema))) if type(schema) is tuple else schema
+
+
+_LISTS: Final = ("list", "tuple", "set", "frozenset", "dict")
+
+
 def _hashes_others(schema: Any) -> bool:
     """Return whether a schema of pydantic-core has a set, or a dict with keys that are not text alone."""
     if isinstance(schema, dict):
@@ -152,7 +179,7 @@ def read_short_text(kind: Any, text: str) -> Any:
 
 def _read_text(kind: Any, text: bytes | str) -> Any:
     try:
-        return _adapter_of(kind).validator.validate_json(text)
+        return _validator_of(kind).validate_json(text)
     except ValidationError as error:
         raise ValueError(_in_words(error)) from None
     except TypeError as error:

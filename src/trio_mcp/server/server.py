@@ -171,18 +171,18 @@ class Server:
         """Offer a function as a tool. `ToolOptions` documents the keywords.
 
         The function's parameters, checked before each call, give the input schema: attrs classes, dataclasses,
-        TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain string in
-        ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``)
-        gets the context.
+        TypedDicts, models of pydantic, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``
+        or ``Field(ge=1)``; a plain string in ``Annotated`` describes a parameter. A parameter annotated
+        `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
 
         ``Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]`` has modern clients repeat a text,
         an integer or a boolean in the header ``Mcp-Param-Region`` over HTTP, where intermediaries see the value: no
         secrets (2026-07-28 tools, x-mcp-header).
 
         The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
-        text. Text and content blocks, alone or in a list or tuple, are content and have no schema; `None` and an empty
-        list of blocks give empty content. Without an annotation a list or tuple is content when there is a block
-        inside.
+        text. Text, content blocks, `Image`, `Audio` and `File`, alone or in a list or tuple, are content and have no
+        schema; `None` and an empty list of blocks give empty content. Without an annotation a list or tuple is content
+        when there is a block inside.
 
         ``replay=True``: the handler is safe to run again. A question to a modern client then stops the handler, its
         cleanup runs, and the handler runs from the top when the client comes back, with all answers so far at once.
