@@ -29,8 +29,6 @@ from .schemas import Schemas
 
 _MOST_TOLD: Final = 2000
 """Characters of the body of an error that the model is told."""
-_MOST_DEFINITIONS: Final = 100
-"""Definitions of an output schema: a larger schema is left out, since each client reads all of them in each listing."""
 _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/javascript", "application/x-ndjson")
 
 
@@ -63,10 +61,7 @@ class AnswerReader:
         is_object = root.get("type") == "object"
         if not is_object:
             root = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-        whole = self._schemas.complete(root)
-        if len(whole.get("$defs", ())) > _MOST_DEFINITIONS:
-            return Answers(name, None, False)
-        return Answers(name, whole, not is_object)
+        return Answers(name, self._schemas.complete(root), not is_object)
 
 
 class Answers:
@@ -77,7 +72,7 @@ class Answers:
         self.schema = schema
         """The output schema of the tool."""
         self._is_wrapped = is_wrapped
-        self._validator = None if schema is None else SchemaValidator(schema)
+        self._validator: SchemaValidator | None = None
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
         """Return the result of an open ``response``, of ``most`` bytes at most."""
@@ -97,7 +92,9 @@ class Answers:
     def _of_body(self, response: httpx2.Response, status: str, body: bytes) -> CallToolResult:
         kind = _kind(response)
         value, is_data = _decoded(body) if _is_json(kind) else (None, False)
-        if self._validator is not None:
+        if self.schema is not None:
+            if self._validator is None:  # with the first answer: a document may have hundreds
+                self._validator = SchemaValidator(self.schema)
             structured = {"result": value} if self._is_wrapped else value
             if not is_data:
                 return error_result(
@@ -136,12 +133,18 @@ def _status(response: httpx2.Response) -> str:
 async def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
     """Return the body, or its beginning where the body ``is_cut``. Raises `ToolError` for a body that is too long."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > most:
-            if is_cut:
-                break
-            raise ToolError(f"{_status(response)}, and the answer is larger than {most:,} bytes: ask for less")
+    try:
+        async for chunk in response.aiter_bytes():
+            if len(body) <= most:
+                body += chunk
+            if len(body) > most:
+                # No break: httpx2 would leave generators to the garbage collector. Now its next read fails.
+                await response.aclose()
+    except httpx2.HTTPError:
+        if len(body) <= most:
+            raise
+    if len(body) > most and not is_cut:
+        raise ToolError(f"{_status(response)}, and the answer is larger than {most:,} bytes: ask for less")
     return bytes(body[:most])
 
 

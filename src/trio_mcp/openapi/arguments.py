@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx2
 
@@ -198,12 +198,17 @@ class Arguments:
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
+        if http.params:  # with which httpx2 replaces a query
+            query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
+            query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
         try:
             url = server.copy_with(raw_path=target)
-            return http.build_request(method, url, headers=headers or None, cookies=cookies or None, **content)
+            request = http.build_request(method, url, headers=headers or None, cookies=cookies or None, **content)
+            request.url = url
         except httpx2.InvalidURL:
             raise Unsendable("they make no URL, or one that is too long") from None
+        return request
 
 
 def _segment(parameter: Parameter, value: Any) -> str:

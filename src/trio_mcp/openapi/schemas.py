@@ -6,6 +6,7 @@ A schema of OpenAPI 3.0 is an older JSON Schema with words of its own. Each comp
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, cast
@@ -29,6 +30,8 @@ _PLAIN: Final = frozenset(
         *("dependentRequired", "contentEncoding", "contentMediaType"),
     )
 )
+_MOST_DEFINITIONS: Final = 50
+"""Definitions that one schema has in full: each client reads all of them in each listing."""
 _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
@@ -61,14 +64,19 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, made of results of `converted`, with the definitions that its references need."""
+        """Return ``schema``, made of results of `converted`, with the definitions that its references need: of too many
+        the nearest, and all else is allowed in place of the others."""
         needed: dict[str, Any] = {}
-        ahead = list(_references(schema))
+        ahead = deque(_references(schema))
         while ahead:
-            name = ahead.pop()
-            if name not in needed:
+            name = ahead.popleft()
+            if name in needed:
+                continue
+            if len(needed) < _MOST_DEFINITIONS:
                 needed[name] = self._definitions[name]
                 ahead += self._mentioned[name]
+            else:
+                needed[name] = {}
         return {**schema, "$defs": needed} if needed else schema
 
     def resolved(self, schema: Any) -> Any:
@@ -98,6 +106,8 @@ class Schemas:
             elif keyword in _ONE:
                 made[keyword] = self._converted(said, base)
             elif keyword in _LISTED:
+                # "Exactly one" is for the API to judge: definitions may be cut, and providers of models read anyOf.
+                keyword = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[keyword] = [self._converted(each, base) for each in said]
             elif keyword in _NAMED:
                 made[keyword] = {str(name): self._converted(each, base) for name, each in members_of(said).items()}

@@ -1,0 +1,212 @@
+"""Documents as people have them: of both versions, large, in parts, with cycles, and wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from tests.openapi.api import open_api
+from tests.openapi.test_from_openapi import HTTP, PETS, document, everything, tools_of
+from tests.openapi.test_requests import called
+
+from trio_mcp import Server, from_openapi, open_memory
+
+
+def parts() -> dict[str, Any]:
+    pets = {
+        "Id": {"name": "id", "in": "query", "schema": {"$ref": "schemas/id.json#/Id"}},
+        "item": {"get": {"operationId": "do", "parameters": [{"$ref": "#/Id"}]}},
+    }
+    return {"pets.json": pets, "schemas/id.json": {"Id": {"$ref": "../common.json#/a~1b"}}, "common.json": {"a/b": {}}}
+
+
+def in_parts() -> dict[str, Any]:
+    return document() | {"paths": {"/do": {"$ref": "pets.json#/item"}}}
+
+
+async def test_relative_references_are_followed_by_the_loader_each_document_once() -> None:
+    asked: list[str] = []
+
+    def load(uri: str) -> dict[str, Any]:
+        asked.append(uri)
+        return parts()[uri]
+
+    async with open_api() as api:
+        await called(api, in_parts(), {"id": 1}, loader=load)
+    assert asked == ["pets.json", "schemas/id.json", "common.json"]
+    assert [seen.target for seen in api.seen] == ["/do?id=1"]
+
+
+@pytest.mark.parametrize("uri", ["pets.json", "https://evil.test/pets.json", "file:///etc/passwd", "//evil.test/x"])
+def test_without_a_loader_no_other_document_is_read(uri: str) -> None:
+    described = document(parameters=[{"$ref": f"{uri}#/Id"}])
+    with pytest.raises(ValueError, match=r"leads to another document, and none is fetched: give a loader"):
+        from_openapi(described, http=HTTP, operations=["do"])
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ({"$ref": "#/components/parameters/none"}, "leads nowhere"),
+        ({"$ref": "#anchor"}, "anchors are not read"),
+        ({"$ref": "#/components/loop"}, "leads back to itself"),
+        ({"name": "p", "in": "nowhere", "schema": {}}, "'nowhere', which is no place"),
+        ({"name": "a b", "in": "header", "schema": {}}, "no name of a header"),
+        ({"name": "p", "in": "query", "schema": "text"}, "a schema is an object, not 'text'"),
+        ({"name": "p", "in": "query", "schema": {"$dynamicRef": "#x"}}, r"\$dynamicRef, which is not read"),
+        ({"name": "p", "in": "query", "schema": {"type": "integr"}}, "not a usable JSON Schema"),
+    ],
+)
+def test_an_operation_that_cannot_be_offered_is_named(parameter: Any, words: str) -> None:
+    described = document(parameters=[parameter], components={"loop": {"$ref": "#/components/loop"}})
+    with pytest.raises(ValueError, match=rf"^GET /do: .*{words}"):
+        from_openapi(described, http=HTTP, operations=["do"])
+    from_openapi(described, http=HTTP, operations=[])
+
+
+@pytest.mark.parametrize("path", ["/do/{id}", "/../do", "/a/./b"])
+def test_a_path_that_cannot_be_made_is_an_error(path: str) -> None:
+    with pytest.raises(ValueError, match=r"the path has"):
+        from_openapi(document(path=path), http=HTTP, operations=["do"])
+
+
+@pytest.mark.parametrize("version", ["2.0", "3.2.0", "4", ""])
+def test_other_versions_are_refused(version: str) -> None:
+    with pytest.raises(ValueError, match=r"OpenAPI 3\.0 and 3\.1 are read"):
+        from_openapi({"swagger" if version == "2.0" else "openapi": version}, http=HTTP, operations=[])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"document": "openapi.json"}, "right:  from_openapi\\(json.loads"),
+        ({"operations": "do"}, r"right:  \['do'\]"),
+        ({"http": httpx2.Client(base_url="http://api.test")}, "AsyncClient, which trio can run, not Client"),
+    ],
+)
+def test_a_wrong_argument_teaches(changed: Any, words: str) -> None:
+    given: Any = {"document": document(), "http": HTTP, "operations": ["do"]} | changed
+    with pytest.raises(TypeError, match=words):
+        from_openapi(given.pop("document"), **given)
+    with pytest.raises(ValueError, match="http needs the URL of the API"):
+        from_openapi(document(), http=httpx2.AsyncClient(), operations=["do"])
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+async def test_schemas_become_json_schemas(is_old: bool) -> None:
+    schema = {
+        "x-internal": 1,
+        "anyOf": [{"type": "string", "nullable": True, "enum": ["a"]}, {"$ref": "#/components/schemas/N"}],
+        "nullable": True,
+        "discriminator": {"propertyName": "kind"},
+        "pattern": "(?=look)ahead",
+    }
+    described = document(
+        parameters=[{"name": "p", "in": "query", "schema": schema}],
+        components={"schemas": {"N": {"type": "integer", "maximum": 9, "exclusiveMaximum": True if is_old else 9}}},
+        openapi="3.0.1" if is_old else "3.1.0",
+    )
+    made = (await tools_of(from_openapi(described, http=HTTP, operations=["do"])))["do"].input_schema
+    if is_old:
+        text = {"type": ["string", "null"], "enum": ["a", None]}
+        assert made["properties"]["p"] == {"anyOf": [{"anyOf": [text, {"$ref": "#/$defs/N"}]}, {"type": "null"}]}
+        assert made["$defs"] == {"N": {"type": "integer", "exclusiveMaximum": 9}}
+    else:
+        text = {"type": "string", "enum": ["a"]}
+        assert made["properties"]["p"] == {"anyOf": [text, {"$ref": "#/$defs/N"}]}
+        assert made["$defs"] == {"N": {"type": "integer", "maximum": 9, "exclusiveMaximum": 9}}
+
+
+def large(count: int) -> dict[str, Any]:
+    """``count`` operations whose schemas refer to each other, in cycles, too."""
+    schemas: dict[str, Any] = {
+        f"S{number}": {
+            "type": "object",
+            "properties": {
+                "next": {"$ref": f"#/components/schemas/S{number // 10 * 10 + (number * 7 + 1) % 10}"},
+                "others": {"type": "array", "items": {"$ref": f"#/components/schemas/S{number % 10}"}},
+                **{f"field{field}": {"type": "string", "description": "A field."} for field in range(10)},
+            },
+        }
+        for number in range(count)
+    }
+    paths: dict[str, Any] = {
+        f"/things{number}/{{id}}": {
+            "put": {
+                "operationId": f"put{number}",
+                "parameters": [{"name": "id", "in": "path", "schema": {"type": "string"}}],
+                "requestBody": {
+                    "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/S{number}"}}}
+                },
+                "responses": {
+                    "200": {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/S{number}"}}}}
+                },
+            }
+        }
+        for number in range(count)
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+async def test_a_large_document_is_read_in_little_time() -> None:
+    begun = time.process_time()
+    server = from_openapi(large(500), http=HTTP, operations=everything)
+    assert time.process_time() - begun < 10, "a tenth of it where nothing else is going on"
+    assert len(await tools_of(server)) == 500
+    begun = time.process_time()
+    from_openapi(large(500), http=HTTP, operations=["put7"])
+    assert time.process_time() - begun < 3
+
+
+async def test_of_too_many_definitions_the_nearest_are_kept() -> None:
+    chain: dict[str, Any] = {
+        f"S{number}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{number + 1}"}}}
+        for number in range(200)
+    }
+    schema = {"schema": {"$ref": "#/components/schemas/S0"}}
+    described = document(
+        method="post",
+        requestBody={"content": {"application/json": schema}},
+        components={"schemas": chain | {"S200": {"type": "integer"}}},
+    )
+    made = (await tools_of(from_openapi(described, http=HTTP, operations=["do"])))["do"].input_schema["$defs"]
+    assert [name for name, definition in made.items() if definition] == [f"S{number}" for number in range(50)]
+    assert made["S50"] == {}
+    async with open_api() as api:
+        value: Any = 1
+        for _ in range(100):
+            value = {"next": value}
+        assert not (await called(api, described, {"body": value})).is_error
+
+
+async def test_an_api_is_mounted_in_another_server() -> None:
+    server = Server("all")
+    server.mount(from_openapi(PETS, http=HTTP, operations=["listPets"]), prefix="pets")
+    assert list(await tools_of(server)) == ["pets_listPets"]
+
+
+async def test_a_document_of_yaml_has_numbers_as_statuses_and_dates_as_examples() -> None:
+    yaml = pytest.importorskip("yaml")
+    described = yaml.safe_load("""
+        openapi: 3.0.0
+        info: {title: t, version: 1}
+        paths:
+          /do:
+            get:
+              operationId: do
+              parameters: [{name: day, in: query, schema: {type: string, format: date, example: 2026-01-02}}]
+              responses: {200: {content: {application/json: {schema: {type: object}}}}}
+    """)
+    async with open_api() as api:
+        server = from_openapi(described, http=api.http, operations=["do"])
+        async with open_memory(server) as client:
+            (tool,) = [tool async for tool in client.list_tools()]
+            assert tool.input_schema["properties"]["day"]["examples"] == ["2026-01-02"]
+            assert (await client.call_tool("do", {})).structured_content == {"ok": True}
