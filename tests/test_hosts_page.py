@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,3 +23,7 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
+
+
+def test_the_asyncio_host_orders_after_a_call_was_cancelled(page: Page) -> None:
+    assert asyncio.run(page.load("asyncio_host").program()) == "accept: {'number': 3}"

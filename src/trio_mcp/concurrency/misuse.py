@@ -70,7 +70,8 @@ def check_opened_under_trio(name: str) -> None:
         raise RuntimeError(
             f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"
             "    wrong:  asyncio.run(main())\n"
-            "    right:  trio.run(main)"
+            "    right:  trio.run(main)\n"
+            "or, in a program that runs asyncio, use the function of that name in trio_mcp.aio"
         )
 
 

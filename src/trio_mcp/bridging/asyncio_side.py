@@ -1,0 +1,269 @@
+"""The side of asyncio: calls that tasks wait for, context managers that tasks enter and leave, and handlers.
+
+trio's side never waits for the event loop but under a scope that the end of a client, or of a request, cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import Context, copy_context
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from .calls import Begin, Call, Errand, Hold, begin, words_of
+from .thread import TrioThread, Work
+from .views import View
+
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
+
+
+async def run_in_trio(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
+    """Run what ``make`` returns in the trio thread, and return its result. This task waits, and runs the errands of the
+    call. A cancel of this task cancels the call, and is raised when the call has ended."""
+    inbox: asyncio.Queue[Errand | None] = asyncio.Queue()
+    call: Call[T] = Call(lambda: make(call), partial(asyncio.get_running_loop().call_soon_threadsafe, inbox.put_nowait))
+    begin(call, by)
+    failure: BaseException | None = None
+    while True:
+        try:
+            errand = await inbox.get()
+            if errand is None:
+                break
+            if failure is None:
+                await _carry_out(errand)
+            else:
+                errand.done()
+        except GeneratorExit:  # nobody runs this task any more
+            call.cancel("the caller is gone")
+            raise
+        except BaseException as error:
+            if failure is None:
+                failure = error
+                call.cancel(_words_of(error))
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
+    return call.result()
+
+
+async def _carry_out(errand: Errand) -> None:
+    try:
+        pending = errand.function()
+        if inspect.isawaitable(pending):
+            await pending
+    finally:
+        errand.done()
+
+
+def _words_of(failure: BaseException) -> str:
+    if isinstance(failure, asyncio.CancelledError):
+        given = failure.args[0] if failure.args else None
+        return given if isinstance(given, str) and given else "the asyncio task was cancelled"
+    return words_of(failure)
+
+
+class Opened(AbstractAsyncContextManager[V]):
+    """A context manager of trio's that any tasks of asyncio enter and leave, with a ``view`` of its value.
+
+    ``manager`` makes it, for handlers in the given loop; ``by`` begins its life in the trio thread. Opened and never
+    closed, it is closed by the end of its loop.
+    """
+
+    _call: Call[None]
+    _hold: Hold[Any]
+    _keeper: AsyncGenerator[None]
+
+    def __init__(self, manager: Callable[[Loop], AbstractAsyncContextManager[Any]], view: type[V], by: Begin) -> None:
+        self._manager = manager
+        self._view = view
+        self._by = by
+        self._ended = asyncio.Event()
+
+    async def __aenter__(self) -> V:
+        loop = asyncio.get_running_loop()
+        post, news, ended = loop.call_soon_threadsafe, asyncio.Event(), self._ended
+
+        def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it
+            post(ended.set)
+            post(news.set)
+
+        manager = self._manager(Loop(loop))
+        self._hold = hold = Hold(manager, partial(post, news.set), loop.is_closed)
+        self._call = call = Call(hold.run, tell)
+        hold.thread = begin(call, self._by)
+        try:
+            await news.wait()
+        except BaseException as error:
+            call.cancel(_words_of(error))
+            await self._close()
+            raise
+        if self._ended.is_set():
+            hold.thread.join()
+            call.result()
+        self._keeper = self._keep()
+        await anext(self._keeper)
+        return self._view(hold.value, self.begin)
+
+    def begin(self, work: Work) -> TrioThread:
+        """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
+        return self._hold.begin(work)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._close()
+        finally:
+            await self._keeper.aclose()
+        self._call.raise_failure()
+
+    async def _keep(self) -> AsyncGenerator[None]:
+        """Wait to be closed, as each loop does at its end with the generators that began in it."""
+        try:
+            yield
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        """Close, and return when nothing is left; a cancel is raised then."""
+        self._hold.close()
+        cancelled: BaseException | None = None
+        while not self._ended.is_set():
+            try:
+                await self._ended.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        self._hold.thread.join()
+        if cancelled is not None:
+            try:
+                raise cancelled
+            finally:
+                del cancelled
+
+
+class Steps(AsyncIterator[T], Generic[T]):
+    """An iterator of trio's, which ``make`` returns, as an iterator of asyncio's. One task at a time; a cancelled step
+    loses nothing."""
+
+    def __init__(self, by: Begin, make: Callable[[], AsyncIterator[T]]) -> None:
+        self._by = by
+        self._make = make
+        self._made: AsyncIterator[T] | None = None
+        self._taken: deque[T] = deque()
+
+    async def __anext__(self) -> T:
+        if not self._taken:
+            await run_in_trio(self._by, self._take)
+        return self._taken.popleft()
+
+    async def _take(self, _: Call[Any]) -> None:
+        if self._made is None:
+            self._made = self._make()
+        self._taken.append(await anext(self._made))
+
+
+_HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
+_CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
+_MOST_POSTED: Final = 100
+_PATIENCE: Final = 5.0
+
+
+class Loop:
+    """An event loop, in which the handlers and callbacks of a client run."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._room = threading.BoundedSemaphore(_MOST_POSTED)
+
+    def adapt(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return ``options`` of a client, with handlers and callbacks that trio can call."""
+        return {key: self._adapted(key, value) for key, value in options.items()}
+
+    def _adapted(self, key: str, value: Any) -> Any:
+        if not callable(value):
+            return value
+        if key in _CALLBACKS or (key in _HANDLERS and _is_async(value)):
+            return partial(self._run, value)
+        if key in _HANDLERS:
+            return partial(self._in_worker, value)
+        if key == "on_unreadable" and not _is_async(value):
+            return partial(self._post, value)
+        return value
+
+    def _in_worker(self, handler: Callable[..., Any], *args: Any) -> Any:
+        answer = handler(*args)
+        return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
+
+    def _post(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Have a plain callback called soon; not at all while a hundred calls wait for a loop that is busy."""
+        if self._room.acquire(blocking=False):
+            self._loop.call_soon_threadsafe(self._called, callback, args)
+
+    def _called(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._room.release()
+        callback(*args)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a function in a task of the loop, and return its result. A cancel cancels the task, and is raised when
+        the task has ended, or has not ended in five seconds."""
+        over = trio.Event()
+        running = _Running(
+            partial(function, *args), partial(trio.lowlevel.current_trio_token().run_sync_soon, over.set)
+        )
+        self._loop.call_soon_threadsafe(running.begin, copy_context())
+        try:
+            await over.wait()
+        except trio.Cancelled as cancelled:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(running.cancel, cancelled.reason)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _PATIENCE):
+                await over.wait()
+            raise
+        return running.result()
+
+
+class _Running:
+    """A task of asyncio's that runs ``function``; ``over`` is called at its end."""
+
+    _task: asyncio.Task[Any]
+
+    def __init__(self, function: Callable[[], Any], over: Callable[[], object]) -> None:
+        self._function = function
+        self._over = over
+
+    def begin(self, context: Context) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), context=context)
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> Any:
+        answer = self._function()
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _ended(self, _: object) -> None:
+        self._over()
+
+    def cancel(self, reason: str | None) -> None:
+        self._task.cancel(reason)
+
+    def result(self) -> Any:
+        try:
+            return self._task.result()
+        except Exception:
+            raise
+        except BaseException as error:  # in trio's thread, it would be an end of all clients
+            raise RuntimeError(f"the handler ended in its event loop by {type(error).__name__}") from None
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -1,0 +1,234 @@
+"""Call: a function that runs in trio's thread for a caller elsewhere; Hold: a context manager that is open there.
+
+A caller sees its call through to the end, whatever happens meanwhile: an interrupt or a failure of the caller's cancels
+the call, and the caller goes on when the call has ended. Callbacks of a call are errands, which its caller runs.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import trio
+
+from ..classes import define
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..jsonrpc.errors import CodedError
+from ..runtime.transport import ConnectionLost
+from .thread import TrioThread, Work, run_soon
+
+T = TypeVar("T")
+
+CLOSED: Final = "the client was closed"
+
+
+@define(eq=False)
+class Errand:
+    """A callback with its arguments, which the caller of a call runs. ``done`` is called afterwards."""
+
+    function: Callable[[], Any]
+    done: Callable[[], object]
+
+    def carry_out(self) -> None:
+        """Run the callback."""
+        try:
+            self.function()
+        finally:
+            self.done()
+
+
+Tell: TypeAlias = Callable[[Errand | None], object]
+"""Gives the caller an errand, or tells of the end of its call. Raises `RuntimeError` when the caller is gone."""
+
+
+class Call(Generic[T]):
+    """A call of ``function`` in the trio thread. ``tell`` is called there."""
+
+    def __init__(self, function: Callable[[], Awaitable[T]], tell: Tell) -> None:
+        self._function = function
+        self._tell = tell
+        self._scope = trio.CancelScope()
+        self._results: list[T] = []
+        self._error: Exception | None = None
+        self._thread: TrioThread | None = None
+
+    def began(self, thread: TrioThread) -> None:
+        """Take note of the thread in which the call runs."""
+        self._thread = thread
+
+    # In the trio thread
+
+    async def run(self) -> None:
+        """See `Work.run`."""
+        with self._scope:
+            try:
+                self._results.append(await self._function())
+            except Exception as error:
+                self._error = error
+
+    def end(self) -> None:
+        """See `Work.end`."""
+        with suppress(RuntimeError):
+            self._tell(None)
+
+    # In the thread of the caller
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the call with ``reason``, which a server is told."""
+        if self._thread is not None:
+            self._thread.run_soon(partial(self._scope.cancel, reason=reason))
+
+    def result(self) -> T:
+        """Return the result of the call that has ended, or raise its exception; `ConnectionLost` for a call that the
+        end of its client has ended."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # its traceback refers to this frame
+        if not self._results:
+            raise ConnectionLost(CLOSED)
+        return self._results.pop()
+
+    def raise_failure(self) -> None:
+        """Raise the exception of the call that has ended, if any."""
+        if self._error is not None:
+            self.result()
+
+    # For callbacks
+
+    def asking(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        """Return a function for trio's thread that has the caller run ``callback``, and waits until that is done."""
+
+        async def ask(*args: Any) -> None:
+            done = trio.Event()
+            wake = partial(run_soon, trio.lowlevel.current_trio_token(), done.set)
+            self._tell(Errand(partial(callback, *args), wake))
+            await done.wait()
+
+        return ask
+
+    def telling(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        """Return a function for trio's thread that has the caller run ``callback`` later."""
+
+        def tell(*args: Any) -> None:
+            self._tell(Errand(partial(callback, *args), _nobody_waits))
+
+        return tell
+
+    def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments of a method, with callbacks that the caller runs."""
+        ways = {"on_progress": self.asking, "on_task": self.telling}
+        return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
+
+
+def _nobody_waits() -> None:
+    pass
+
+
+class Hold(Generic[T]):
+    """A context manager of trio's, entered and left in the trio thread, and the calls that are made while it is open.
+
+    ``opened`` is called there after entering, and ``is_over`` now and then, to return whether nobody can call `close`
+    any more. The calls outlive the context manager, so that its end is their end, and the rest of them is cancelled.
+    """
+
+    value: T
+    thread: TrioThread
+
+    def __init__(
+        self, manager: AbstractAsyncContextManager[T], opened: Callable[[], object], is_over: Callable[[], bool] = bool
+    ) -> None:
+        self._manager = manager
+        self._opened = opened
+        self._is_over = is_over
+        self._closing = trio.Event()
+        self._nursery: ServiceNursery | None = None
+
+    async def run(self) -> None:
+        """Enter the context manager, and leave it after `close`."""
+        async with open_service_nursery(CLOSED) as self._nursery:
+            try:
+                async with self._manager as self.value:
+                    self._opened()
+                    while not (self._closing.is_set() or self._is_over()):
+                        with trio.move_on_after(_LOOKS_EVERY):
+                            await self._closing.wait()
+            finally:
+                self._nursery = None
+
+    def close(self) -> None:
+        """Have the context manager left. From any thread, any number of times."""
+        self.thread.run_soon(self._closing.set)
+
+    def begin(self, work: Work) -> TrioThread:
+        """Begin ``work``, as `TrioThread.begin` does; at the latest the end of this hold ends it."""
+        if not self.thread.run_soon(copy_context().run, self._start, work):
+            work.end()
+        return self.thread
+
+    def _start(self, work: Work) -> None:
+        if self._nursery is None:
+            work.end()
+        else:
+            self._nursery.start_soon(_do, work)
+
+
+_LOOKS_EVERY: Final = 1.0
+
+
+async def _do(work: Work) -> None:
+    try:
+        await work.run()
+    finally:
+        work.end()
+
+
+Begin: TypeAlias = Callable[[Work], TrioThread]
+"""`TrioThread.begin` or `Hold.begin`."""
+
+
+def begin(call: Call[Any], by: Begin) -> TrioThread:
+    """Begin ``call``."""
+    thread = by(call)
+    call.began(thread)
+    return thread
+
+
+def words_of(failure: BaseException) -> str:
+    """Return the reason that a server is told when its caller leaves a call by ``failure``."""
+    if isinstance(failure, KeyboardInterrupt):
+        return "the user pressed Ctrl-C"
+    if isinstance(failure, CodedError):
+        return failure.message
+    return "the caller is gone"
+
+
+def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
+    """Run what ``make`` returns in the trio thread, and return its result. This thread waits, and runs the errands of
+    the call. An interrupt cancels the call, and is raised when the call has ended; a second one is raised at once."""
+    inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+    call: Call[T] = Call(lambda: make(call), inbox.put)
+    try:
+        begin(call, by)
+        while (errand := inbox.get()) is not None:
+            errand.carry_out()
+    except BaseException as failure:
+        call.cancel(words_of(failure))
+        while (errand := inbox.get()) is not None:
+            errand.done()
+        raise
+    return call.result()
+
+
+def run_at_once(by: Begin, function: Callable[[], T]) -> T:
+    """Call ``function``, which waits for nothing, in the trio thread, and return its result. This thread waits."""
+
+    async def call() -> T:
+        return function()
+
+    return run_blocking(by, lambda _: call())

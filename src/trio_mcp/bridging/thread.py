@@ -1,0 +1,102 @@
+"""TrioThread: the thread in which trio runs for callers elsewhere.
+
+There is one in a process, from the first of its calls to the last: clients may share a server in memory, a cache or a
+storage of tokens, and none of these is made for two runs of trio at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, ClassVar, Final, Protocol
+
+import trio
+
+_PATIENCE: Final = 10.0
+"""Seconds that the end of the interpreter waits for clients that nobody has closed."""
+
+
+class Work(Protocol):
+    """The work that the thread does for a caller."""
+
+    async def run(self) -> None:
+        """Do the work. Raises nothing but a cancel from outside."""
+
+    def end(self) -> None:
+        """Tell the caller that nothing is left of the work. Raises nothing."""
+
+
+class TrioThread:
+    """A thread that runs trio until there is no more work."""
+
+    _present: ClassVar[TrioThread | None] = None
+    _lock: ClassVar = threading.Lock()
+    _nursery: trio.Nursery
+    _token: trio.lowlevel.TrioToken
+
+    def __init__(self) -> None:
+        self._works = 0
+        self._idle = trio.Event()
+        self._ready = threading.Event()
+        # A daemon: the interpreter would wait for any other thread before it calls `_finish`.
+        self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
+        atexit.register(self._finish)
+        self._thread.start()
+        self._ready.wait()
+
+    @classmethod
+    def begin(cls, work: Work) -> TrioThread:
+        """Begin ``work`` in the thread of this process, and return the thread."""
+        with cls._lock:
+            thread = cls._present
+            if thread is None or not thread._thread.is_alive():  # not alive: in a fork of its process
+                thread = cls._present = TrioThread()
+            thread._works += 1
+        thread.run_soon(copy_context().run, thread._nursery.start_soon, thread._do, work)
+        return thread
+
+    def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
+        """Call ``function`` in the thread, as the function `run_soon` does."""
+        return run_soon(self._token, function, *args)
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await self._idle.wait()
+
+    async def _do(self, work: Work) -> None:
+        try:
+            await work.run()
+        finally:
+            with self._lock:
+                self._works -= 1
+                if not self._works:
+                    self._idle.set()
+                    if TrioThread._present is self:
+                        TrioThread._present = None
+            work.end()
+
+    def join(self) -> None:
+        """Wait for the end of the thread if no work is left, which takes no longer than a moment."""
+        if not self._works:
+            self._thread.join()
+            atexit.unregister(self._finish)
+
+    def _finish(self) -> None:
+        if self.run_soon(self._give_up):
+            self._thread.join(_PATIENCE)
+
+    def _give_up(self) -> None:
+        self._nursery.cancel_scope.cancel(reason="the interpreter ends")
+
+
+def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
+    """Call ``function``, which raises nothing, in the run of trio with ``token``. Return false when that has ended."""
+    try:
+        token.run_sync_soon(function, *args)
+    except trio.RunFinishedError:
+        return False
+    return True

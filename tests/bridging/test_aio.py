@@ -1,0 +1,103 @@
+"""Clients of asyncio programs: `trio_mcp.aio`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+from tests.bridging.seen import Seen, run
+
+from trio_mcp import CancelCause, ElicitResult, Progress, aio
+
+ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_tool_is_called(seen: Seen, era: Any) -> None:
+    async def main() -> str:
+        async with aio.open_memory(seen.server, era=era) as client:
+            assert client.server_info is not None
+            assert client.server_info.name == "seen"
+            return (await client.call_tool("echo", {"text": "hi"})).content[0].text  # pyright: ignore
+
+    assert run(main) == "hi"
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_cancelled_task_cancels_its_call_in_the_server(seen: Seen, era: Any) -> None:
+    async def main() -> None:
+        async with aio.open_memory(seen.server, era=era) as client:
+            task = asyncio.create_task(client.call_tool("wait"))
+            await asyncio.to_thread(seen.began.wait)
+            task.cancel("the user has left")
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.ping()
+            assert [(each.cause, each.reason) for each in seen.cancelled if each] == [
+                (CancelCause.PEER, "the user has left")
+            ]
+            assert (await client.call_tool("echo", {"text": "hi"})).is_error is not True
+
+    run(main)
+
+
+def test_a_timeout_around_a_call_cancels_the_call(seen: Seen) -> None:
+    async def main() -> None:
+        async with aio.open_memory(seen.server) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.call_tool("wait")
+            await client.ping()
+            (cancelled,) = seen.cancelled
+            assert cancelled is not None
+            assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the asyncio task was cancelled")
+
+    run(main)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_handler_is_an_asyncio_function_of_the_loop(seen: Seen, era: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def answer(_: Any) -> ElicitResult:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is loop
+            return ElicitResult("accept", {"name": "Ada"})
+
+        async with aio.open_memory(seen.server, era=era, elicitation=answer) as client:
+            result = await client.call_tool("ask")
+            assert "Ada" in result.content[0].text  # pyright: ignore
+
+    run(main)
+
+
+def test_progress_is_told_in_the_calling_task(seen: Seen) -> None:
+    async def main() -> None:
+        told: list[float] = []
+        me = asyncio.current_task()
+
+        async def on_progress(news: Progress) -> None:
+            assert asyncio.current_task() is me
+            await asyncio.sleep(0)
+            told.append(news.progress)
+
+        async with aio.open_memory(seen.server) as client:
+            await client.call_tool("count", {"to": 5}, on_progress=on_progress)
+        assert told == sorted(told)
+        assert told[-1] == 4, "later reports replace earlier ones that nobody took"
+
+    run(main)
+
+
+def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
+    def fail(_: Progress) -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with aio.open_memory(seen.server) as client:
+            with pytest.raises(ZeroDivisionError):
+                await client.call_tool("count", {"to": 5}, on_progress=fail)
+
+    run(main)

@@ -1,0 +1,131 @@
+"""How clients of asyncio programs end: closed, cancelled, abandoned, with their loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from tests.bridging.seen import Seen, run, threads
+
+from trio_mcp import BadTarget, ConnectionLost, Server, aio
+
+
+def test_a_client_that_nobody_closes_ends_with_its_loop(seen: Seen) -> None:
+    kept: list[object] = []
+
+    async def main() -> None:
+        opened = aio.open_memory(seen.server)
+        kept.append(opened)
+        kept.append(await opened.__aenter__())
+        kept.append(asyncio.create_task(kept[-1].call_tool("wait")))  # pyright: ignore
+        await asyncio.to_thread(seen.began.wait)
+
+    run(main)
+    assert seen.running == 0
+
+
+def test_a_client_ends_soon_after_a_loop_that_closes_nothing(seen: Seen) -> None:
+    loop = asyncio.new_event_loop()
+    opened = aio.open_memory(seen.server)
+    loop.run_until_complete(opened.__aenter__())
+    loop.close()
+    (thread,) = threads()
+    thread.join(10)
+    assert threads() == []
+
+
+def test_a_client_that_nobody_refers_to_is_closed(seen: Seen) -> None:
+    async def main() -> None:
+        await aio.open_memory(seen.server).__aenter__()
+        gc.collect()
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if not threads():
+                break
+        assert threads() == []
+
+    run(main)
+
+
+def test_a_call_after_the_end_of_the_client_says_so(seen: Seen) -> None:
+    async def main() -> None:
+        async with aio.open_memory(seen.server) as client:
+            waiting = asyncio.create_task(client.call_tool("wait"))
+            await asyncio.to_thread(seen.began.wait)
+        with pytest.raises(ConnectionLost, match="closed"):
+            await waiting
+        with pytest.raises(ConnectionLost, match="closed"):
+            await client.call_tool("echo", {"text": "late"})
+
+    run(main)
+
+
+def test_a_failure_of_opening_is_raised_where_it_is_opened(seen: Seen, tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectionLost):
+            await aio.open_unix(tmp_path / "nobody").__aenter__()
+        with pytest.raises(BadTarget):
+            await aio.open_tcp("", 0).__aenter__()
+        with pytest.raises(TypeError, match="async with open_stdio"):
+            await aio.open_stdio(["python"])  # pyright: ignore
+
+    run(main)
+
+
+def test_opening_can_be_cancelled() -> None:
+    began = threading.Event()
+    left = threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[None]:
+        began.set()
+        try:
+            await trio.sleep_forever()
+            yield
+        finally:
+            left.set()
+
+    server = Server("slow", lifespan=lifespan)
+
+    async def main() -> None:
+        opening = asyncio.create_task(aio.open_memory(server).__aenter__())
+        await asyncio.to_thread(began.wait)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert left.is_set()
+
+    run(main)
+
+
+_SERVER = """
+import trio
+from trio_mcp import Server, serve_stdio
+server = Server("child")
+
+@server.tool
+async def echo(text: str) -> str:
+    return text
+
+trio.run(serve_stdio, server)
+"""
+
+
+def test_a_child_process_serves_and_is_gone_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(_SERVER)
+
+    async def main() -> None:
+        async with aio.open_stdio([sys.executable, tmp_path / "server.py"]) as client:
+            async for tool in client.list_tools():
+                assert tool.name == "echo"
+            result = await client.call_tool("echo", {"text": "hi"})
+            assert result.content[0].text == "hi"  # pyright: ignore
+
+    run(main)
