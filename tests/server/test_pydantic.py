@@ -339,6 +339,12 @@ def test_a_bound_of_msgspec_beside_a_model_is_refused_since_pydantic_would_not_c
     assert described.schema["properties"]["value"]["description"] == "All."
 
 
+def test_a_dataclass_of_pydantic_in_a_class_that_msgspec_reads_is_refused() -> None:
+    around = attrs.make_class("Around", {"checked": attrs.field(type=Checked)})
+    with pytest.raises(TypeError, match=r"'value': msgspec, which reads the class around Checked, .*write a BaseModel"):
+        taking(around)
+
+
 def test_a_class_that_pydantic_cannot_read_is_refused_where_it_is_declared() -> None:
     class Open:
         pass
@@ -473,6 +479,21 @@ async def test_a_model_is_a_form_whose_validators_are_run_on_the_answer(era: Lit
         },
         "required": ["e-mail"],
     }
+
+
+async def test_a_dataclass_of_pydantic_is_a_form_and_a_result() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> Checked | None:
+        return (await ctx.elicit("How many?", Checked)).content_as(Checked)
+
+    async def fill(params: Any) -> ElicitResult:
+        assert params.requested_schema["properties"] == {"number": {"type": "integer", "minimum": 1}}
+        return ElicitResult("accept", {"number": 3})
+
+    async with open_memory(server, elicitation=fill) as client:
+        assert (await client.call_tool("ask")).structured_content == {"result": {"number": 3}}
 
 
 async def test_an_answer_of_a_client_may_be_read_as_a_model() -> None:

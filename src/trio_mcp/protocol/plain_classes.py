@@ -52,6 +52,7 @@ def optional_fields(kind: Any) -> Iterator[str]:
         for name in schema.get("required", ()):
             if {"type": "null"} in schema["properties"][name].get("anyOf", ()):
                 yield name
+        return
     for field in getattr(inspect.type_info(kind), "fields", ()):
         if field.required and _may_be_none(field.type):
             yield field.encode_name

@@ -156,6 +156,11 @@ def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
 def check_fields(where: str, hint: Any) -> None:
     """Raise `TypeError`, which begins with ``where``, for such a constraint in a field of a class in ``hint``."""
     for kind in fielded_classes(hint):
+        if is_model(kind):
+            raise TypeError(
+                f"{where}: msgspec, which reads the class around {kind.__name__}, would pass over the validators of "
+                "this dataclass of pydantic: write a BaseModel"
+            )
         defaults = _defaults_of(kind)
         for field, annotated in _hints_of(kind).items():
             _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))

@@ -34,6 +34,7 @@ from ..classes import frozen
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.converters import structure
 from ..protocol.fields import JSONObject
+from ..protocol.foreign_types import readable
 from ..protocol.plain_classes import convert, optional_fields
 from ..protocol.revisions import Revision
 from ..protocol.types.elicitation import check_form_schema
@@ -154,15 +155,16 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         return form
     if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise _no_form(form)
+    kind = readable(form)
     try:
-        schema = schema_of(form)
+        schema = schema_of(kind)
     except TypeError as error:
         raise TypeError(f"{form.__name__}: {error}") from None
     if schema.get("type") != "object":
         raise _no_form(form)
-    check_fields(f"form {form.__name__}", form)
+    check_fields(f"form {form.__name__}", kind)
     definitions = cast("JSONObject", schema.pop("$defs", {}))
-    optional, hints = set(optional_fields(form)), _hints(form)
+    optional, hints = set(optional_fields(form)), _hints(kind)
     fields = {
         name: _flat(cast("JSONObject", field), definitions) | _said_beside(hints.get(name), field)
         for name, field in cast("JSONObject", schema.get("properties", {})).items()
