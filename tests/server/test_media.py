@@ -23,6 +23,7 @@ from trio_mcp import (
     File,
     Image,
     ImageContent,
+    Limits,
     Server,
     TextContent,
     TextResourceContents,
@@ -153,6 +154,20 @@ async def test_reading_happens_in_a_thread_and_ends_with_a_cancel(
     gate.set()
     async with open_memory(server_of(Image(folder / "chart.png"))) as client:
         assert (await client.call_tool("made")).content == [ImageContent(PNG, "image/png")]
+
+
+async def test_the_time_limit_of_a_tool_holds_for_the_reading(tmp_path: Path) -> None:
+    server = Server("s", limits=Limits(cleanup_grace=0.05))
+    os.mkfifo(silent := tmp_path / "silent.png")
+
+    @server.tool(timeout=0.05)
+    async def picture() -> Image:
+        return Image(silent)
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("picture")
+        assert (result.is_error, result.text) == (True, "picture took longer than its limit of 0.05 seconds")
+        os.close(os.open(silent, os.O_WRONLY))  # lets the thread go
 
 
 async def test_an_image_of_pillow_is_an_image() -> None:

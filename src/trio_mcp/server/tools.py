@@ -234,14 +234,18 @@ class Tools:
             try:
                 value = value if isinstance(value, CallToolResult) else entry.to_result(value)
             except UnreadMedia:
-                from .media import read_media  # late: few tools return any
-
-                value = entry.to_result(await read_media(value, scope))
+                value = entry.to_result(await self._read_media(entry, value, scope))
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
         if entry.listed.output_schema is not None and not value.is_error:
             self._check_output(entry, value)
         return value
+
+    async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
+        from .media import read_media  # late: few tools return any
+
+        read = partial(read_media, value, scope)
+        return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
         # The time limit counts from the start of the tool, without the wait for other calls.
