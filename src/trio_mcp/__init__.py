@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .arounds import audit_log, concurrency_limit, rate_limit, time_limit
     from .auth.credentials import AuthorizationError, Bearer, ClientAuth, SignInNeeded
     from .auth.oauth_client.authorization_code import OAuth
     from .auth.oauth_client.grants import PreregisteredClient
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
     from .tasks.task_state import TaskCancelled, TaskState
 
 _NAMES: Final = {
+    ".arounds": "audit_log concurrency_limit rate_limit time_limit",
     ".auth.credentials": "AuthorizationError Bearer ClientAuth SignInNeeded",
     ".auth.oauth_client.grants": "PreregisteredClient",
     ".auth.oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
@@ -402,6 +404,8 @@ __all__ = [
     "WorkerTask",
     "WorkerTasks",
     "WorkloadIdentity",
+    "audit_log",
+    "concurrency_limit",
     "error_result",
     "fail_after_silence",
     "fail_after_work",
@@ -417,6 +421,7 @@ __all__ = [
     "open_unix",
     "open_websocket",
     "proxy",
+    "rate_limit",
     "read_config",
     "serve_http",
     "serve_stdio",
@@ -425,6 +430,7 @@ __all__ = [
     "serve_websocket",
     "should_log",
     "text_result",
+    "time_limit",
 ]
 
 

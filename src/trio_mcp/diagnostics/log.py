@@ -382,7 +382,14 @@ def _pass_on(record: logging.LogRecord) -> None:
 
 _route(logging.getLogger("trio_mcp"))
 
-access_log: Final = logging.getLogger("trio_mcp.access")
-"""The log of accesses. Written in the thread during serving like all records, but beside all shares: who asks for the
-log wants a line for each access."""
-access_log.callHandlers = _pass_on
+
+def beside_shares(name: str) -> logging.Logger:
+    """Return a logger whose records are written in the thread during serving like all records, but beside all shares:
+    who asks for such a log wants a line for each event."""
+    logger = logging.getLogger(name)
+    logger.callHandlers = _pass_on
+    return logger
+
+
+access_log: Final = beside_shares("trio_mcp.access")
+"""The log of accesses."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -86,10 +87,20 @@ class ServerRequest:
         """True for a request that stays open for notifications, for as long as its client likes."""
         return self._scope.request.method.streams
 
+    @property
+    def has_arguments(self) -> bool:
+        """True for a call and for a prompt."""
+        return isinstance(self.params, CallToolParams | GetPromptParams)
+
+    def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
+        """Cancel the block after ``seconds``, as `trio.move_on_after` does, but without counting the time in which the
+        user is asked by `RequestContext.elicit`. `RequestContext.cancellation` tells of the cancel, in threads, too."""
+        return self._scope.move_on_after(seconds)
+
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
         """Return the same request with other arguments, checked like arguments of a client. Raises `TypeError` for a
         request that has none."""
-        if not isinstance(self.params, CallToolParams | GetPromptParams):
+        if not self.has_arguments:
             raise TypeError(f"{self.method} has no arguments to replace: tools/call and prompts/get have")
         return attrs.evolve(self, arguments=dict(arguments))
 
@@ -208,6 +219,6 @@ def _within(around: Around, inner: Next) -> Next:
 def _answer(request: ServerRequest) -> Awaitable[Any]:
     if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
-    if isinstance(request.params, CallToolParams | GetPromptParams):
+    if request.has_arguments:
         return request._answer(request._scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
     return request._answer(request._scope)  # pyright: ignore[reportPrivateUsage] ours

@@ -1,0 +1,454 @@
+"""The arounds that are ready for use: limits of time, rate and concurrency, and the log of who did what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import pytest
+import trio
+from tests.tasks.callers import calling, settings
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CancelCause,
+    Client,
+    CodedError,
+    ElicitResult,
+    Limits,
+    PeerError,
+    RequestContext,
+    Server,
+    ServerRequest,
+    ToolError,
+    WorkerContext,
+    audit_log,
+    concurrency_limit,
+    open_memory,
+    rate_limit,
+    time_limit,
+)
+from trio_mcp.arounds import _Buckets
+from trio_mcp.client.opening import open_client
+from trio_mcp.runtime.peer import Peer, PrincipalId
+from trio_mcp.server.connection import connection_to
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+Era = Literal["legacy", "modern"]
+ERAS: list[Era] = ["legacy", "modern"]
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def sleep(seconds: float = 0) -> str:
+        await trio.sleep(seconds)
+        return "slept"
+
+    @server.tool
+    async def other() -> str:
+        return "other"
+
+    @server.resource("slow://{seconds}")
+    async def slow(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "slept"
+
+    return server
+
+
+@asynccontextmanager
+async def clients_of(server: Server, *callers: str) -> AsyncGenerator[list[Client]]:
+    """A client for each of the principals ``callers``."""
+    async with server.running() as running, trio.open_nursery() as nursery:
+        clients: list[Client] = []
+
+        async def serve(name: str, task_status: trio.TaskStatus[Any]) -> None:
+            ours, theirs = memory_channel_pair()
+            principal = PrincipalId("https://issuer", name)
+            caller = running.callers.of_principal(principal)
+            connection = connection_to(running, theirs, Peer(principal=principal, caller=caller))
+            async with trio.open_nursery() as inner:
+                inner.start_soon(connection.run)
+                async with open_client(ours) as client:
+                    task_status.started(client)
+                    await trio.sleep_forever()
+
+        for name in callers:
+            clients.append(await nursery.start(serve, name))
+        yield clients
+        nursery.cancel_scope.cancel()
+
+
+async def busy(call: Any) -> dict[str, Any]:
+    """The data of the error of a call that was refused."""
+    with pytest.raises(PeerError) as caught:
+        await call
+    assert caught.value.code == -31000
+    return caught.value.data
+
+
+# Time
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_request_beyond_its_time_is_cancelled_and_the_client_is_told(
+    server: Server, era: Era, autojump_clock: MockClock
+) -> None:
+    server.around("tools/call", "resources/read")(time_limit(5))
+    async with open_memory(server, era=era) as client:
+        assert (await client.call_tool("sleep", {"seconds": 4})).text == "slept"
+        result = await client.call_tool("sleep", {"seconds": 6})
+        assert (result.is_error, result.text) == (True, "sleep took longer than its limit of 5 seconds")
+        with pytest.raises(PeerError, match="took longer than its limit of 5 seconds"):
+            await client.read_resource("slow://6")
+
+
+@pytest.mark.parametrize(("inner", "words"), [(3, "3 seconds"), (9, "5 seconds")])
+async def test_the_shorter_of_two_limits_holds_and_the_handler_knows(
+    inner: float, words: str, autojump_clock: MockClock
+) -> None:
+    server, causes = Server("s"), list[Any]()
+    server.around("tools/call")(time_limit(5))
+
+    @server.tool(timeout=inner)
+    async def wait(ctx: RequestContext) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            causes.append(ctx.cancellation and ctx.cancellation.cause)
+
+    async with open_memory(server) as client:
+        assert words in (await client.call_tool("wait")).text
+    assert causes == [CancelCause.DEADLINE]
+
+
+@pytest.mark.parametrize("timeout", [None, 4.0])
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_of_the_user_does_not_count(era: Era, timeout: float | None, autojump_clock: MockClock) -> None:
+    server = Server("s")
+    server.around("tools/call")(time_limit(5))
+
+    @server.tool(timeout=timeout)
+    async def ask(ctx: RequestContext, seconds: float) -> str:
+        await ctx.elicit("Who?", NAME)
+        await trio.sleep(seconds)
+        return "done"
+
+    async def think(_: object) -> ElicitResult:
+        await trio.sleep(60)
+        return ElicitResult("accept", {"name": "Ada"})
+
+    async with open_memory(server, era=era, elicitation=think) as client:
+        assert (await client.call_tool("ask", {"seconds": 3})).text == "done"
+        assert (await client.call_tool("ask", {"seconds": 7})).is_error
+
+
+async def test_a_thread_learns_of_the_limit(autojump_clock: MockClock) -> None:
+    server, seen = Server("s"), list[Any]()
+    server.around("tools/call")(time_limit(5))
+
+    @server.tool
+    def work(ctx: WorkerContext) -> None:
+        ctx.cancelled.wait(100)
+        seen.append(ctx.cancellation and ctx.cancellation.cause)
+
+    autojump_clock.autojump_threshold = 0.05
+    async with open_memory(server) as client:
+        assert (await client.call_tool("work")).is_error
+        await trio.sleep(1)
+    assert seen == [CancelCause.DEADLINE]
+
+
+async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) -> None:
+    server.around(time_limit(5))
+    server.around(rate_limit(3, per=1000))
+    server.around(concurrency_limit(1))
+    async with open_memory(server, era="modern") as client, client.listen(tools=True) as changes:
+        await trio.sleep(100)
+        server.remove_tool("other")
+        with trio.fail_after(1):
+            assert await anext(aiter(changes))
+
+
+# Rate
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_refused_caller_learns_when_to_come_back(server: Server, era: Era, autojump_clock: MockClock) -> None:
+    server.around("tools/call")(rate_limit(2, per=10))
+    async with open_memory(server, era=era) as client:
+        await client.call_tool("other")
+        await client.call_tool("other")
+        assert await busy(client.call_tool("other")) == {"retryAfter": 5.0}
+        await trio.sleep(4)
+        assert await busy(client.call_tool("other")) == {"retryAfter": 1.0}
+        await trio.sleep(1)
+        assert (await client.call_tool("other")).text == "other"
+        assert await busy(client.call_tool("other")) == {"retryAfter": 5.0}
+        assert [tool.name async for tool in client.list_tools()] == ["sleep", "other"]
+
+
+async def test_the_seconds_are_enough_to_come_back(server: Server, autojump_clock: MockClock) -> None:
+    server.around("tools/call")(rate_limit(7, per=3, burst=2))
+    async with open_memory(server) as client:
+        for _ in range(2):
+            await client.call_tool("other")
+        for _ in range(20):
+            await trio.sleep((await busy(client.call_tool("other")))["retryAfter"])
+            await client.call_tool("other")
+
+
+async def test_each_caller_has_a_bucket_over_all_connections(server: Server, autojump_clock: MockClock) -> None:
+    server.around("tools/call")(rate_limit(2, per=10))
+    async with clients_of(server, "ann", "ann", "bob") as (first, second, bob):
+        await first.call_tool("other")
+        await second.call_tool("other")
+        await busy(first.call_tool("other"))
+        await busy(second.call_tool("other"))
+        await bob.call_tool("other")
+
+
+async def test_a_caller_that_connects_anew_finds_the_same_bucket(server: Server, autojump_clock: MockClock) -> None:
+    server.around("tools/call")(rate_limit(1, per=10))
+    async with clients_of(server, "ann") as (ann,):
+        await ann.call_tool("other")
+    async with clients_of(server, "ann") as (ann,):
+        await busy(ann.call_tool("other"))
+
+
+async def test_a_bucket_by_tool_is_shared_by_callers_and_unknown_tools_have_one_together(
+    server: Server, autojump_clock: MockClock
+) -> None:
+    keys: list[Any] = []
+
+    def by_tool(request: ServerRequest) -> Any:
+        keys.append(request.offer)
+        return request.offer
+
+    server.around("tools/call", "resources/read")(rate_limit(1, per=10, key=by_tool))
+    async with clients_of(server, "ann", "bob") as (ann, bob):
+        await ann.call_tool("other")
+        await busy(bob.call_tool("other"))
+        await bob.call_tool("sleep")
+        with pytest.raises(PeerError, match="Unknown tool"):
+            await bob.call_tool("guess-1")
+        await busy(bob.call_tool("guess-2"))
+        await bob.read_resource("slow://0")
+        await busy(bob.read_resource("slow://0.0"))
+    assert keys == ["other", "other", "sleep", None, None, "slow://{seconds}", "slow://{seconds}"]
+
+
+async def test_a_refused_request_takes_no_token(server: Server, autojump_clock: MockClock) -> None:
+    server.around("tools/call")(rate_limit(1, per=10))
+    async with open_memory(server) as client:
+        await client.call_tool("other")
+        for _ in range(10):
+            await trio.sleep(0.9)
+            await busy(client.call_tool("other"))
+        await trio.sleep(1)
+        await client.call_tool("other")
+
+
+def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:
+    buckets = _Buckets(1.0, 1, 100)
+    for key in range(1000):
+        assert buckets.take(key, 0) == 0
+    assert len(buckets._full_at) == 100
+    assert buckets.take(999, 0) == 1
+    assert buckets.take(0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: rate_limit(0, per=1), "most must be greater than 0"),
+        (lambda: rate_limit(1, per=float("nan")), "per must be greater than 0"),
+        (lambda: rate_limit(1, per=1, burst=0), "burst must be greater than 0"),
+        (lambda: time_limit(0), "seconds must be greater than 0"),
+        (lambda: concurrency_limit(-1), "most must be greater than 0"),
+    ],
+)
+def test_a_limit_is_greater_than_0(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockClock) -> None:
+    store = MemoryTaskStore()
+
+    def made() -> Server:
+        server = Server("s", tasks=settings(store), limits=Limits(drain_timeout=0.01))
+        server.around("tools/call")(rate_limit(1, per=1e6))
+        server.around("tools/call")(concurrency_limit(1))
+
+        @server.tool(task="required", on_restart="again")
+        async def work(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            await trio.sleep(20)
+            return "done"
+
+        return server
+
+    async with calling(made()) as caller:
+        first = await caller.start("work")
+    async with calling(made()) as caller:
+        await trio.sleep(5)  # it runs again
+        second = await caller.start("work")
+        for task in (first, second):
+            assert (await caller.final(task))["status"] == "completed"
+
+
+# Concurrency
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_requests_beyond_the_limit_wait_in_the_order_of_their_arrival(
+    era: Era, autojump_clock: MockClock
+) -> None:
+    server, running, most, order = Server("s"), 0, 0, list[int]()
+    server.around("tools/call")(concurrency_limit(2))
+
+    @server.tool
+    async def work(number: int) -> None:
+        nonlocal running, most
+        order.append(number)
+        running += 1
+        most = max(most, running)
+        await trio.sleep(1.5 if number == 1 else 1)  # so that no two end at once
+        running -= 1
+
+    async with open_memory(server, era=era) as client, trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(client.call_tool, "work", {"number": number})
+            await wait_all_tasks_blocked()
+    assert most == 2
+    assert order == list(range(6))
+
+
+async def test_each_caller_has_places_and_gives_back_those_it_leaves(server: Server, autojump_clock: MockClock) -> None:
+    limit = concurrency_limit(1)
+    server.around("tools/call")(limit)
+    async with clients_of(server, "ann", "bob") as (ann, bob):
+        with trio.move_on_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ann.call_tool, "sleep", {"seconds": 1000})
+                await wait_all_tasks_blocked()
+                nursery.start_soon(ann.call_tool, "other")  # waits, and is left while it waits
+                assert (await bob.call_tool("other")).text == "other"
+        with trio.fail_after(1):
+            assert (await ann.call_tool("other")).text == "other"
+    (kept,) = [cell.cell_contents for cell in limit.__closure__ if isinstance(cell.cell_contents, dict)]  # type: ignore
+    assert kept == {}, "nothing is kept of callers without requests"
+
+
+# Audit
+
+
+@pytest.fixture
+def audited(caplog: pytest.LogCaptureFixture) -> Callable[[], list[Any]]:
+    """A function that returns the records of the audit log."""
+    caplog.set_level(logging.INFO, "trio_mcp.audit")
+    return lambda: [record for record in caplog.records if record.name == "trio_mcp.audit"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_end_of_each_request_is_logged(
+    era: Era, audited: Callable[[], list[Any]], autojump_clock: MockClock
+) -> None:
+    server = Server("s")
+    server.around("tools/call", "tools/list")(audit_log())
+    failures = {
+        "told": ToolError("my secret"),
+        "coded": CodedError(-32050, "my secret"),
+        "defect": OSError("my secret"),
+    }
+
+    @server.tool
+    async def end(how: str) -> str:
+        await trio.sleep(2)
+        if how in failures:
+            raise failures[how]
+        return "my secret"
+
+    async with open_memory(server, era=era) as client:
+        for how in ("well", "told", "defect"):
+            await client.call_tool("end", {"how": how})
+        with pytest.raises(PeerError):
+            await client.call_tool("end", {"how": "coded"})
+        with trio.move_on_after(1):
+            await client.call_tool("end", {"how": "well"})
+        await wait_all_tasks_blocked()
+        with pytest.raises(PeerError):
+            await client.call_tool("my secret\nname")
+        _ = [tool async for tool in client.list_tools()]
+        await wait_all_tasks_blocked()
+    records = audited()
+    assert [(each.method, each.offer, each.outcome, each.cause, each.duration) for each in records] == [
+        ("tools/call", "end", "ok", None, 2),
+        ("tools/call", "end", "failed", None, 2),
+        ("tools/call", "end", "error", "OSError", 2),
+        ("tools/call", "end", "error", "-32050", 2),
+        ("tools/call", "end", "cancelled", "peer", 1),
+        ("tools/call", None, "error", "-32602", 0),
+        ("tools/list", None, "ok", None, 0),
+    ]
+    assert records[0].getMessage() == "tools/call end: ok after 2.000 s"
+    assert records[4].getMessage() == "tools/call end: cancelled (peer) after 1.000 s"
+    assert not any("secret" in record.getMessage() for record in records)
+
+
+async def test_arguments_are_logged_where_they_are_named_and_in_no_other_words(
+    audited: Callable[[], list[Any]],
+) -> None:
+    server = Server("s")
+    server.around("tools/call")(audit_log(arguments=["path", "deep", "number", "absent"]))
+
+    @server.tool
+    async def put(path: str, password: str, deep: list[str], number: int) -> None: ...
+
+    arguments = {"path": "/tmp\nroot: ok " + "x" * 1000, "password": "secret", "deep": ["secret"], "number": 5}
+    async with clients_of(server, "a\x1bnn") as (client,):
+        await client.call_tool("put", arguments)
+        await client.call_tool("put", {**arguments, "number": 10**4000})
+    record, strange = audited()
+    assert record.arguments == {"path": ("/tmp root: ok " + "x" * 1000)[:200], "deep": "<list>", "number": 5}
+    assert record.getMessage().startswith("tools/call put for a\N{REPLACEMENT CHARACTER}nn: ok after")
+    assert "secret" not in record.getMessage()
+    assert strange.arguments["number"] == "<int>"
+
+
+async def test_a_round_that_asks_is_logged_as_such(audited: Callable[[], list[Any]]) -> None:
+    server = Server("s")
+    server.around("tools/call")(audit_log())
+
+    @server.tool(replay=True)
+    async def ask(ctx: RequestContext) -> str:
+        return str((await ctx.elicit("Who?", NAME)).content)
+
+    async def answer(_: object) -> ElicitResult:
+        return ElicitResult("accept", {"name": "Ada"})
+
+    async with open_memory(server, era="modern", elicitation=answer) as client:
+        await client.call_tool("ask")
+    assert [(each.outcome, each.cause) for each in audited()] == [("asked", None), ("ok", None)]
+
+
+def test_names_of_arguments_are_several() -> None:
+    with pytest.raises(TypeError, match="arguments are several"):
+        audit_log(arguments="path")
+
+
+async def test_a_logger_of_the_authors_own_gets_the_records(caplog: pytest.LogCaptureFixture, server: Server) -> None:
+    caplog.set_level(logging.INFO, "billing")
+    server.around("tools/call")(audit_log(logging.getLogger("billing")))
+    async with open_memory(server) as client:
+        await client.call_tool("other")
+    assert [record.name for record in caplog.records] == ["billing"]
