@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import base64
 
+import attrs
 import pytest
 
 from trio_mcp import CodedError
+from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer
 from trio_mcp.server.registration import Registry
+from trio_mcp.server.visibility import Visible
 
 
-def listing(*names: str, page_size: int | None = 2) -> Registry[str]:
-    made: Registry[str] = Registry("tool", page_size)
+@attrs.frozen
+class Thing:
+    text: str
+    scopes: frozenset[str] = frozenset()
+    visible: Visible | None = None
+
+
+def listing(*names: str, page_size: int | None = 2) -> Registry[Thing]:
+    made: Registry[Thing] = Registry("tool", page_size)
     for name in names:
-        made.add(name, name.upper())
+        made.add(name, Thing(name.upper()))
     return made
 
 
-def walk(pages: Registry[str]) -> list[list[str]]:
+def walk(pages: Registry[Thing], peer: Peer = NOBODY_KNOWN) -> list[list[str]]:
     seen: list[list[str]] = []
     cursor: str | None = None
     while True:
-        page, cursor = pages.page(cursor)
-        seen.append(page)
+        page, cursor = pages.page(cursor, peer)
+        seen.append([thing.text for thing in page])
         if cursor is None:
             return seen
 
@@ -45,9 +55,9 @@ def test_an_empty_listing_is_one_empty_page() -> None:
 
 def test_a_cursor_stays_good_when_what_it_named_is_removed() -> None:
     pages = listing("a", "b", "c")
-    _, cursor = pages.page(None)
+    _, cursor = pages.page(None, NOBODY_KNOWN)
     pages.remove("b")
-    assert pages.page(cursor) == (["C"], None)
+    assert pages.page(cursor, NOBODY_KNOWN) == ([Thing("C")], None)
 
 
 def test_a_name_can_be_taken_once() -> None:
@@ -58,8 +68,8 @@ def test_a_name_can_be_taken_once() -> None:
 def test_a_name_is_free_after_its_removal() -> None:
     pages = listing("a")
     pages.remove("a")
-    pages.add("a", "again")
-    assert list(pages) == ["again"]
+    pages.add("a", Thing("again"))
+    assert list(pages) == [Thing("again")]
 
 
 def test_removing_what_is_not_there_is_an_error() -> None:
@@ -79,5 +89,25 @@ def test_removing_what_is_not_there_is_an_error() -> None:
 )
 def test_a_foreign_cursor_is_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
-        listing("a").page(cursor)
+        listing("a").page(cursor, NOBODY_KNOWN)
     assert caught.value.code == -32602
+
+
+def test_pages_of_a_caller_are_full_of_what_the_caller_sees() -> None:
+    pages = listing("a", "b", "c", "d", "e")
+    asked: list[str] = []
+
+    def is_seen(_: object) -> bool:
+        asked.append("asked")
+        return False
+
+    pages.add("hidden", Thing("HIDDEN", visible=is_seen))
+    pages.add("f", Thing("F", visible=lambda auth: auth is None))
+    assert walk(pages) == [["A", "B"], ["C", "D"], ["E", "F"]]
+    assert asked == ["asked"]
+    assert (pages.get_for(None, "hidden"), pages.get_for_all("hidden")) == (None, None)
+    assert pages.get_for(None, "f") is pages.get("f") is not None
+    assert pages.depends_on_caller
+    pages.remove("hidden")
+    pages.remove("f")
+    assert not pages.depends_on_caller

@@ -134,7 +134,7 @@ class ProxyConnection:
                 return Now(_discovered(upstream, request.revision))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
-            decision = self._round_states.read(request, exchange.peer.principal)
+            decision = self._round_states.read(request, exchange.peer)
             if decision is not LATER and upstream is not None and name == "tools/call":
                 exchange.check_headers(request, upstream.listed_tools.headers_of(request.params.get("name")))
             return decision

@@ -17,6 +17,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.prompts import CompleteResult, Completion, Prompt
 from ..protocol.types.tools import Tool, ToolExecution
+from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..server.prompts import Completions, Prompts, RegisteredPrompt
 from ..server.registration import CacheHints
@@ -132,9 +133,9 @@ class MemberResources(Resources):
         self.news = trio.lowlevel.ParkingLot()
         """Tasks that wait for another set of watched resources."""
 
-    def find(self, uri: str) -> tuple[RegisteredResource, dict[str, str]] | None:
+    def find(self, uri: str, auth: Auth | None) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the entry that serves ``uri``: see `Resources.find`."""
-        found = super().find(uri)
+        found = super().find(uri, auth)
         if found is not None or len(uri) > LONGEST_URI:
             return found
         parsed = parse_uri(uri)

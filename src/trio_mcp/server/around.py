@@ -54,7 +54,7 @@ class ServerRequest:
     """Arguments of a call or of a prompt, which `with_arguments` replaces; empty in other requests."""
     _scope: RequestScope
     _answer: Callable[..., Awaitable[Any]]
-    _offer: Callable[[Any], str | None]
+    _offer: Callable[[Any, Auth | None], str | None]
 
     @property
     def auth(self) -> Auth | None:
@@ -80,7 +80,7 @@ class ServerRequest:
         """The name of the tool or prompt, or the URI or template of the resource, as the server has declared; `None`
         for an unknown one, and in other requests. So there are as many offers as declarations, and no client can make
         more."""
-        return self._offer(self.params)
+        return self._offer(self.params, self.auth)
 
     @property
     def streams(self) -> bool:
@@ -183,7 +183,7 @@ class Arounds:
         run = partial(chain, request)
         return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
 
-    def _offer(self, params: Any) -> str | None:
+    def _offer(self, params: Any, auth: Auth | None) -> str | None:
         """Return the offer that ``params`` name: see `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
@@ -191,7 +191,7 @@ class Arounds:
             case GetPromptParams(name=name):
                 return name if self._prompts.registry.get(name) is not None else None
             case ReadResourceParams(uri=uri):
-                found = self._resources.find(uri)
+                found = self._resources.find(uri, auth)
                 listed = None if found is None else found[0].listed
                 return listed.uri_template if isinstance(listed, ResourceTemplate) else listed and listed.uri
             case _:

@@ -37,7 +37,7 @@ from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
-from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
+from ..runtime.peer import NOBODY_KNOWN, Auth, CheckScopes, Peer
 from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import Transport
@@ -74,7 +74,7 @@ class ServerConnection:
         self._lifespan = running.lifespan
         self._arounds = running.arounds
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
-        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
+        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout, self._exists)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
@@ -107,14 +107,19 @@ class ServerConnection:
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
         if self._check_scopes is not None:
-            self._check_scopes(required_scopes(self._server, request.method.name, request.params))
+            needed = required_scopes(self._server, request.method.name, request.params, exchange.peer.auth)
+            self._check_scopes(needed)
         answer = self._at_once.get(request.method.name)
         if answer is not None:
             result = answer(self, request, exchange)
             return LATER if result is LATER else Now(result)
         if request.method.may_ask and not request.revision.server_requests:
-            return self._round_states.read(request, exchange.peer.principal)
+            return self._round_states.read(request, exchange.peer)
         return LATER
+
+    def _exists(self, request: InboundRequest, peer: Peer) -> bool:
+        """Return whether what a retry names exists for its caller still."""
+        return None not in _named(self._server, request.method.name, request.params, peer.auth)
 
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
@@ -180,7 +185,7 @@ class ServerConnection:
                 return self._list(scope, server.prompts.registry, ListPromptsResult)
             case "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update" | "tasks/cancel":
                 methods = self._tasks.core if scope.request.revision.tasks == "core" else self._tasks.extension
-                if scope.exchange.peer.check_scopes is None:
+                if scope.exchange.peer.check_scopes is None and not server.tools.registry.depends_on_caller:
                     return methods.answer(scope)
                 return self._tasks.answer_checked(methods, scope)
             case unknown:
@@ -189,8 +194,11 @@ class ServerConnection:
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
-        page, following = registry.page(cursor)
-        return result([entry.listed for entry in page], following, *self._hints(scope.request))
+        page, following = registry.page(cursor, scope.exchange.peer)
+        ttl_ms, cache_scope = self._hints(scope.request)
+        if registry.depends_on_caller:
+            cache_scope = "private"
+        return result([entry.listed for entry in page], following, ttl_ms, cache_scope)
 
     # Notifications
 
@@ -220,7 +228,7 @@ class ServerConnection:
         "initialize": _initialize,
         "server/discover": _discover,
         "logging/setLevel": _set_level,
-        "resources/subscribe": lambda self, request, _: self._subscriptions.subscribe(request),
+        "resources/subscribe": lambda self, request, at: self._subscriptions.subscribe(request, at.peer.auth),
         "resources/unsubscribe": lambda self, request, _: self._subscriptions.unsubscribe(request),
         "tasks/get": _has_tasks,
         "tasks/result": _has_tasks,
@@ -242,13 +250,17 @@ class AroundConnection(ServerConnection):
 _NO_SCOPES: Final = frozenset[str]()
 
 
-def required_scopes(server: Server, method: str, params: object) -> frozenset[str]:
-    """Return the scopes that a request to ``server`` needs: those of all that the request names. Nothing is known here
-    of whether the request makes sense."""
+def required_scopes(server: Server, method: str, params: object, auth: Auth | None) -> frozenset[str]:
+    """Return the scopes that a request to ``server`` needs: those of all that the request names, and that exists for
+    this caller. Nothing is known here of whether the request makes sense."""
     if method not in _NAMING or not isinstance(params, dict):
         return _NO_SCOPES
-    offers = _named(server, method, cast("JSONObject", params))
-    return _NO_SCOPES.union(*(offer.scopes for offer in offers if offer is not None))
+    offers = _named(server, method, cast("JSONObject", params), auth)
+    needed = _NO_SCOPES
+    for offer in offers:
+        if offer is not None and offer.scopes:
+            needed |= offer.scopes
+    return needed
 
 
 _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "resources/subscribe")) | {
@@ -259,31 +271,32 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
 
 
 def _named(
-    server: Server, method: str, params: JSONObject
+    server: Server, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return what a request names; `None` for each name that the server does not have."""
+    """Return what a request names; `None` for each name that does not exist for this caller."""
     match method:
         case "tools/call":
-            return (server.tools.registry.get(_text(params.get("name"))),)
+            name, tools = _text(params.get("name")), server.tools.registry
+            return (tools.get_for_all(name) or tools.get_for(auth, name),)
         case "prompts/get":
-            return (server.prompts.registry.get(_text(params.get("name"))),)
+            return (server.prompts.registry.get_for(auth, _text(params.get("name"))),)
         case "completion/complete":  # the suggestions tell of the thing whose argument is completed
             ref = _object(params.get("ref"))
             uri = _text(ref.get("uri"))
-            template = server.resources.templates.get(uri)
-            return server.prompts.registry.get(_text(ref.get("name"))), template or _resource(server, uri)
+            prompt = server.prompts.registry.get_for(auth, _text(ref.get("name")))
+            return prompt, server.resources.templates.get_for(auth, uri) or _resource(server, uri, auth)
         case "subscriptions/listen":  # the resources of which changes are told
             uris = _object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not server.resources.has_scopes:
                 return ()
             asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]
-            return [_resource(server, uri) for uri in asked]
+            return [_resource(server, uri, auth) for uri in asked]
         case _:
-            return (_resource(server, _text(params.get("uri"))),)
+            return (_resource(server, _text(params.get("uri")), auth),)
 
 
-def _resource(server: Server, uri: str) -> RegisteredResource | None:
-    found = server.resources.find(uri)
+def _resource(server: Server, uri: str, auth: Auth | None) -> RegisteredResource | None:
+    found = server.resources.find(uri, auth)
     return None if found is None else found[0]
 
 
@@ -357,18 +370,19 @@ def check_servable(server: object) -> None:
         raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
 
-def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:
-    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown, or a
+def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
+    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown to this caller, or a
     stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
-    entry = running.server.tools.registry.get(tool)
+    tools = running.server.tools.registry
+    entry = tools.get_for_all(tool) or tools.get_for(auth, tool)
     return () if entry is None else entry.param_headers
 
 
-def scopes_of(running: Running, method: str, params: object) -> frozenset[str]:
+def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
     """Return the scopes that a request needs: see `required_scopes`. A stand-in has none."""
-    return required_scopes(running.server, method, params) if isinstance(running, RunningServer) else _NO_SCOPES
+    return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else _NO_SCOPES
 
 
 def needs_scopes(running: Running) -> bool:

@@ -29,10 +29,11 @@ from ..protocol.types.prompts import (
 )
 from ..runtime.requests.scope import RequestScope
 from .input_required import FINISHED, InputRequired, settle
-from .registration import PromptOptions, Registry, checked_scopes
+from .registration import PromptOptions, Registry
 from .resources import Resources
 from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
+from .visibility import Visible, checked_scopes, checked_visible
 
 
 @frozen(eq=False)
@@ -42,6 +43,7 @@ class RegisteredPrompt:
     listed: Prompt
     handler: UserFunction
     scopes: frozenset[str]
+    visible: Visible | None
 
 
 class Prompts:
@@ -68,8 +70,8 @@ class Prompts:
         ]
         name, title, description, icons = handler.listed(options)
         prompt = Prompt(name, title, description, arguments or None, icons, meta)
-        scopes = checked_scopes(name, options.get("scopes", ()))
-        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes))
+        scopes, visible = checked_scopes(name, options.get("scopes", ())), checked_visible(name, options.get("visible"))
+        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes, visible))
 
     async def get(
         self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None
@@ -77,7 +79,7 @@ class Prompts:
         """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602. ``arguments`` take the
         place of those of the request."""
         params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
-        entry = self.registry.get(params.name)
+        entry = self.registry.get_for(scope.exchange.peer.auth, params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
@@ -157,13 +159,13 @@ class Completions:
         """Answer ``completion/complete``. Arguments without a completer have no suggestions; an unknown
         prompt or template is `CodedError` -32602."""
         params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
-        ref = params.ref
+        ref, auth = params.ref, scope.exchange.peer.auth
         if isinstance(ref, PromptReference):
-            kind, name, known = "prompt", ref.name, self._prompts.registry.get(ref.name) is not None
+            kind, name, known = "prompt", ref.name, self._prompts.registry.get_for(auth, ref.name)
         else:
             kind, name = "resource", ref.uri
-            known = self._resources.templates.get(name) is not None or self._resources.registry.get(name) is not None
-        if not known:
+            known = self._resources.templates.get_for(auth, name) or self._resources.registry.get_for(auth, name)
+        if known is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: unknown {kind} {name[:200]!r}")
         handler = self.find(kind, name, params.argument.name)
         if handler is None:

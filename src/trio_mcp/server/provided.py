@@ -1,7 +1,7 @@
 """Provide: parameters of handlers that the server provides, and that no caller sees.
 
 `Provide` is the note of an author, `Provider` the function of the note, taken apart once, at the declaration of the
-handler. `Provisions` run a handler with the values of its providers; they take the place of the handler's function, so
+handler. `Provisions` run a handler with the values of its providers, in the place of the handler's function, so
 a handler without provided parameters knows nothing of this module. `provide_instead` is for tests.
 """
 
@@ -32,7 +32,7 @@ CONTEXT: Final = "*context"
 """Argument by which `Provisions.call` gets the context; no parameter has such a name."""
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
-"""Modules whose context managers are there for one block; those of others may be values that many share."""
+"""Modules with context managers for one block; context managers of others may be values that many share."""
 
 
 class Provide:
@@ -46,29 +46,29 @@ class Provide:
         async def count(table: str, database: Annotated[Database, Provide(connect)]) -> int:
             return await database.count(table)
 
-    ``function`` gives the value in one of these ways:
+    ``function`` gives the value in one of three ways:
 
     - an async function is awaited; a plain function runs in a worker thread, as a plain handler does;
     - a generator, async or plain, or a function under `contextlib.contextmanager` or `contextlib.asynccontextmanager`
-      yields the value, and goes on after its handler: with the exception of the handler, which it may not swallow. A
+      yields the value, and goes on after its handler: with the exception of the handler, which has to go on, too. A
       plain generator runs in worker threads, not always in the same thread;
     - a class is called, and, if its instances are context managers, entered.
 
     The function is entered in the task of the request, before the handler, in the order of the parameters, once for all
     parameters of a request with the same function; and left in reverse order when the handler has returned, raised, or
     was cancelled. The time limit of a tool counts the function in. While a user is asked, values stay; a handler
-    that runs again (``replay=True``) gets new values. Cleanup under a cancel may wait: it is shielded for
+    that runs again (``replay=True``) gets new values. Cleanup under a cancel may wait, with a shield, for
     `Limits.cleanup_grace`, or `Limits.shutdown_grace`, in seconds, for all functions together.
 
     Parameters of the function are a `RequestContext` (a `WorkerContext` in a plain function), by which the function may
     ask the client, and provided parameters; others have defaults.
 
     ``once=True``: the function is entered once with the server, after its lifespan, and left before the end of the
-    lifespan, by the rules of a lifespan: what waits in its cleanup under a cancel has a shield of its own. Such a
+    lifespan, by the rules of a lifespan: cleanup that waits under a cancel has a shield of its own. Such a
     function has no context, and its provided parameters are of ``once=True``, too.
 
-    Raises `TypeError` for what is no function. The declaration of the handler raises `TypeError` for parameters that
-    nobody provides, and for functions that need each other.
+    Raises `TypeError` for anything but a function. The declaration of the handler raises `TypeError` for parameters
+    that nobody provides, and for functions that need each other.
     """
 
     __slots__ = ("function", "once")
@@ -128,7 +128,7 @@ class Provider:
     in_thread: bool
     """True when ``open`` is to be called in a worker thread."""
     is_entered: bool
-    """True when what ``open`` returns is a context manager, whoever made it."""
+    """True when ``open`` returns a context manager to enter."""
     context_name: str | None
     needs: Mapping[str, Provider]
     """The providers of its own parameters."""
@@ -208,8 +208,8 @@ def _opening(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _InThreads(Generic[T]):
-    """A plain context manager whose steps ``run`` runs in threads. Left without having been entered, it does nothing:
-    a cancel may end the wait for a thread, before or after the thread has entered."""
+    """A plain context manager with its steps run in threads, by ``run``. Left without having been entered, the context
+    manager does nothing: a cancel may end the wait for a thread, before or after the thread has entered."""
 
     def __init__(self, manager: Any, run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         self._manager = manager
@@ -235,7 +235,7 @@ class _InThreads(Generic[T]):
 
 
 class _Values:
-    """The values of one request, or those of a server, which has no ``scope``: each entered at its first use, and left
+    """The values of one request, or of a server, which has no ``scope``: each entered at its first use, and left
     with ``stack``."""
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
@@ -247,7 +247,7 @@ class _Values:
         """Scope around all that is entered, for the grace of its cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of ``provider``, or of what is provided instead."""
+        """Return the value of ``provider``, or of its replacement."""
         used = _instead.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _shared.get(self._scope.runner.host, {})
@@ -304,7 +304,7 @@ class _Values:
 
 
 class Provisions:
-    """The handler ``function``, and the providers of its parameters by their names. ``call`` is what is called."""
+    """The handler ``function``, and the providers of its parameters by their names. ``call`` takes its place."""
 
     def __init__(self, function: Callable[..., Any], notes: Mapping[str, Provide], context_name: str | None) -> None:
         self._function = function
@@ -312,7 +312,7 @@ class Provisions:
         self._context_name = context_name
         self._providers = {name: Provider.of(note) for name, note in notes.items()}
         self.once = tuple(dict.fromkeys(_once_in(self._providers.values())))
-        """The providers that are entered with the server, but for those that they need."""
+        """The providers that are entered with the server, but for providers that others need."""
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
@@ -364,12 +364,12 @@ def _once_in(providers: Any) -> Iterator[Provider]:
 
 
 _shared: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
-"""What is provided once, by the homes of the handlers of the servers that run."""
+"""Values that are provided once, by the homes of the handlers of the servers that run."""
 
 
 @asynccontextmanager
 async def entered_once(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter ``providers`` for the server whose handlers run with ``host``, and leave them in reverse order."""
+    """Enter ``providers`` for the server that runs with ``host``, and leave in reverse order."""
     async with AsyncExitStack() as stack:
         values = _Values(stack, RequestContext())
         for provider in providers:
@@ -393,9 +393,9 @@ def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]
             async with open_memory(server) as client:
                 ...
 
-    A replacement is any function that `Provide` takes, with provided parameters of its own. What is provided once, with
-    a server, is replaced for servers that start in the block; in others the replacement is entered for each request.
-    Raises as `Provide` and as the declaration of a handler.
+    A replacement is any function that `Provide` takes, with provided parameters of its own. A value that is provided
+    once, with a server, is replaced for servers that start in the block; in others the replacement is entered for each
+    request. Raises as `Provide` and as the declaration of a handler.
     """
     before = dict(_instead)
     _instead.update({function: Provider.of(Provide(fake)) for function, fake in replacements.items()})

@@ -9,8 +9,8 @@ told what to write instead of the names that they look for.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar
 
 import attrs
@@ -23,7 +23,9 @@ from ..protocol.types.content import Annotations
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
+from ..runtime.peer import Auth, Peer
 from ..stores.task_store import OnRestart
+from .visibility import Offer, Visible, depends_on_caller
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
@@ -49,7 +51,12 @@ class PromptOptions(TypedDict, total=False):
     scopes: Sequence[str]
     """Scopes that the token of a caller must have, all of them, else the request is refused, and nothing of it runs:
     over HTTP with 403. Checked where the server is protected (the argument ``auth`` of `serve_http`), and nowhere else.
-    Listings show the thing to everybody."""
+    Listings leave the thing out for others, unless ``visible`` shows it."""
+    visible: Visible | None
+    """Function of the caller, ``visible=lambda auth: auth is not None and auth.client_id == "ours"``, called for each
+    listing and each request, in trio's thread: quick, without side effects. Where the function is false, the thing is
+    in no listing, and requests are answered as for an unknown name; where true, listings show the thing even to a
+    caller who lacks ``scopes``. An exception hides the thing, and is logged once. Without a function, scopes decide."""
 
 
 class ResourceOptions(PromptOptions, total=False):
@@ -165,7 +172,7 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
     return {method: special.get(method, default) for method in _CACHEABLE}
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Offer)
 
 
 class Registry(Generic[T]):
@@ -179,8 +186,13 @@ class Registry(Generic[T]):
         self._serials: dict[str, int] = {}
         self._last_serial = 0
         self._mirrors: list[Mirror[T]] = []
+        self._for_all: dict[str, T] = {}
+        self._depending: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
-        """Function that returns the thing called so, or `None`."""
+        """Function that returns the thing called so, for all callers or for some, or `None`."""
+        self.get_for_all: Callable[[str], T | None] = self._for_all.get
+        """Function that returns the thing called so that exists for every caller: `get_for` without a look at the
+        caller."""
         self.names: Callable[[], Collection[str]] = self._items.keys
         """Function that returns the present names."""
 
@@ -195,6 +207,10 @@ class Registry(Generic[T]):
         self.check_free(name)
         self._last_serial += 1
         self._items[name], self._serials[name] = item, self._last_serial
+        if item.visible is None:
+            self._for_all[name] = item
+        if depends_on_caller(item):
+            self._depending.add(name)
         for mirror in self._mirrors:
             mirror.add(name, item)
 
@@ -216,19 +232,47 @@ class Registry(Generic[T]):
         if name not in self._items:
             raise KeyError(f"there is no {self.kind} named {name!r}")
         del self._items[name], self._serials[name]
+        self._for_all.pop(name, None)
+        self._depending.discard(name)
         for mirror in self._mirrors:
             mirror.remove(name)
 
-    def page(self, cursor: str | None) -> tuple[list[T], str | None]:
-        """Return the things after ``cursor`` and the cursor of the next page, `None` on the last.
+    @property
+    def depends_on_caller(self) -> bool:
+        """True when listings for two callers may differ."""
+        return bool(self._depending)
+
+    def get_for(self, auth: Auth | None, name: str) -> T | None:
+        """Return the thing called so, or `None` where there is none for this caller."""
+        item = self._items.get(name)
+        return item if item is None or item.visible is None or item.visible(auth) else None
+
+    def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
+        """Iterate over the names of all that listings show this caller, behind the serial number ``after``."""
+        shown: dict[frozenset[str], bool] = {}  # to ask about the scopes of a thousand tools is work
+        for name, serial in list(self._serials.items()):
+            if serial <= after:
+                continue
+            item = self._items[name]
+            if item.visible is not None:
+                is_shown = item.visible(peer.auth)
+            elif (is_shown := shown.get(item.scopes)) is None:
+                is_shown = shown[item.scopes] = peer.has_scopes(item.scopes)
+            if is_shown:
+                yield name
+
+    def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
+        """Return the things after ``cursor`` that this caller is shown, and the cursor of the next page, `None` on the
+        last.
 
         Raises `CodedError` -32602 for a cursor not given by this registry (2025-11-25 pagination, Error Handling).
         """
         after = 0 if cursor is None else self._read_cursor(cursor)
-        rest = [name for name, serial in self._serials.items() if serial > after]
-        if self._page_size is None or len(rest) <= self._page_size:
+        most = self._page_size
+        rest = list(islice(self.listed_for(peer, after), None if most is None else most + 1))
+        if most is None or len(rest) <= most:
             return [self._items[name] for name in rest], None
-        page = rest[: self._page_size]
+        page = rest[:most]
         return [self._items[name] for name in page], base64.urlsafe_b64encode(
             f"{self.kind}:{self._serials[page[-1]]}".encode()
         ).decode()
@@ -268,21 +312,6 @@ class Mirror(Generic[T]):
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.get(there) is shown:
             self._shown_in.remove(there)
-
-
-_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
-"""RFC 6749 section 3.3."""
-
-
-def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the ``scopes`` of the offer ``name``. Raises `TypeError` for a text in place of several scopes, and
-    `ValueError` for a scope that cannot stand in a token."""
-    if isinstance(scopes, str):
-        raise TypeError(f"{name}: scopes are several:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]")
-    for scope in scopes:
-        if not _SCOPE.fullmatch(scope):
-            raise ValueError(f"{name}: {scope[:200]!r} is no scope: no blanks, quotes and backslashes, ASCII alone")
-    return frozenset(scopes)
 
 
 SERVER_NAMES: Final = {

@@ -11,14 +11,14 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, cast
 
 import msgspec
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
-from ..runtime.peer import PrincipalId
+from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision
 from ..runtime.requests.rounds import Retry
 from ..state.requests import Continuation, InboundRequest
@@ -28,13 +28,19 @@ from ..stores.sealing import SealingKey, check_secrets
 class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
 
-    ``lifetime``: seconds for which a state is good. ``principal`` of its methods is the caller, where the transport
-    knows the caller.
+    ``lifetime``: seconds for which a state is good. ``exists``: whether what a request names exists for its caller
+    still. ``principal`` of `seal` is the caller, where the transport knows the caller.
     """
 
-    def __init__(self, cipher: StateCipher, lifetime: float) -> None:
+    def __init__(
+        self,
+        cipher: StateCipher,
+        lifetime: float,
+        exists: Callable[[InboundRequest, Peer], bool] = lambda _, __: True,
+    ) -> None:
         self._cipher = cipher
         self._lifetime = lifetime
+        self._exists = exists
 
     def seal(
         self,
@@ -52,7 +58,7 @@ class RoundStates:
             SealedState(fingerprint(request), expires, principal, handle, list(asked), dict(answers or {}), state)
         )
 
-    def read(self, request: InboundRequest, principal: PrincipalId | None) -> Decision:
+    def read(self, request: InboundRequest, peer: Peer) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
         else `LATER`, with the content of the retry in ``request.continuation``.
 
@@ -68,8 +74,8 @@ class RoundStates:
             if responses:
                 request.continuation = Continuation(responses)
             return LATER
-        sealed = self._open(text, request, principal)
-        if sealed.handle:
+        sealed = self._open(text, request, peer.principal)
+        if sealed.handle and self._exists(request, peer):
             # A parked handler counts its time itself, by a clock that nobody sets.
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:

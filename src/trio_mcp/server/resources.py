@@ -30,11 +30,13 @@ from ..protocol.types.content import (
 )
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
+from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from .input_required import FINISHED, InputRequired, settle
-from .registration import CacheHints, Registry, ResourceOptions, checked_scopes
+from .registration import CacheHints, Registry, ResourceOptions
 from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
+from .visibility import Visible, checked_scopes, checked_visible, depends_on_caller
 
 if TYPE_CHECKING:
     from .encoders import Encoders
@@ -53,6 +55,7 @@ class RegisteredResource:
     handler: UserFunction
     hints: CacheHints
     scopes: frozenset[str]
+    visible: Visible | None
     pattern: UriTemplate | None = None
 
 
@@ -71,12 +74,11 @@ class Resources:
         check_meta_keys(meta)
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
-        if scopes and cache_scope == "public":
-            raise ValueError(
-                f"{uri}: a cache would show to everybody what needs scopes: leave out cache_scope='public'"
-            )
-        hints = self._hints.but(options.get("ttl_ms"), "private" if scopes else cache_scope)
-        needed = checked_scopes(uri, scopes)
+        needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
+        is_private = bool(needed) or visible is not None
+        if is_private and cache_scope == "public":
+            raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
+        hints = self._hints.but(options.get("ttl_ms"), "private" if is_private else cache_scope)
         handler = UserFunction.of(function)
         name, title, description, icons = handler.listed(options)
         mime_type, annotations = options.get("mime_type"), options.get("annotations")
@@ -88,7 +90,7 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, pattern))
+            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, pattern))
             return
         if names:
             raise TypeError(
@@ -96,7 +98,7 @@ class Resources:
             )
         size = options.get("size")
         resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed))
+        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible))
 
     @property
     def has_scopes(self) -> bool:
@@ -110,17 +112,19 @@ class Resources:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
 
-    def find(self, uri: str) -> tuple[RegisteredResource, dict[str, str]] | None:
-        """Return the entry that serves ``uri``, and the template's values; a resource goes before templates, and
-        templates go in the order of registration. `None` when there is no such entry, and for a URI that is too long,
-        which is not matched."""
+    def find(self, uri: str, auth: Auth | None) -> tuple[RegisteredResource, dict[str, str]] | None:
+        """Return the entry that serves ``uri`` to this caller, and the template's values; a resource goes before
+        templates, and templates go in the order of registration. `None` when there is no such entry, and for a URI that
+        is too long, which is not matched."""
         if len(uri) > LONGEST_URI:
             return None
-        if (resource := self.registry.get(uri)) is not None:
+        if (resource := self.registry.get_for(auth, uri)) is not None:
             return resource, {}
         for template in self.templates:
             assert template.pattern is not None, "each template has one"
-            if (values := template.pattern.match(uri)) is not None:
+            if (values := template.pattern.match(uri)) is not None and (
+                template.visible is None or template.visible(auth)
+            ):
                 return template, values
         return None
 
@@ -128,7 +132,7 @@ class Resources:
         """Answer ``resources/read``. Raises `CodedError`, also for a URI that is too long."""
         uri = structure_params(scope.request.params, ReadResourceParams, scope.request.revision).uri
         check_length(uri)
-        found = self.find(uri)
+        found = self.find(uri, scope.exchange.peer.auth)
         if found is None:
             raise self.not_found(scope, uri)
         entry, values = found
@@ -145,7 +149,7 @@ class Resources:
         if isinstance(value, FINISHED):
             return value
         if isinstance(value, ReadResourceResult):
-            hints = entry.hints.but(value.ttl_ms, "private" if entry.scopes else value.cache_scope)
+            hints = entry.hints.but(value.ttl_ms, "private" if depends_on_caller(entry) else value.cache_scope)
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         if isinstance(value, media_kinds()):
             from .media import read_media  # late: few resources return any

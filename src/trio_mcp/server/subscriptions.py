@@ -29,6 +29,7 @@ from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.tools import TASKS_CAPABILITY, DetailedTask
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
+from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..state.requests import InboundRequest
 from ..stores.task_store import TaskRecord
@@ -62,11 +63,11 @@ class Subscriptions:
         """Note the capabilities that ``initialize`` declares now."""
         self._declared = capabilities
 
-    def subscribe(self, request: InboundRequest) -> EmptyResult:
-        """Answer ``resources/subscribe``."""
+    def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
+        """Answer ``resources/subscribe`` of this caller."""
         self._check_kept(request)
         uri = uri_to_subscribe(request)
-        if self._server.resources.find(uri) is None:
+        if self._server.resources.find(uri, auth) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
         if uri not in subscriptions and self._room(self._connection.exchange) <= 0:
@@ -111,7 +112,7 @@ class Subscriptions:
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         tasks = await self._known_tasks(scope, asked.task_ids or ()) if asked.task_ids is not None else []
-        uris = await self._known(asked.resource_subscriptions or ())
+        uris = await self._known(asked.resource_subscriptions or (), scope.exchange.peer.auth)
         room = max(self._room(scope.exchange), 0)
         uris = uris[:room]
         tasks = tasks[: room - len(uris)]
@@ -152,15 +153,15 @@ class Subscriptions:
         known = list[str]()
         for task_id in asked:
             record = await records.read(scope_of(scope), task_id)
-            if record is not None:
+            if record is not None and self._server.tools.knows_task(scope, record):
                 self._server.tools.check_scopes(scope, record)
                 known.append(task_id)
         return known
 
-    async def _known(self, uris: Sequence[str]) -> list[str]:
+    async def _known(self, uris: Sequence[str], auth: Auth | None) -> list[str]:
         known: list[str] = []
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
-            if self._server.resources.find(uri) is not None:
+            if self._server.resources.find(uri, auth) is not None:
                 known.append(uri)
             await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take time
         return known

@@ -34,9 +34,10 @@ from ..tasks.task_methods import asked_ttl, milliseconds, unknown_task
 from ..tasks.task_state import TaskState
 from .input_required import FINISHED, InputRequired, replay, settle, without_questions
 from .kept_tasks import TaskContext
-from .registration import Registry, ToolOptions, checked_scopes
+from .registration import Registry, ToolOptions
 from .results import ToResult, UnreadMedia, error_result, result_maker
 from .signature import BadArguments, UserFunction
+from .visibility import Visible, checked_scopes, checked_visible
 
 if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
@@ -61,6 +62,7 @@ class RegisteredTool:
     input_validator: SchemaValidator | None
     output_validator: SchemaValidator | None
     scopes: frozenset[str]
+    visible: Visible | None
     task: TaskSupport | None
     on_restart: OnRestart
 
@@ -130,6 +132,7 @@ class Tools:
             _validator(schema),
             _validator(output) if options.get("validate_output") else None,
             checked_scopes(tool.name, options.get("scopes", ())),
+            checked_visible(tool.name, options.get("visible")),
             options.get("task") or None,
             options.get("on_restart", "fail"),
         )
@@ -148,8 +151,8 @@ class Tools:
         the calls that are tasks; `None`: the server has none. ``arguments`` take the place of those of the request."""
         request = scope.request
         params = structure_params(request.params, CallToolParams, request.revision)
-        entry = self.registry.get(params.name)
-        if entry is None:
+        entry = self.registry.get_for_all(params.name)
+        if entry is None and (entry := self._find(params.name, scope)) is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         if entry.requires and (missing := request.missing(entry.requires)):
             raise CapabilityMissing(missing, request.revision)
@@ -187,7 +190,7 @@ class Tools:
     ) -> Awaitable[Any]:
         """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
         the task that the call is or may become, and run again with a tool that is run again."""
-        entry, task = self.registry.get(params.name), scope.task
+        entry, task = self._find(params.name, scope), scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
                 task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
@@ -195,15 +198,28 @@ class Tools:
                 replay(scope)
         return run() if task is None else run_within(task, scope, run)
 
+    def _find(self, name: str, scope: RequestScope) -> RegisteredTool | None:
+        """Return the tool called so, or `None` where none exists for the caller of the request. A task that runs once
+        more was admitted before, by a token that nobody has kept."""
+        find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
+        return find(name)
+
+    def knows_task(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether the task of ``record`` exists for the caller of a request, as its tool does. The scopes of a
+        tool that is gone are unknown: in a server with scopes its tasks do not exist for callers who have to have some.
+        """
+        peer = scope.exchange.peer
+        if self.registry.get(record.name) is None:
+            return peer.check_scopes is None or not self.registry.depends_on_caller
+        return self.registry.get_for(peer.auth, record.name) is not None
+
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made a task: a result is
-        as well protected as its tool. The scopes of a tool that is gone are unknown: in a server with scopes its tasks
-        do not exist for callers who have to have some."""
-        entry = self.registry.get(record.name)
-        if entry is not None:
-            scope.exchange.check_scopes(entry.scopes)
-        elif scope.exchange.peer.check_scopes is not None and any(each.scopes for each in self.registry):
+        """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of
+        the tool that has made the task: a result is as well protected as its tool."""
+        if not self.knows_task(scope, record):
             raise unknown_task()
+        if (entry := self.registry.get(record.name)) is not None:
+            scope.exchange.check_scopes(entry.scopes)
 
     def allows(self, scope: RequestScope, record: TaskRecord) -> bool:
         """Return whether the caller of a request has the scopes of `check_scopes`, so that a listing shows the task."""

@@ -144,10 +144,23 @@ async def test_resources_templates_and_prompts_have_scopes_too(
         assert (await connection.head()).status == 200
 
 
-async def test_listings_show_everything_to_everybody(tokens: Tokens) -> None:
-    async with in_memory(scoped(), auth=protected(tokens)) as endpoint:
-        tools = (await asked(endpoint, "alice-1", "tools/list", {})).json["result"]["tools"]
-        assert [tool["name"] for tool in tools] == ["write", "purge", "read"]
+async def test_listings_leave_out_what_the_scopes_of_the_caller_refuse(tokens: Tokens) -> None:
+    auth = protected(tokens, satisfies=lambda granted, _: "everything" in granted)
+    shown = {
+        "alice-1": (["read"], ["file:open"], [], []),
+        "alice-2": (["write", "read"], ["file:secret", "file:open"], ["box://{name}"], ["letter"]),
+        "root": (["write", "purge", "read"], ["file:secret", "file:open"], ["box://{name}"], ["letter"]),
+    }
+    async with in_memory(scoped(), auth=auth) as endpoint:
+        for token, (tools, resources, templates, prompts) in shown.items():
+            for method, kind, key, names in (
+                ("tools/list", "tools", "name", tools),
+                ("resources/list", "resources", "uri", resources),
+                ("resources/templates/list", "resourceTemplates", "uriTemplate", templates),
+                ("prompts/list", "prompts", "name", prompts),
+            ):
+                answer = await asked(endpoint, token, method, {})
+                assert [each[key] for each in answer.json["result"][kind]] == names
 
 
 async def test_a_call_in_a_session_is_refused_and_the_session_goes_on(tokens: Tokens) -> None:

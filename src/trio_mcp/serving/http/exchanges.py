@@ -61,10 +61,10 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
     which the answer can have a status of its own."""
     needed = frozenset[str]()
     if isinstance(message, Request):
-        needed = scopes_of(running, message.method, message.params)
+        needed = scopes_of(running, message.method, message.params, posted.auth)
     elif isinstance(message, Batch):  # all at once: the client asks its user once
         requests = [member for member in message.members if isinstance(member, Request)]
-        needed = needed.union(*(scopes_of(running, each.method, each.params) for each in requests))
+        needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
         return False
     fault, extra = lacking(refusal, needed), lines_of(refusal) + posted.extra

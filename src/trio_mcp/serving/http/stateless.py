@@ -178,7 +178,7 @@ class StatelessEndpoint:
             event = self.state.receive(message)
             if type(event) is RequestReceived and event.request.method.name == "tools/call":
                 # A stand-in has its requests checked itself (`StatelessExchange.check_headers`).
-                table = param_headers_of(self._running, event.request.params.get("name"))
+                table = param_headers_of(self._running, event.request.params.get("name"), posted.auth)
                 fault = param_mismatch(table, event.request, posted.head) if table else None
             if fault is None:
                 self._carry_out(event, posted)
