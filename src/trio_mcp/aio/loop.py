@@ -18,9 +18,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from .calls import Begin, Call, Errand, Hold, begin, words_of
-from .thread import TrioThread, Work
-from .views import View
+from ..bridging.calls import Begin, Call, Errand, Hold, begin, words_of
+from ..bridging.thread import TrioThread, Work
+from ..bridging.views import View
 
 T = TypeVar("T")
 V = TypeVar("V", bound=View)

@@ -1,0 +1,58 @@
+"""Clients and groups for asyncio programs: `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
+`open_memory`, `open_group`.
+
+    async with aio.open_stdio(["python", "server.py"]) as client:
+        async with asyncio.timeout(10):
+            result = await client.call_tool("search", {"text": "trio"})
+
+trio runs in a thread of its own, so nothing depends on the task in which a client was opened: any task may call, and
+any other may close. Cancelling a task that waits for a call, by `asyncio.timeout` for example, cancels the call in the
+server, and the task goes on when that cancel is on its way. Handlers and callbacks may be asyncio functions, which run
+in the event loop that opened the client, and are cancelled when the server cancels its request; plain handlers run in
+worker threads, plain callbacks in the event loop. Clients that nobody closes end with their event loop.
+
+All names, parameters and types are those of `trio_mcp`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .client import (
+    Changes,
+    Client,
+    RunningTask,
+    open_http,
+    open_memory,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+)
+
+if TYPE_CHECKING:
+    from .group import Catalogue, Group, GroupTask, open_group
+
+__all__ = [
+    "Catalogue",
+    "Changes",
+    "Client",
+    "Group",
+    "GroupTask",
+    "RunningTask",
+    "open_group",
+    "open_http",
+    "open_memory",
+    "open_stdio",
+    "open_tcp",
+    "open_unix",
+    "open_websocket",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import group  # late: a client alone needs no group, which knows all there is to open
+
+    return getattr(group, name)

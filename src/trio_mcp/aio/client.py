@@ -1,0 +1,103 @@
+"""Client, RunningTask and Changes for tasks of asyncio, and the functions that open a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from functools import wraps
+from typing import Any
+
+from ..bridging.calls import Begin
+from ..bridging.views import Same, View
+from ..client import client as of_client
+from ..client import remote_tasks as of_tasks
+from ..client import subscriptions as of_streams
+from ..client.cache import Change
+from ..client.options import ClientSettings
+from ..connecting import lines, memory, stdio, websocket
+from ..connecting.http import opening as http
+from ..protocol.revisions import Revision
+from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
+from ..protocol.types.notifications import SubscriptionFilter
+from ..runtime.transport import ConnectionLost
+from .loop import Steps
+from .members import at_once, awaited, iterated, opened_by, opening, viewed
+
+
+class RunningTask(View):
+    """`trio_mcp.RunningTask` for tasks of asyncio."""
+
+    id = Same[str | None]()
+    """The id of the task; `None` where there is none. See `trio_mcp.RunningTask.id`."""
+    get = awaited(of_tasks.RunningTask.get)
+    result = awaited(of_tasks.RunningTask.result)
+    cancel = awaited(of_tasks.RunningTask.cancel)
+
+
+class Changes(View, AsyncIterator[Change]):
+    """`trio_mcp.Changes` for tasks of asyncio."""
+
+    acknowledged = Same[SubscriptionFilter]()
+    """Changes that the server agreed to tell of. See `trio_mcp.Changes`."""
+    dropped = Same[int]()
+    """Number of changes that had no room."""
+    take_all = at_once(of_streams.Changes.take_all)
+
+    def __init__(self, original: of_streams.Changes, begin: Begin) -> None:
+        super().__init__(original, begin)
+        self._steps = Steps(begin, lambda: original)
+
+    def __anext__(self) -> Coroutine[Any, Any, Change]:
+        return anext(self._steps)
+
+
+class Client(View):
+    """`trio_mcp.Client` for tasks of asyncio, any number at a time."""
+
+    server_info = Same[Implementation | None]()
+    """The server's name and version. Self-reported: for display, never for decisions."""
+    server_capabilities = Same[ServerCapabilities]()
+    """The capabilities of the server."""
+    instructions = Same[str | None]()
+    """The server's advice to the model."""
+    revision = Same[Revision]()
+    """The protocol revision of the connection."""
+    settings = Same[ClientSettings]()
+    """The settings that the client was opened with."""
+    capabilities = Same[ClientCapabilities]()
+    """The capabilities that the client declares to servers."""
+    lost = Same[ConnectionLost | None]()
+    """The reason why the connection is gone; `None` while the connection is open, as far as known."""
+    unreadable_messages = Same[int]()
+    """The number of lines of the server that were no messages so far."""
+
+    call_tool = awaited(of_client.Client.call_tool)
+    start_task = viewed(of_client.Client.start_task, RunningTask)
+    list_tasks = iterated(of_client.Client.list_tasks)
+    read_resource = awaited(of_client.Client.read_resource)
+    get_prompt = awaited(of_client.Client.get_prompt)
+    complete = awaited(of_client.Client.complete)
+    list_tools = iterated(of_client.Client.list_tools)
+    list_resources = iterated(of_client.Client.list_resources)
+    list_resource_templates = iterated(of_client.Client.list_resource_templates)
+    list_prompts = iterated(of_client.Client.list_prompts)
+    listen = opened_by(of_client.Client.listen, Changes)
+    subscribe = awaited(of_client.Client.subscribe)
+    unsubscribe = awaited(of_client.Client.unsubscribe)
+    set_log_level = awaited(of_client.Client.set_log_level)
+    ping = awaited(of_client.Client.ping)
+    until_lost = awaited(of_client.Client.until_lost)
+    roots_changed = awaited(of_client.Client.roots_changed)
+    request = awaited(of_client.Client.request)
+    send_notification = awaited(of_client.Client.send_notification)
+
+    @wraps(of_client.Client.resume_task)
+    def resume_task(self, task_id: str) -> RunningTask:
+        return RunningTask(self._original.resume_task(task_id), self._begin)
+
+
+open_stdio = opening(stdio.open_stdio, Client, "client")
+open_http = opening(http.open_http, Client, "client")
+open_websocket = opening(websocket.open_websocket, Client, "client")
+open_tcp = opening(lines.open_tcp, Client, "client")
+open_unix = opening(lines.open_unix, Client, "client")
+open_memory = opening(memory.open_memory, Client, "client")

@@ -1,0 +1,94 @@
+"""Members of views: each is made of the member that trio's own class has, by one line that says how a task of asyncio
+comes to it. Docstrings, parameters and types are those of the original."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from ..bridging.calls import run_at_once
+from ..bridging.thread import TrioThread
+from ..bridging.views import View
+from ..concurrency.misuse import entered
+from .loop import Opened, Steps, run_in_trio
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
+
+
+def awaited(
+    method: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a method that runs the async original in the trio thread."""
+
+    @wraps(method)
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        original = getattr(self._original, method.__name__)
+        return await run_in_trio(self._begin, lambda call: original(*args, **call.with_callbacks(kwargs)))
+
+    return cast("Any", call)
+
+
+def viewed(
+    method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
+    """Return a method as of `awaited`, with a ``view`` of the result."""
+    call = awaited(method)
+
+    @wraps(method)
+    async def call_for_view(self: Any, *args: Any, **kwargs: Any) -> V:
+        return view(await cast("Any", call)(self, *args, **kwargs), self._begin)
+
+    return cast("Any", call_for_view)
+
+
+def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the original, which waits for nothing, in the trio thread."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> T:
+        return run_at_once(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+
+    return cast("Any", call)
+
+
+def iterated(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """Return a method that iterates as the original does, which begins with the first step."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return Steps(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+
+    return cast("Any", call)
+
+
+def opened_by(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
+) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
+    """Return a method whose context manager has a ``view`` of the value of the original's."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        manager = getattr(self._original, method.__name__)(*args, **kwargs)
+        return Opened(lambda _: manager, view, self._begin)
+
+    return cast("Any", call)
+
+
+def opening(
+    function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
+) -> Callable[P, AbstractAsyncContextManager[V]]:
+    """Return a function that opens as the original, an ``open_*``, does, and gives a ``view`` of what it opens."""
+
+    @entered(name)
+    @wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[V]:
+        manager = function
+        return Opened(lambda loop: manager(*args, **loop.adapt(kwargs)), view, TrioThread.begin)
+
+    return opened

@@ -1,0 +1,54 @@
+"""Groups of asyncio programs: `trio_mcp.aio.open_group`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.bridging.seen import Seen, run
+
+from trio_mcp import CancelCause, ElicitResult, MemberDescription, MemberState, MemberUnavailable, aio
+
+
+async def accept(_: object) -> ElicitResult:
+    await asyncio.sleep(0)
+    return ElicitResult("accept", {"name": "Ada"})
+
+
+def test_members_are_called_asked_for_and_cancelled(seen: Seen) -> None:
+    async def main() -> None:
+        async with aio.open_group({"a": MemberDescription(seen.server)}, elicitation=accept) as group:
+            group.add("b", MemberDescription(seen.server, options={"elicitation": accept}))
+            await group.settled()
+            assert "b__echo" in group.catalogue.tools
+            assert {status.state for status in group.statuses.values()} == {MemberState.READY}
+            for member in "ab":
+                assert "Ada" in str(await group.call_tool(f"{member}__ask"))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await group.call_tool("b__wait")
+            await (await group.client("b")).ping()
+            assert [each.cause for each in seen.cancelled if each] == [CancelCause.PEER]
+            await group.remove("b")
+            with pytest.raises(MemberUnavailable):
+                await group.client("b")
+
+    run(main)
+
+
+def test_a_watch_tells_the_states_until_the_group_is_closed(seen: Seen) -> None:
+    async def main() -> None:
+        async with aio.open_group() as group:
+            watch = group.watch()
+            group.add("a", MemberDescription(seen.server))
+            async for status in watch:
+                if status.state is MemberState.READY:
+                    break
+            with pytest.raises(TimeoutError):  # and a cancelled step loses nothing
+                async with asyncio.timeout(0.01):
+                    await anext(watch)
+            removing = asyncio.create_task(group.remove("a"))
+            assert (await anext(watch)).state is MemberState.CLOSED
+            await removing
+
+    run(main)

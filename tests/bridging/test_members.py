@@ -1,0 +1,42 @@
+"""The classes for other worlds have the members of trio's own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import trio_mcp
+from trio_mcp import aio
+
+FOR_CODE_THAT_OPENS_AND_FORWARDS = {
+    "Client": {"adopt", "forward_to", "meta_in", "open_stream", "relay", "send"},
+    "Group": {"close", "present"},
+    "Catalogue": {"add", "close", "find", "known", "remove", "replace", "show"},
+    "Changes": {"run"},
+}
+CLASSES = ["Catalogue", "Changes", "Client", "Group", "GroupTask", "RunningTask"]
+
+
+def public(kind: Any) -> set[str]:
+    return {name for name in dir(kind) if name[0] != "_"}
+
+
+@pytest.mark.parametrize("world", [aio], ids=lambda world: world.__name__)
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> None:
+    original, view = getattr(trio_mcp, name), getattr(world, name)
+    assert public(original) - FOR_CODE_THAT_OPENS_AND_FORWARDS.get(name, set()) <= public(view)
+    for member in public(view) & public(original):
+        method = inspect.getattr_static(original, member)
+        if inspect.isfunction(method):
+            given = inspect.getattr_static(view, member)
+            assert inspect.signature(given) == inspect.signature(method), member
+            assert inspect.getdoc(given) == inspect.getdoc(method), member
+
+
+@pytest.mark.parametrize("world", [aio], ids=lambda world: world.__name__)
+def test_all_that_opens_is_there(world: Any) -> None:
+    names = {name for name in trio_mcp.__all__ if name.startswith("open_")} - {"open_process_tree"}
+    assert names == {name for name in world.__all__ if name.startswith("open_")}
