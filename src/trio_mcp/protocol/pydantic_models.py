@@ -129,10 +129,10 @@ def _most_parts(kind: Any) -> int:
 def _validator_of(kind: Any) -> Any:
     adapter = _adapter_of(kind)
     core: Any = SchemaValidator
-    try:  # not of the validators that models have already, which do not stop
-        return core(_stopping(adapter.core_schema), _use_prebuilt=False)
-    except (SchemaError, TypeError):  # of a release that knows nothing of either
-        return adapter.validator
+    for options in ({"_use_prebuilt": False}, {}):  # of the validators that models have already, which do not stop
+        with suppress(SchemaError, TypeError):  # of releases that know less
+            return core(_stopping(adapter.core_schema), **options)
+    return adapter.validator
 
 
 def _stopping(schema: Any) -> Any:
