@@ -97,6 +97,13 @@ async def test_a_text_that_is_no_utf_8_is_a_blob_and_so_is_what_is_no_text(folde
     assert str(folder) not in repr((first, second))
 
 
+def test_the_type_of_a_packed_file_is_that_of_the_packing() -> None:
+    assert File("rows.csv.gz").mime_type == "application/gzip"
+    assert File("rows.unknown").mime_type == "application/octet-stream"
+    assert File("rows", "text/csv").mime_type == "text/csv"
+    assert Image("photo.webp").mime_type == "image/webp"
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

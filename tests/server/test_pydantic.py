@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import attrs
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import (
     UUID4,
     AnyUrl,
@@ -26,6 +28,7 @@ from pydantic import (
     field_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from tests.examples import examples
 
 from trio_mcp import ElicitFormParams, ElicitResult, PeerError, RequestContext, Server, open_memory
 from trio_mcp.server.annotations import schema_of
@@ -223,6 +226,36 @@ def test_fewer_parts_where_a_peer_may_choose_the_hashes(kind: Any) -> None:
 
 def test_a_long_text_is_no_large_value() -> None:
     assert taking(Line).bind({"value": {"SKU": "a" * 1_000_000}})["value"].count == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["SKU", "count", "lines", "line", "kind", "day", "x"]), inner)
+    ),
+)
+
+
+class Plain(BaseModel):
+    count: int = 1
+    lines: list[Plain] = []
+    day: datetime.date | None = None
+
+
+PETS = Annotated[Cat | Dog, Field(discriminator="kind")]
+FUNCTIONS = list(map(taking, (Plain, list[Plain] | str, dict[str, Plain], Strict, Tree, Checked, UUID4, PETS)))
+
+
+@given(data=JSON, strict=st.booleans())
+@settings(max_examples=examples(100))
+def test_any_data_is_read_or_refused_in_a_short_line(data: Any, strict: bool) -> None:
+    faults: list[str] = []
+    for function in FUNCTIONS:
+        try:
+            function.bind({"value": data}, strict=strict)
+        except BadArguments as error:
+            faults.append(str(error))
+    assert all(fault.isprintable() and len(fault) < 2000 for fault in faults)
 
 
 # Schemas

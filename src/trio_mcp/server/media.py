@@ -32,6 +32,11 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 
 
+def _guessed(path: str) -> str | None:
+    kind, packed = mimetypes.guess_type(path, strict=False)
+    return kind if packed is None else f"application/{packed}"  # rows.csv.gz is no text
+
+
 @frozen
 class Media:
     """Bytes, or the path of a file, as content of a result. A path is read when the handler has returned, in a worker
@@ -56,7 +61,7 @@ class Media:
         name = type(self).__name__
         if not isinstance(self.source, bytes | str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
             raise TypeError(f"{name} takes bytes or a path, not {type(self.source).__name__}")
-        guessed = None if isinstance(self.source, bytes) else mimetypes.guess_type(os.fspath(self.source))[0]
+        guessed = None if isinstance(self.source, bytes) else _guessed(os.fspath(self.source))
         known = self.mime_type or guessed or self._unknown()
         if not known.startswith(self._KIND):
             raise ValueError(f"{name} has a type that begins with {self._KIND!r}, not {known!r}")
@@ -112,7 +117,7 @@ class File(Media):
     """Name for the client; by default that of the file."""
 
     def _unknown(self) -> str:
-        return mimetypes.guess_type(self.name)[0] or "application/octet-stream"
+        return _guessed(self.name) or "application/octet-stream"
 
     def read(self) -> ContentBlock:
         data = self._bytes()
