@@ -27,3 +27,7 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
 
 def test_the_asyncio_host_orders_after_a_call_was_cancelled(page: Page) -> None:
     assert asyncio.run(page.load("asyncio_host").program()) == "accept: {'number': 3}"
+
+
+def test_the_script_orders_as_well(page: Page) -> None:
+    assert page.load("script").run() == "accept: {'number': 3}"

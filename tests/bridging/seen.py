@@ -26,6 +26,7 @@ class Seen:
         self.server.tool(self.wait)
         self.server.tool(self.count)
         self.server.tool(self.ask)
+        self.server.tool(self.forget)
 
     async def echo(self, text: str) -> str:
         return text
@@ -44,6 +45,9 @@ class Seen:
             ctx.progress(number, to)
             await trio.lowlevel.checkpoint()
         return to
+
+    async def forget(self, tool: str) -> None:
+        self.server.remove_tool(tool)
 
     async def ask(self, ctx: RequestContext) -> str:
         answer = await ctx.elicit("Name?", {"type": "object", "properties": {"name": {"type": "string"}}})

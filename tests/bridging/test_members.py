@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import trio_mcp
-from trio_mcp import aio
+from trio_mcp import aio, blocking
 
 FOR_CODE_THAT_OPENS_AND_FORWARDS = {
     "Client": {"adopt", "forward_to", "meta_in", "open_stream", "relay", "send"},
@@ -23,7 +23,7 @@ def public(kind: Any) -> set[str]:
     return {name for name in dir(kind) if name[0] != "_"}
 
 
-@pytest.mark.parametrize("world", [aio], ids=lambda world: world.__name__)
+@pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> None:
     original, view = getattr(trio_mcp, name), getattr(world, name)
@@ -36,7 +36,7 @@ def test_each_class_has_the_members_of_its_original(world: Any, name: str) -> No
             assert inspect.getdoc(given) == inspect.getdoc(method), member
 
 
-@pytest.mark.parametrize("world", [aio], ids=lambda world: world.__name__)
+@pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 def test_all_that_opens_is_there(world: Any) -> None:
     names = {name for name in trio_mcp.__all__ if name.startswith("open_")} - {"open_process_tree"}
     assert names == {name for name in world.__all__ if name.startswith("open_")}

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from ..bridging.calls import Begin
-from ..bridging.views import Same, View
+from ..bridging.views import Same, View, at_once
 from ..client import client as of_client
 from ..client import remote_tasks as of_tasks
 from ..client import subscriptions as of_streams
@@ -20,7 +20,7 @@ from ..protocol.types.lifecycle import ClientCapabilities, Implementation, Serve
 from ..protocol.types.notifications import SubscriptionFilter
 from ..runtime.transport import ConnectionLost
 from .loop import Steps
-from .members import at_once, awaited, iterated, opened_by, opening, viewed
+from .members import awaited, iterated, opened_by, opening, viewed
 
 
 class RunningTask(View):

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from ..bridging.calls import run_at_once
 from ..bridging.thread import TrioThread
 from ..bridging.views import View
 from ..concurrency.misuse import entered
@@ -43,16 +42,6 @@ def viewed(
         return view(await cast("Any", call)(self, *args, **kwargs), self._begin)
 
     return cast("Any", call_for_view)
-
-
-def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, which waits for nothing, in the trio thread."""
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> T:
-        return run_at_once(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
-
-    return cast("Any", call)
 
 
 def iterated(

@@ -6,6 +6,7 @@ the call, and the caller goes on when the call has ended. Callbacks of a call ar
 
 from __future__ import annotations
 
+import inspect
 import queue
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -34,9 +35,14 @@ class Errand:
     done: Callable[[], object]
 
     def carry_out(self) -> None:
-        """Run the callback."""
+        """Run the callback, a plain function."""
         try:
-            self.function()
+            answer = self.function()
+            if inspect.iscoroutine(answer):
+                answer.close()
+                raise TypeError(
+                    "write a callback with def, not with async def: no event loop runs in a program that waits"
+                )
         finally:
             self.done()
 
@@ -208,9 +214,19 @@ def words_of(failure: BaseException) -> str:
     return "the caller is gone"
 
 
+def check_may_wait() -> None:
+    """Raise `RuntimeError` in a thread where trio runs, since all of its tasks would wait."""
+    if trio.lowlevel.in_trio_run():
+        raise RuntimeError(
+            "trio runs in this thread, and must not wait for another one: use trio_mcp.open_stdio and its like, or "
+            "call in a worker thread: await trio.to_thread.run_sync(client.call_tool, ...)"
+        )
+
+
 def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
     """Run what ``make`` returns in the trio thread, and return its result. This thread waits, and runs the errands of
     the call. An interrupt cancels the call, and is raised when the call has ended; a second one is raised at once."""
+    check_may_wait()
     inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
     call: Call[T] = Call(lambda: make(call), inbox.put)
     try:

@@ -1,11 +1,14 @@
-"""View: an object of trio's as another world sees it; Same: an attribute that is the same there."""
+"""View: an object of trio's as another world sees it; Same: an attribute that is the same there; and `at_once`."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from .calls import Begin
+from .calls import Begin, run_at_once
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -25,3 +28,13 @@ class Same(Generic[T]):
 
     def __get__(self, view: View, owner: type) -> T:
         return getattr(view._original, self._name)  # pyright: ignore[reportPrivateUsage]
+
+
+def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the original, which waits for nothing, in the trio thread."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> T:
+        return run_at_once(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
+
+    return cast("Any", call)

@@ -1,0 +1,55 @@
+"""Clients and groups for scripts and notebooks: `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
+`open_memory`, `open_group`.
+
+    with blocking.open_stdio(["python", "server.py"]) as client:
+        result = client.call_tool("search", {"text": "trio"})
+
+trio runs in a thread of its own. Each method blocks the thread that calls it, also one in which an event loop runs, in
+notebooks for example. Ctrl-C cancels the one call that the main thread waits for, in the server as well, and is raised
+as `KeyboardInterrupt` when the call has ended; the client stays usable. Handlers and callbacks are plain functions,
+which run in worker threads and may call in turn; ``on_progress`` runs in the thread that calls. The end of the
+interpreter closes all that is open. All names, parameters and types are those of `trio_mcp`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .client import (
+    Changes,
+    Client,
+    RunningTask,
+    open_http,
+    open_memory,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+)
+
+if TYPE_CHECKING:
+    from .group import Catalogue, Group, GroupTask, open_group
+
+__all__ = [
+    "Catalogue",
+    "Changes",
+    "Client",
+    "Group",
+    "GroupTask",
+    "RunningTask",
+    "open_group",
+    "open_http",
+    "open_memory",
+    "open_stdio",
+    "open_tcp",
+    "open_unix",
+    "open_websocket",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import group  # late: a client alone needs no group, which knows all there is to open
+
+    return getattr(group, name)

@@ -1,0 +1,131 @@
+"""The side of threads that wait: context managers that any thread enters and leaves, iterators, and handlers."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from ..bridging.calls import Begin, Call, Errand, Hold, begin, check_may_wait, run_blocking, words_of
+from ..bridging.thread import TrioThread, Work
+from ..bridging.views import View
+
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
+
+
+class Opened(AbstractContextManager[V]):
+    """A context manager of trio's that any threads enter and leave, with a ``view`` of its value.
+
+    ``by`` begins its life in the trio thread. Opened and never closed, it is closed when nobody refers to it any more,
+    and at the end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
+    """
+
+    _call: Call[None]
+    _hold: Hold[Any] | None = None
+
+    def __init__(self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], by: Begin) -> None:
+        self._manager = manager
+        self._view = view
+        self._by = by
+        self._ended = threading.Event()
+
+    def __enter__(self) -> V:
+        check_may_wait()
+        news, ended = threading.Event(), self._ended
+
+        def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it
+            ended.set()
+            news.set()
+
+        hold = Hold(self._manager(), news.set)
+        self._call = call = Call(hold.run, tell)
+        hold.thread = begin(call, self._by)
+        self._hold = hold
+        try:
+            news.wait()
+        except BaseException as error:
+            call.cancel(words_of(error))
+            self._close(hold)
+            raise
+        if ended.is_set():
+            hold.thread.join()
+            call.result()
+        return self._view(hold.value, self.begin)
+
+    def begin(self, work: Work) -> TrioThread:
+        """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
+        assert self._hold is not None, "it was entered"
+        return self._hold.begin(work)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._hold is not None, "it was entered"
+        self._close(self._hold)
+        self._call.raise_failure()
+
+    def __del__(self) -> None:
+        if self._hold is not None:
+            self._hold.close()
+
+    def _close(self, hold: Hold[Any]) -> None:
+        hold.close()
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            self._ended.wait()
+            hold.thread.join()
+            raise
+        hold.thread.join()
+
+
+class Steps(Iterator[T], Generic[T]):
+    """An iterator of trio's, which ``make`` returns, as a plain one. One thread at a time; an interrupted step loses
+    nothing."""
+
+    def __init__(self, by: Begin, make: Callable[[], AsyncIterator[T]]) -> None:
+        self._by = by
+        self._make = make
+        self._made: AsyncIterator[T] | None = None
+        self._taken: deque[T] = deque()
+
+    def __next__(self) -> T:
+        if not self._taken:
+            try:
+                run_blocking(self._by, self._take)
+            except StopAsyncIteration:
+                raise StopIteration from None
+        return self._taken.popleft()
+
+    async def _take(self, _: Call[Any]) -> None:
+        if self._made is None:
+            self._made = self._make()
+        self._taken.append(await anext(self._made))
+
+
+_CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
+_HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots", "on_unreadable"})
+
+
+def in_threads(options: dict[str, Any]) -> dict[str, Any]:
+    """Return ``options`` of a client whose callbacks run in worker threads, as plain handlers do in any case. Raises
+    `TypeError` for async functions."""
+    for name in options.keys() & (_CALLBACKS | _HANDLERS):
+        if inspect.iscoroutinefunction(options[name]):
+            raise TypeError(f"write {name} with def, not with async def: no event loop runs in a program that waits")
+    return {
+        key: partial(_in_thread, value) if key in _CALLBACKS and value is not None else value
+        for key, value in options.items()
+    }
+
+
+async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
+    await trio.to_thread.run_sync(partial(callback, *args), abandon_on_cancel=True)

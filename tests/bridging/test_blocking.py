@@ -1,0 +1,201 @@
+"""Clients of scripts and notebooks: `trio_mcp.blocking`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bridging.seen import Seen, threads
+
+from trio_mcp import (
+    BadTarget,
+    CancelCause,
+    ConnectionLost,
+    ElicitResult,
+    MemberDescription,
+    MemberUnavailable,
+    Progress,
+    blocking,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert threads() == []
+
+
+@pytest.fixture
+def interrupt_soon() -> Iterator[Callable[[Seen], None]]:
+    """Presses Ctrl-C once a handler runs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pressing: list[threading.Thread] = []
+
+    def press(seen: Seen) -> None:
+        def wait_and_press() -> None:
+            assert seen.began.wait(10)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        pressing.append(threading.Thread(target=wait_and_press))
+        pressing[0].start()
+
+    yield press
+    for thread in pressing:
+        thread.join()
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_tool_is_called_and_asks_and_tells(seen: Seen, era: Any) -> None:
+    told: list[float] = []
+    me = threading.current_thread()
+
+    def on_progress(news: Progress) -> None:
+        assert threading.current_thread() is me
+        told.append(news.progress)
+
+    def answer(_: object) -> ElicitResult:
+        assert client.call_tool("echo", {"text": "from a handler"}).is_error is not True
+        return ElicitResult("accept", {"name": "Ada"})
+
+    with blocking.open_memory(seen.server, era=era, elicitation=answer) as client:
+        assert [tool.name for tool in client.list_tools()] == ["echo", "wait", "count", "ask", "forget"]
+        assert client.call_tool("count", {"to": 5}, on_progress=on_progress).structured_content == {"result": 5}
+        assert told[-1] == 4
+        assert "Ada" in str(client.call_tool("ask"))
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_ctrl_c_cancels_one_call_and_the_client_stays_usable(
+    seen: Seen, era: Any, interrupt_soon: Callable[[Seen], None]
+) -> None:
+    with blocking.open_memory(seen.server, era=era) as client:
+        interrupt_soon(seen)
+        with pytest.raises(KeyboardInterrupt):
+            client.call_tool("wait")
+        assert client.call_tool("echo", {"text": "on"}).is_error is not True
+        (cancelled,) = seen.cancelled
+        assert cancelled is not None
+        assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the user pressed Ctrl-C")
+
+
+def test_calls_may_be_made_where_an_event_loop_runs(seen: Seen) -> None:
+    async def cell() -> None:
+        with blocking.open_memory(seen.server) as client:
+            client.ping()
+
+    asyncio.run(cell())
+
+
+def test_a_failing_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
+    def fail(_: Progress) -> None:
+        raise ZeroDivisionError
+
+    async def awaits(_: Progress) -> None: ...
+
+    with blocking.open_memory(seen.server) as client:
+        with pytest.raises(ZeroDivisionError):
+            client.call_tool("count", {"to": 5}, on_progress=fail)
+        with pytest.raises(TypeError, match="with def, not with async def"):
+            client.call_tool("count", {"to": 5}, on_progress=awaits)
+
+
+def test_mistakes_are_errors_where_they_are_made(seen: Seen, tmp_path: Path) -> None:
+    async def answer(_: object) -> ElicitResult:
+        return ElicitResult("cancel")
+
+    with (
+        pytest.raises(TypeError, match="write elicitation with def"),
+        blocking.open_memory(seen.server, elicitation=answer),
+    ):
+        pass
+    with pytest.raises(BadTarget), blocking.open_tcp("", 0):
+        pass
+    with pytest.raises(ConnectionLost), blocking.open_unix(tmp_path / "nobody"):
+        pass
+
+
+async def test_trio_is_not_made_to_wait_for_itself(seen: Seen) -> None:
+    with pytest.raises(RuntimeError, match=r"use trio_mcp\.open_stdio"), blocking.open_memory(seen.server):
+        pass
+
+
+def test_a_closed_client_says_so_and_one_that_nobody_refers_to_is_closed(seen: Seen) -> None:
+    with blocking.open_memory(seen.server) as client:
+        pass
+    with pytest.raises(ConnectionLost, match="closed"):
+        client.ping()
+    client = blocking.open_memory(seen.server).__enter__()
+    client.ping()
+    (thread,) = threads()
+    del client
+    gc.collect()
+    thread.join(10)
+
+
+def test_changes_are_iterated_over(seen: Seen) -> None:
+    with blocking.open_memory(seen.server, era="modern") as client, client.listen(tools=True) as changes:
+        assert changes.acknowledged.tools_list_changed
+        client.call_tool("forget", {"tool": "echo"})
+        assert next(changes).kind == "tools"
+
+
+def test_a_group_is_used_in_a_script(seen: Seen) -> None:
+    with blocking.open_group({"a": MemberDescription(seen.server)}) as group:
+        group.settled()
+        assert group.call_tool("a__echo", {"text": "hi"}).content[0].text == "hi"  # pyright: ignore
+        group.remove("a")
+        with pytest.raises(MemberUnavailable):
+            group.client("a")
+
+
+_SCRIPT = """
+import sys, threading
+from trio_mcp import ConnectionLost, blocking
+
+def forever():
+    try:
+        client.call_tool("forever")
+    except ConnectionLost:
+        pass
+
+client = blocking.open_stdio([sys.executable, sys.argv[1]]).__enter__()
+threading.Thread(target=forever, daemon=True).start()
+print(client.call_tool("pid").content[0].text)
+"""
+_SERVER = """
+import os
+import trio
+from trio_mcp import Server, serve_stdio
+server = Server("child")
+
+@server.tool
+async def pid() -> int:
+    return os.getpid()
+
+@server.tool
+async def forever() -> None:
+    await trio.sleep_forever()
+
+trio.run(serve_stdio, server)
+"""
+
+
+def test_the_end_of_the_interpreter_closes_what_nobody_has_closed(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(_SERVER)
+    ended = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, tmp_path / "server.py"], capture_output=True, text=True, timeout=30
+    )
+    assert ended.returncode == 0
+    assert ended.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(ended.stdout), 0)
