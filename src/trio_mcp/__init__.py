@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from .server.kept_tasks import CallerTasks, KeptTasks, TaskContext, TaskPage
     from .server.logs import ClientLogHandler
     from .server.media import Audio, File, Image
-    from .server.provided import Provide
+    from .server.provider import Provide
     from .server.registration import CacheHints, PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
     from .server.request_context import RequestContext
     from .server.resources import ResourceNotFound
@@ -210,7 +210,7 @@ _NAMES: Final = {
     ".server.input_required": "InputRequired",
     ".server.kept_tasks": "CallerTasks KeptTasks TaskContext TaskPage",
     ".server.logs": "ClientLogHandler",
-    ".server.provided": "Provide",
+    ".server.provider": "Provide",
     ".server.media": "Audio File Image",
     ".server.registration": "CacheHints PromptOptions ResourceOptions SamplingOptions ToolOptions",
     ".server.request_context": "RequestContext",

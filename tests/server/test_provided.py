@@ -223,6 +223,44 @@ async def test_resources_prompts_and_completers_have_provided_parameters() -> No
         assert getattr(message.content, "text", "") == "Ann second"
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_values_of_a_task_stay_until_the_task_ends(era: Any, autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="required")
+    async def work(value: Annotated[str, Provide(opened)], ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await trio.sleep(60)
+        EVENTS.append(f"started: {ctx.task.has_started}")
+        return value
+
+    async with open_memory(server, era=era) as client:
+        assert await text_of(client, "work") == "opened"
+        EVENTS.append("answered")
+        with trio.move_on_after(30):
+            await client.call_tool("work")
+        await trio.sleep(1)
+    assert EVENTS == ["opened", "started: True", "closed", "answered", "opened", "closed"]
+
+
+async def test_a_context_may_say_what_the_lifespan_yields() -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncGenerator[str]:
+        yield "the lifespan"
+
+    async def of_the_lifespan(context: RequestContext[str]) -> str:
+        return context.lifespan
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    def show(value: Annotated[str, Provide(of_the_lifespan)], context: WorkerContext[str]) -> str:
+        return f"{value}, {context.lifespan}"
+
+    async with open_memory(server) as client:
+        assert await text_of(client, "show") == "the lifespan, the lifespan"
+
+
 # What ends a request
 
 
@@ -332,6 +370,44 @@ async def test_a_request_cancelled_while_a_value_is_opened_leaves_what_was_open(
             await client.call_tool("show")
         await trio.sleep(2)
     assert EVENTS == ["opened", "closed"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_whenever_the_cancel_comes_all_that_was_opened_is_left_in_reverse_order(
+    era: Any, autojump_clock: MockClock
+) -> None:
+    def slowly(name: str) -> Callable[..., Any]:
+        async def provider() -> AsyncGenerator[str]:
+            await trio.sleep(1)
+            EVENTS.append(f"+{name}")
+            try:
+                yield name
+            finally:
+                try:
+                    await trio.sleep(1)
+                finally:
+                    EVENTS.append(f"-{name}")
+
+        return provider
+
+    a, b, c = slowly("a"), slowly("b"), slowly("c")
+    server = Server("s")
+
+    @server.tool
+    async def work(a: Annotated[str, Provide(a)], b: Annotated[str, Provide(b)], c: Annotated[str, Provide(c)]) -> None:
+        await trio.sleep(1)
+
+    async with open_memory(server, era=era) as client:
+        for step in range(8):
+            EVENTS.clear()
+            with trio.move_on_after(step + 0.5) as scope:
+                await client.call_tool("work")
+            assert scope.cancelled_caught == (step < 7)
+            await trio.sleep(10)
+            entered = [event[1:] for event in EVENTS if event[0] == "+"]
+            assert entered == ["a", "b", "c"][:step]
+            assert [event for event in EVENTS if event[0] == "-"] == [f"-{name}" for name in reversed(entered)]
+            assert server.statistics().in_flight == 0
 
 
 async def test_a_thread_that_opened_in_spite_of_the_cancel_closes() -> None:
@@ -573,6 +649,13 @@ async def test_what_is_provided_once_is_replaced_in_a_server_that_starts_and_in_
 # At the author's line
 
 
+class Depends:
+    """As that of several packages."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+
 def declare(annotation: Any, default: Any = ...) -> None:
     async def show(value: Any) -> None: ...
 
@@ -609,6 +692,8 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
     [
         (lambda: declare(str, Provide(awaited)), r"right:  value: Annotated\[Database, Provide\(connect\)\]"),
         (lambda: declare(Annotated[str, Provide]), "one Provide"),
+        (lambda: declare(str, Depends(awaited)), r"right:  value: Annotated\[Database, Provide\(connect\)\]"),
+        (lambda: declare(Annotated[str, Depends(awaited)]), "Depends is of another package"),
         (lambda: declare(list[Annotated[str, Provide(awaited)]]), "around its whole annotation"),
         (lambda: declare(Annotated[str, Provide(awaited), Provide(plain)]), "one Provide"),
         (lambda: declare(Annotated[str, Provide(lacks)]), "lacks: nobody provides the parameter 'table'"),

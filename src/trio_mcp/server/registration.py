@@ -342,7 +342,7 @@ CONTEXT_NAMES: Final = {
 _OPTIONS: Final = {
     "tags": 'meta={"tags": [...]}',
     "structured_output": "a return annotation, or output_schema",
-    "exclude_args": "Server(lifespan=...) and ctx.lifespan for what the model must not give",
+    "exclude_args": "Annotated[..., Provide(function)] for what the model must not give",
 }
 
 

@@ -56,7 +56,7 @@ from .tools import Tools
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
     from .around import Around, Arounds
-    from .provided import Provider
+    from .provider import Provider
 
     A = TypeVar("A", bound=Around)
 

@@ -27,7 +27,7 @@ from .request_context import LiveContext
 from .worker_context import WorkerContext, is_context
 
 if TYPE_CHECKING:
-    from .provided import Provide, Provider
+    from .provider import Provide, Provider
 
 
 class BadArguments(ValueError):
@@ -187,10 +187,17 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
 
 
 def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` of a parameter, if it has one. Without its module nobody has written any."""
-    if f"{__package__}.provided" not in sys.modules:
+    """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
+    for note in (parameter.default, *getattr(hint, "__metadata__", ())):
+        if type(note).__name__.lstrip("_") in ("Depends", "Security"):
+            raise TypeError(
+                f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
+                f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
+                f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
+            )
+    if f"{__package__}.provider" not in sys.modules:  # and then nobody has written any
         return None
-    from .provided import provide_of  # late, like the rest of what few handlers need
+    from .provider import provide_of
 
     return provide_of(name, parameter, hint)
 

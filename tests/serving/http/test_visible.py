@@ -361,3 +361,20 @@ async def test_arounds_make_no_task_of_a_call_of_a_hidden_tool(tokens: Tokens) -
         assert refused.json["error"]["message"] == "Unknown tool: work"
         made = await asked(endpoint, SHOWN, "tools/call", {"name": "work", "arguments": {}})
         assert "taskId" in made.json["result"]
+
+
+async def test_what_a_mounted_server_hides_is_hidden_where_it_is_mounted(tokens: Tokens) -> None:
+    server = Server("outer")
+    server.mount(guarded(), prefix="inner")
+    async with in_memory(server, auth=protected(tokens)) as endpoint:
+        for token, seen in (
+            (HIDDEN, {"inner_read"}),
+            (SHOWN, {"inner_read", "inner_write", "inner_ask", "inner_work"}),
+        ):
+            tools = (await asked(endpoint, token, "tools/list", {})).json["result"]["tools"]
+            assert {tool["name"] for tool in tools} == seen
+        refused = await asked(endpoint, HIDDEN, "tools/call", {"name": "inner_write", "arguments": {}})
+        assert refused.json["error"]["message"] == "Unknown tool: inner_write"
+        missing = {"ref": {"type": "ref/prompt", "name": "inner_letter"}, "argument": {"name": "to", "value": "B"}}
+        assert (await asked(endpoint, HIDDEN, "completion/complete", missing)).code == -32602
+        assert RAN == []
