@@ -68,11 +68,20 @@ async def test_over_stdio_the_only_client_is_the_program_that_started_it(config:
             assert (await client.call_tool("two__pid")).text.isdigit()
 
 
+async def test_many_tools_can_be_searched(config: str) -> None:
+    with trio.fail_after(PATIENCE):
+        command = [*TRIO_MCP, "gateway", "--config", config, "--searchable", "--pinned", "two__pid"]
+        async with open_stdio(command) as client:
+            assert [tool.name async for tool in client.list_tools()] == ["search_tools", "call_tool", "two__pid"]
+            assert (await client.call_tool("call_tool", {"name": "one__pid"})).text.isdigit()
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "wanted"),
     [
         ("{", [], "mcp.json"),
         ('{"mcpServers": {}}', [], "has no server that can be used"),
+        ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned goes with --searchable"),
         ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
     ],
 )

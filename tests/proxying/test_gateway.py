@@ -21,6 +21,7 @@ from trio_mcp import (
     LogParams,
     MemberDescription,
     MemberState,
+    Next,
     PeerError,
     PromptReference,
     RequestContext,
@@ -28,6 +29,7 @@ from trio_mcp import (
     ResourceTemplateReference,
     RestartPolicy,
     Server,
+    ServerRequest,
     TextContent,
     TextResourceContents,
     gateway,
@@ -379,3 +381,29 @@ async def test_a_proxy_of_a_group_is_its_gateway_which_may_have_tools_of_its_own
             assert (await client.call_tool("one__greet")).text == "hello from greeter"
             assert (await outer.call_tool("all_one__greet")).text == "hello from greeter"
             assert (await outer.call_tool("all_own")).text == "of the gateway"
+
+
+async def test_a_gateway_can_be_searched(front: Any, back: Any) -> None:
+    async with gate({"one": everything(), "two": greeter()}, back) as way:
+        way.searchable(pinned=["two__greet"])
+        async with open_memory(way, era=front) as client:
+            assert [tool.name async for tool in client.list_tools()] == ["search_tools", "call_tool", "two__greet"]
+            found = await client.call_tool("search_tools", {"query": "add numbers"})
+            assert found.text.splitlines() == ["one__add(a: integer, b: integer) - "]
+            called = await client.call_tool("call_tool", {"name": "one__add", "arguments": {"a": 1, "b": 2}})
+            assert called.structured_content == {"result": 3}
+
+
+async def test_what_runs_around_calls_of_a_gateway_sees_results_as_of_any_server(front: Any) -> None:
+    async with gate({"one": greeter()}) as way:
+        seen = list[Any]()
+
+        @way.around("tools/call")
+        async def observed(request: ServerRequest, next: Next) -> Any:
+            result = await next(request)
+            seen.append((request.offer, result.is_error, result.text))
+            return result
+
+        async with open_memory(way, era=front) as client:
+            assert (await client.call_tool("one__greet")).text == "hello from greeter"
+        assert seen == [("one__greet", None, "hello from greeter")]

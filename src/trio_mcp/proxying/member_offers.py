@@ -27,7 +27,7 @@ from ..server.tools import RegisteredTool, Tools
 from ..tasks.host import TaskHost
 from .members import Forwarder
 
-_Forward: TypeAlias = Callable[[RequestScope], Awaitable[Any]]
+_Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 
 @frozen(eq=False)
@@ -44,14 +44,14 @@ class MemberFunction(UserFunction):
         return cls(*taken_apart, forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments``, which the member reads."""
-        return arguments
+        """Return nothing: the member reads the arguments."""
+        return {}
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: TaskHost | None = None
     ) -> Awaitable[Any]:
         """Forward the request: see `UserFunction.call`."""
-        return self.forward(scope)
+        return self.forward(scope, bound)
 
 
 async def _anything(arguments: dict[str, Any]) -> Any:
@@ -76,12 +76,12 @@ class Offers:
         except ValueError:
             headers = tuple[ParamHeader, ...]()
         listed = attrs.evolve(entry.renamed, execution=ToolExecution("optional"))
-        handler = self._function(entry, {"name": entry.item.name})
+        handler = self._function(entry)
         return attrs.evolve(self.a_tool, listed=listed, param_headers=headers, handler=handler, input_validator=None)
 
     def prompt(self, entry: Entry[Prompt]) -> RegisteredPrompt:
         """Return a prompt."""
-        handler = self._function(entry, {"name": entry.item.name})
+        handler = self._function(entry)
         return attrs.evolve(self._a_prompt, listed=entry.renamed, handler=handler)
 
     def resource(self, entry: Entry[Any]) -> RegisteredResource:
@@ -91,7 +91,7 @@ class Offers:
     def unlisted(self, member: str) -> RegisteredResource:
         """Return any resource of a member."""
 
-        async def forward(scope: RequestScope) -> Any:
+        async def forward(scope: RequestScope, _: JSONObject) -> Any:
             parsed = parse_uri(cast("str", scope.request.params["uri"]))
             assert parsed is not None, "the URI led here"
             return await self.forwarder.forward(scope, member, {"uri": parsed[1]})
@@ -99,9 +99,9 @@ class Offers:
         handler = MemberFunction.of_member(forward)
         return attrs.evolve(self._a_resource, handler=handler, pattern=MemberURIs(member))
 
-    def _function(self, entry: Entry[Any], named: JSONObject) -> MemberFunction:
-        async def forward(scope: RequestScope) -> Any:
-            return await self.forwarder.forward(scope, entry.member, named)
+    def _function(self, entry: Entry[Any]) -> MemberFunction:
+        async def forward(scope: RequestScope, bound: JSONObject) -> Any:
+            return await self.forwarder.forward(scope, entry.member, {"name": entry.item.name, **bound})
 
         return MemberFunction.of_member(forward)
 
@@ -173,7 +173,7 @@ class MemberCompletions(Completions):
             return None
         own = {"name": entry.item.name} if is_prompt else {"uri": entry.item.uri_template}
 
-        async def complete(scope: RequestScope) -> Completion:
+        async def complete(scope: RequestScope, _: JSONObject) -> Completion:
             ref = {**cast("JSONObject", scope.request.params["ref"]), **own}
             try:
                 result = await self._forwarder.forward(scope, entry.member, {"ref": ref})

@@ -15,7 +15,7 @@ import attrs
 
 from ..classes import frozen
 from ..jsonrpc.errors import clean
-from ..protocol.converters import structure_params
+from ..protocol.converters import structure, structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.methods import METHODS
 from ..protocol.types.prompts import GetPromptParams
@@ -24,6 +24,7 @@ from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
+from .input_required import Forwarded
 from .prompts import Prompts
 from .request_context import LiveContext, RequestContext
 from .resources import Resources
@@ -176,6 +177,8 @@ class Arounds:
         if chain is None:
             return answer(scope)
         params = structure_params(inbound.params, inbound.method.params, inbound.revision)
+        if isinstance(params, CallToolParams):
+            params = self._tools.meant(params, scope)
         has_arguments = isinstance(params, CallToolParams | GetPromptParams)
         arguments: JSONObject = {**(params.arguments or {})} if has_arguments else {}
         context = LiveContext(scope, lifespan, tasks)
@@ -216,9 +219,11 @@ def _within(around: Around, inner: Next) -> Next:
     return run
 
 
-def _answer(request: ServerRequest) -> Awaitable[Any]:
+async def _answer(request: ServerRequest) -> Any:
     if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
     if request.has_arguments:
-        return request._answer(request._scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
-    return request._answer(request._scope)  # pyright: ignore[reportPrivateUsage] ours
+        result = await request._answer(request._scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
+    else:
+        result = await request._answer(request._scope)  # pyright: ignore[reportPrivateUsage] ours
+    return structure(dict(result), METHODS[request.method].result) if isinstance(result, Forwarded) else result

@@ -176,7 +176,7 @@ class ServerConnection:
             case "subscriptions/listen":
                 return self._subscriptions.listen(scope)
             case "tools/list":
-                return self._list(scope, server.tools.registry, ListToolsResult)
+                return self._list(scope, server.tools.listed, ListToolsResult)
             case "resources/list":
                 return self._list(scope, server.resources.registry, ListResourcesResult)
             case "resources/templates/list":
@@ -276,8 +276,7 @@ def _named(
     """Return what a request names; `None` for each name that does not exist for this caller."""
     match method:
         case "tools/call":
-            name, tools = _text(params.get("name")), server.tools.registry
-            return (tools.get_for_all(name) or tools.get_for(auth, name),)
+            return (server.tools.named(params, auth),)
         case "prompts/get":
             return (server.prompts.registry.get_for(auth, _text(params.get("name"))),)
         case "completion/complete":  # the suggestions tell of the thing whose argument is completed

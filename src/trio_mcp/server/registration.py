@@ -9,7 +9,7 @@ told what to write instead of the names that they look for.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar
 
@@ -193,7 +193,7 @@ class Registry(Generic[T]):
         self.get_for_all: Callable[[str], T | None] = self._for_all.get
         """Function that returns the thing called so that exists for every caller: `get_for` without a look at the
         caller."""
-        self.names: Callable[[], Collection[str]] = self._items.keys
+        self.names: Callable[[], KeysView[str]] = self._items.keys
         """Function that returns the present names."""
 
     def __len__(self) -> int:

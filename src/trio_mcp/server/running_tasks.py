@@ -35,7 +35,7 @@ class RunningTasks:
     ) -> None:
         self._tools = tools
         work = _ToolWork(tools, lifespan, arounds)
-        self.host = TaskHost(host, work, outcomes, settings, tools.registry.names)
+        self.host = TaskHost(host, work, outcomes, settings, tools.names)
         self.records = self.host.records
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""

@@ -274,14 +274,13 @@ class Server:
 
         Names of tools and prompts get ``prefix`` and an underscore before them; an empty ``prefix`` leaves the names.
         URIs stay as they are, since handlers, texts and links name them. What comes to ``other`` or goes from it later
-        comes and goes here, too, and clients are told. All keywords of an offer hold here. Its handlers, in either era
-        and as tasks, get the lifespan of ``other``, which is entered after that of this server, and left before; once,
-        however often ``other`` is mounted here. All else is the business of this server: instructions, limits, tasks,
-        secrets, `on_roots_changed`.
+        comes and goes here, too, and clients are told. All keywords of an offer hold here. Its handlers get the
+        lifespan of ``other``, which is entered after that of this server, once, and left before. All else is the
+        business of this server: instructions, limits, tasks, secrets, `on_roots_changed`.
 
-        Raises `ValueError`, with nothing mounted, for a name or URI that is taken here, for a name that is not allowed
-        with the prefix, and for a server that would be mounted in itself; `RuntimeError` while this server runs, since
-        its lifespan has begun. A later addition to ``other`` raises `ValueError`, too, and adds nothing anywhere.
+        Raises `ValueError`, with nothing mounted, for a name or URI that is taken or not allowed here, and for a server
+        that would be mounted in itself; `RuntimeError` while this server runs, since its lifespan has begun. A later
+        addition to ``other`` raises `ValueError`, too, and adds nothing anywhere.
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
             raise TypeError(f"a server is mounted, not {repr(other)[:200]}")
@@ -294,6 +293,16 @@ class Server:
         show(other.offers, self.offers, prefix, other.lifespan_in)
         self._mounted.append(other)
         other.observers.add(self)
+
+    def searchable(self, *, pinned: Sequence[str] = ()) -> None:
+        """List two tools in the place of all: ``search_tools``, which finds tools by what they do, and ``call_tool``,
+        which calls one of them; besides the ``pinned`` ones, by their names, also those that come later. All tools can
+        still be called by their names. Raises `ValueError` when one of the two names is taken, now or later."""
+        from .searching import ToolSearch  # late: most servers have few tools
+
+        search = ToolSearch(self.tools, pinned)
+        self.tools.list_instead(search.listed, search.beyond)
+        self.list_changed("notifications/tools/list_changed")
 
     @property
     def offers(self) -> tuple[Tools, Resources, Prompts, Completions]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+import attrs
 import trio
 
 from ..classes import frozen
+from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -19,13 +21,14 @@ from ..jsonrpc.errors import (
     NotSerializable,
     UnsendableResult,
 )
-from ..protocol.converters import structure_params
+from ..protocol.converters import structure, structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import check_meta_keys
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolResult, Tool, ToolError, ToolExecution
+from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import OnRestart, TaskRecord
 from ..tasks.host import TaskHost
@@ -92,11 +95,19 @@ def check_name(name: str) -> None:
         )
 
 
+Beyond: TypeAlias = Callable[[str, Any, Callable[[str], RegisteredTool | None]], tuple[str, Any, RegisteredTool | None]]
+"""Takes the name and the arguments of a call of no tool of the registry, and a function that finds those; returns the
+name and the arguments that are meant, and the tool; `None`: there is none."""
+
+
 class Tools:
     """The tools of one server."""
 
     def __init__(self, page_size: int | None, encoders: Encoders | None = None) -> None:
         self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
+        self.listed = self.registry
+        """The tools that clients see."""
+        self._beyond: Beyond = lambda name, arguments, _: (name, arguments, None)
         self._encoders = encoders
         self.has_tasks = False
         """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
@@ -143,6 +154,14 @@ class Tools:
         """Note whether the calls of ``entry``, which is offered from now on, may be tasks."""
         self.has_tasks = self.has_tasks or entry.task is not None
 
+    def names(self) -> Collection[str]:
+        """Return the names of all tools that can be called."""
+        return self.registry.names() | self.listed.names()
+
+    def list_instead(self, listed: Registry[RegisteredTool], beyond: Beyond) -> None:
+        """Have clients see ``listed`` in the place of all tools, and calls that name no tool read by ``beyond``."""
+        self.listed, self._beyond = listed, beyond
+
     def call(
         self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None, arguments: JSONObject | None = None
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
@@ -152,7 +171,9 @@ class Tools:
         request = scope.request
         params = structure_params(request.params, CallToolParams, request.revision)
         entry = self.registry.get_for_all(params.name)
-        if entry is None and (entry := self._find(params.name, scope)) is None:
+        if entry is None:
+            params, entry = self._find(params, scope)
+        if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         if entry.requires and (missing := request.missing(entry.requires)):
             raise CapabilityMissing(missing, request.revision)
@@ -190,7 +211,7 @@ class Tools:
     ) -> Awaitable[Any]:
         """Answer ``tools/call`` by ``run``, the arounds of the request with `call` inside. The arounds are a part of
         the task that the call is or may become, and run again with a tool that is run again."""
-        entry, task = self._find(params.name, scope), scope.task
+        entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
                 task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
@@ -198,27 +219,52 @@ class Tools:
                 replay(scope)
         return run() if task is None else run_within(task, scope, run)
 
-    def _find(self, name: str, scope: RequestScope) -> RegisteredTool | None:
-        """Return the tool called so, or `None` where none exists for the caller of the request. A task that runs once
-        more was admitted before, by a token that nobody has kept."""
+    def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
+        """Return the call that ``params`` mean, and its tool, or `None` where none exists for the caller of the
+        request. A task that runs once more was admitted before, by a token that nobody has kept."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
-        return find(name)
+        if (entry := find(params.name)) is not None:
+            return params, entry
+        name, arguments, entry = self._beyond(params.name, params.arguments or {}, find)
+        return attrs.evolve(params, name=name, arguments=arguments), entry
+
+    def meant(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
+        """Return the call that ``params`` mean."""
+        return self._find(params, scope)[0]
+
+    def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
+        """Return the tool that the parameters of a call, unchecked, name; `None` where none exists for this caller."""
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str):
+            return None
+        if (entry := self.registry.get_for_all(name)) is not None:
+            return entry
+        find = partial(self.registry.get_for, auth)
+        return find(name) or self._beyond(name, arguments or {}, find)[2]
+
+    def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
+        """Return the tool that has made a task; `None` for one that is gone."""
+        if (entry := self.registry.get(record.name)) is not None or record.name not in self.listed.names():
+            return entry
+        params = structure(decode_value(record.params), CallToolParams)
+        name, _, _ = self._beyond(params.name, params.arguments or {}, self.registry.get)
+        return self.registry.get(name)
 
     def knows_task(self, scope: RequestScope, record: TaskRecord) -> bool:
         """Return whether the task of ``record`` exists for the caller of a request, as its tool does. The scopes of a
         tool that is gone are unknown: in a server with scopes its tasks do not exist for callers who have to have some.
         """
-        peer = scope.exchange.peer
-        if self.registry.get(record.name) is None:
+        peer, entry = scope.exchange.peer, self._tool_of(record)
+        if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
-        return self.registry.get_for(peer.auth, record.name) is not None
+        return self.registry.get_for(peer.auth, entry.listed.name) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of
         the tool that has made the task: a result is as well protected as its tool."""
         if not self.knows_task(scope, record):
             raise unknown_task()
-        if (entry := self.registry.get(record.name)) is not None:
+        if (entry := self._tool_of(record)) is not None:
             scope.exchange.check_scopes(entry.scopes)
 
     def allows(self, scope: RequestScope, record: TaskRecord) -> bool:

@@ -42,13 +42,21 @@ _MOST_WAIT: Final = 10.0
 @sign_in_options
 @address_options
 @click.option(
+    "--searchable", is_flag=True, help="List two tools in the place of all: one that finds tools, one that calls them."
+)
+@click.option(
+    "--pinned", multiple=True, metavar="NAME", help="A tool that is listed in spite of --searchable. Repeatable."
+)
+@click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="warning",
     show_default=True,
     help="Lowest level of the gateway's own messages on standard error.",
 )
-def gateway(config: Path, addresses: Addresses, log_level: str, sign_in: SignIn) -> int:
+def gateway(
+    config: Path, addresses: Addresses, searchable: bool, pinned: tuple[str, ...], log_level: str, sign_in: SignIn
+) -> int:
     """Serve the servers of a configuration file as one server.
 
     Tools and prompts are named SERVER__NAME, resources member://SERVER/URI. The gateway connects to each server once,
@@ -65,17 +73,22 @@ def gateway(config: Path, addresses: Addresses, log_level: str, sign_in: SignIn)
 
     Exit status: 0; 2 for wrong usage, or a file that cannot be read.
     """
+    if pinned and not searchable:
+        raise click.UsageError("--pinned goes with --searchable")
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env is for one server; write its headers into its entry")
     serve = serving_on(addresses)
     members = _members(config, sign_in)
     log_to_stderr(log_level)
-    trio.run(_serve, serve or serve_stdio, members, config.stem)
+    trio.run(_serve, serve or serve_stdio, members, config.stem, pinned if searchable else None)
     return ENDED_WELL
 
 
 async def _serve(
-    serve: Callable[[Servable], Awaitable[None]], members: Mapping[str, MemberDescription], name: str
+    serve: Callable[[Servable], Awaitable[None]],
+    members: Mapping[str, MemberDescription],
+    name: str,
+    pinned: tuple[str, ...] | None,
 ) -> None:
     async with open_group(members, forwards=ALL_QUESTIONS) as group:
         with trio.move_on_after(_MOST_WAIT):
@@ -83,7 +96,10 @@ async def _serve(
         for status in group.statuses.values():
             if status.error is not None:
                 say(f"{name_shown(status.name)} is {status.state}: {on_one_line(str(status.error))}")
-        await serve(gateways.gateway(group, name=name))
+        server = gateways.gateway(group, name=name)
+        if pinned is not None:
+            server.searchable(pinned=pinned)
+        await serve(server)
 
 
 def _members(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:

@@ -1,0 +1,152 @@
+"""A gateway over HTTP: headers name what is sent on each side, tokens do not cross, and callers are told apart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+import trio
+from tests.patience import PATIENCE
+from tests.proxying.test_authorized import issued, telling
+from tests.serving.http.protection import protected
+from tests.serving.http.raw import served
+
+from trio_mcp import (
+    ALL_QUESTIONS,
+    Address,
+    AuthorizationError,
+    Bearer,
+    Client,
+    MemberDescription,
+    PeerError,
+    RequestContext,
+    Server,
+    gateway,
+    open_group,
+    open_http,
+)
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@ERAS
+async def test_each_member_is_called_with_its_own_token_and_no_token_of_a_client_crosses(era: Any) -> None:
+    at_the_front, behind = issued("front-ann", "front-bob"), issued("gateway")
+    async with served(telling(), auth=protected(behind)) as inner:
+        members = {
+            "protected": MemberDescription(Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("gateway"))),
+            "open": MemberDescription(Server("open")),
+        }
+        async with open_group(members, forwards=ALL_QUESTIONS) as group:
+            await group.settled()
+            async with served(gateway(group), auth=protected(at_the_front)) as outer:
+                for token in ("front-ann", "front-bob"):
+                    url = f"http://127.0.0.1:{outer.port}/mcp"
+                    with trio.fail_after(PATIENCE):
+                        async with open_http(url, auth=Bearer(token), era=era) as client:
+                            told = (await client.call_tool("protected__caller")).text
+                    assert told.startswith("gateway;")
+    assert set(behind.verified) == {"gateway"}
+
+
+async def test_headers_name_the_tool_and_mirror_the_arguments_of_each_side() -> None:
+    server, seen = Server("s"), list[dict[str, str]]()
+
+    @server.tool
+    async def where(
+        region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})], ctx: RequestContext
+    ) -> str:
+        seen.append({name.lower(): value for name, value in (ctx.headers or {}).items()})
+        return region
+
+    async with served(server) as inner:
+        described = MemberDescription(f"http://127.0.0.1:{inner.port}/mcp", options={"era": "modern"})
+        async with open_group({"one": described}) as group:
+            await group.settled()
+            async with served(gateway(group)) as outer:
+                with trio.fail_after(PATIENCE):
+                    async with open_http(f"http://127.0.0.1:{outer.port}/mcp", era="modern") as client:
+                        _ = [tool async for tool in client.list_tools()]
+                        assert (await client.call_tool("one__where", {"region": "north"})).text == "north"
+    assert (seen[0]["mcp-name"], seen[0]["mcp-param-region"]) == ("where", "north")
+
+
+@ERAS
+@pytest.mark.parametrize("back", ["legacy", "modern"])
+async def test_of_two_callers_at_once_each_is_asked_or_nobody(era: Any, back: Any) -> None:
+    server, both = Server("s"), list[trio.Event]()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        both.append(trio.Event())
+        if len(both) == 2:
+            for each in both:
+                each.set()
+        await both[-1].wait()
+        answer = await ctx.elicit("who?", FORM)
+        return str((answer.content or {})["name"])
+
+    told = dict[str, str]()
+
+    def user(name: str) -> Any:
+        async def answer(_: object) -> dict[str, str]:
+            return {"name": name}
+
+        return answer
+
+    async def call(client: Client, name: str) -> None:
+        try:
+            result = await client.call_tool("one__ask")
+            told[name] = "nobody" if result.is_error else result.text
+        except PeerError:
+            told[name] = "nobody"
+
+    members = {"one": MemberDescription(server, options={"era": back})}
+    async with open_group(members, forwards=ALL_QUESTIONS) as group:
+        await group.settled()
+        tokens = issued("ann", "bob")
+        async with served(gateway(group), auth=protected(tokens)) as outer:
+            url = f"http://127.0.0.1:{outer.port}/mcp"
+            with trio.fail_after(PATIENCE):
+                async with (
+                    open_http(url, auth=Bearer("ann"), era=era, elicitation=user("ann")) as ann,
+                    open_http(url, auth=Bearer("bob"), era=era, elicitation=user("bob")) as bob,
+                    trio.open_nursery() as nursery,
+                ):
+                    nursery.start_soon(call, ann, "ann")
+                    nursery.start_soon(call, bob, "bob")
+    wanted = {"ann": "ann", "bob": "bob"} if back == "modern" else {"ann": "nobody", "bob": "nobody"}
+    assert told == wanted
+
+
+@ERAS
+async def test_a_search_shows_what_the_scopes_of_the_caller_allow(era: Any) -> None:
+    server = Server("s")
+
+    @server.tool(scopes=["write"])
+    async def write_note() -> str:
+        """Write a note."""
+        return "written"
+
+    @server.tool
+    async def read_note() -> str:
+        """Read a note."""
+        return "read"
+
+    server.searchable()
+    tokens = issued("ann")
+    tokens.issue("bob", "bob-subject", scopes="write")
+    async with served(server, auth=protected(tokens)) as outer:
+        for name, wanted in (("ann", ["read_note"]), ("bob", ["read_note", "write_note"])):
+            with trio.fail_after(PATIENCE):
+                async with open_http(f"http://127.0.0.1:{outer.port}/mcp", auth=Bearer(name), era=era) as client:
+                    found = await client.call_tool("search_tools", {"query": "a note"})
+                    assert sorted(line.partition("(")[0] for line in found.text.splitlines()) == wanted
+                    called = {"name": "write_note"}
+                    if name == "bob":
+                        assert (await client.call_tool("call_tool", called)).text == "written"
+                    else:
+                        with pytest.raises(AuthorizationError, match="403"):
+                            await client.call_tool("call_tool", called)
