@@ -61,12 +61,12 @@ def read_foreign_text(kind: type, value: Any) -> Any:
 def write_foreign(value: Any) -> Any:
     """Return a value of a class that msgspec does not know as JSON data: paths, numbers and text of other classes,
     models of pydantic, scalars and arrays of numpy. Raises `TypeError` for all else."""
+    if (models := _pydantic()) is not None and models.knows(type(value)):
+        return models.write(value)
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, str | Real):
         return plain_scalar(value)
-    if (models := _pydantic()) is not None and models.knows(type(value)):
-        return models.write(value)
     if (numpy := _numpy()) is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
     raise TypeError(_without_form(type(value)))
