@@ -296,6 +296,22 @@ def test_a_model_and_another_class_of_the_same_name_have_a_definition_each() -> 
     assert schema["$defs"]["models.Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/models.Tree"}
 
 
+def test_two_models_that_hold_models_of_the_same_name_have_a_definition_each() -> None:
+    one, other = create_model("Part", one=(int, ...)), create_model("Part", other=(int, ...))
+    first, second = create_model("First", parts=(list[one], ...)), create_model("Second", parts=(list[other], ...))  # type: ignore[valid-type]
+    schema = schema_of(dataclasses.make_dataclass("Both", [("first", first), ("second", second), ("third", first)]))
+    parts = [field["properties"]["parts"]["items"]["$ref"] for field in schema["properties"].values()]
+    assert parts == ["#/$defs/Part", "#/$defs/1.Part", "#/$defs/Part"]
+    assert [schema["$defs"][name]["required"] for name in ("Part", "1.Part")] == [["one"], ["other"]]
+
+
+def test_what_looks_like_a_schema_in_a_default_is_left_as_it_is() -> None:
+    looks = {"type": "list", "items": [{"type": "dict"}]}
+    kind = create_model("Looks", default=(dict[str, Any], looks), type=(list[int], [1]))
+    value = taking(kind).bind({"value": {}})["value"]
+    assert (value.default, value.type) == (looks, [1])
+
+
 @pytest.mark.parametrize(
     ("kind", "default", "schema"),
     [

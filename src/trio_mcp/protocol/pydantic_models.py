@@ -94,7 +94,7 @@ def _adapted(hint: Any) -> Any:
                 msgspec.inspect.type_info(hint)
                 return hint
         raise TypeError(f"pydantic does not read it: {str(error).splitlines()[0]}") from None
-    adapted: Any = type("Adapted", (Adapted,), {"adapter": adapter})
+    adapted: Any = type(repr(hint)[:100], (Adapted,), {"adapter": adapter})
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and any(getattr(note, bound) is not None for bound in _BOUNDS):
             raise TypeError("pydantic reads it: write Field in place of msgspec.Meta")
@@ -140,7 +140,7 @@ def _stopping(schema: Any) -> Any:
     with a fault for each field would take a hundred times as long as their JSON."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
-        stopping = {name: _stopping(member) for name, member in members.items()}
+        stopping = {name: member if name in _VALUES else _stopping(member) for name, member in members.items()}
         return stopping | ({"fail_fast": True} if members.get("type") in _LISTS else {})
     if isinstance(schema, list):
         return list(map(_stopping, cast("list[Any]", schema)))
@@ -148,6 +148,8 @@ def _stopping(schema: Any) -> Any:
 
 
 _LISTS: Final = ("list", "tuple", "set", "frozenset", "dict")
+_VALUES: Final = ("default", "expected", "members", "metadata", "serialization")
+"""Members that are no schemas, or not for reading."""
 
 
 def _hashes_others(schema: Any) -> bool:

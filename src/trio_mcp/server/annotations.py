@@ -330,12 +330,11 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
     prefix = ""
 
     def foreign(kind: type) -> JSONObject:
-        returned = None if encoders is None else encoders.returned(kind)
-        if returned is None:
-            schema = schema_of_foreign(kind, read=read, prefix=prefix)
-        else:
+        if encoders is not None and (returned := encoders.returned(kind)) is not None:
             schema = schema_of(returned, read=False, encoders=encoders)
-        inner.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
+            inner.update(schema.pop("$defs", {}))
+        else:
+            schema = _with_definitions(kind, read, prefix, inner)
         return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
 
     try:
@@ -355,6 +354,17 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
     if definitions:
         root = {**root, "$defs": definitions}
     return root
+
+
+def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
+    """Return the schema of a foreign class, with its ``$defs`` moved to those that are ``known``, under other names
+    where the names are known for something else."""
+    schema = schema_of_foreign(kind, read=read, prefix=prefix)
+    new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
+    if any(known.get(name, each) != each for name, each in new.items()):
+        return _with_definitions(kind, read, f"{prefix}{len(known)}.", known)
+    known.update(new)
+    return schema
 
 
 def _refers(schema: Any, reference: str) -> bool:
