@@ -18,7 +18,7 @@ COMMANDS = {name: trio_mcp.get_command(CONTEXT, name) for name in trio_mcp.list_
 def is_starter(command: click.Command | None) -> bool:
     """Whether the command may start the server that is typed as its TARGET."""
     assert command is not None
-    return command.name != "logout" and any(parameter.name == "config" for parameter in command.params)
+    return command.name != "logout" and {"config", "target"} <= {parameter.name for parameter in command.params}
 
 
 STARTERS = sorted(name for name, command in COMMANDS.items() if is_starter(command))
@@ -43,6 +43,14 @@ def test_each_command_that_starts_a_server_says_what_it_gets_of_the_environment(
     (option,) = [each for each in command.params if each.name == "config"]
     assert isinstance(option, click.Option)
     assert "a command that you type as TARGET gets your whole environment" in (option.help or "")
+
+
+def test_a_gateway_says_what_the_commands_of_its_file_get() -> None:
+    command = COMMANDS["gateway"]
+    assert command is not None
+    (option,) = [each for each in command.params if each.name == "config"]
+    assert isinstance(option, click.Option)
+    assert "gets a few harmless variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
 
 
 def test_those_are_all() -> None:

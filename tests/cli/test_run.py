@@ -225,3 +225,80 @@ async def test_a_file_that_cannot_hold_tasks_is_a_sentence(tmp_path: Path):
     ended = await run([*TRIO_MCP, "run", file, "--tasks", str(tmp_path / "none" / "tasks.db")])
     assert ended.status == 2
     assert "there is no folder" in ended.stderr
+
+
+PACKAGE = """
+    import sys
+    from trio_mcp import Server
+
+    def make(word: str = " ".join(sys.argv[1:])) -> Server:
+        server = Server("made")
+
+        @server.tool
+        def about() -> str:
+            return f"made with {word}"
+
+        return server
+
+    async def make_later() -> Server:
+        return Server("later")
+
+    def make_nothing() -> str:
+        return "nothing"
+
+    def fail() -> Server:
+        raise RuntimeError("no such database")
+
+    server = make()
+    constant = 3
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["notes.wire:make", "--", "--db", "x"],
+        ["notes.wire", "--", "--db", "x"],
+        ["-m", "notes.wire:make", "--", "--db", "x"],
+        ["notes/wire.py:make", "--", "--db", "x"],
+        ["notes/wire.py", "--", "--db", "x"],
+    ],
+)
+async def test_a_module_or_a_function_makes_the_server_with_arguments_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+):
+    (tmp_path / "notes").mkdir()
+    written(tmp_path / "notes" / "wire.py", PACKAGE)
+    monkeypatch.chdir(tmp_path)
+    with trio.fail_after(PATIENCE):
+        async with open_stdio([*TRIO_MCP, "run", *words], era="modern") as client:
+            assert text_of(await client.call_tool("about")) == "made with --db x"
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "told"),
+    [
+        ("notes.wire:make_later", 2, "is async; what makes a server is a plain def"),
+        ("notes.wire:make_nothing", 2, "gave no Server but a value of type str"),
+        ("notes.wire:fail", 1, "RuntimeError: no such database"),
+        ("notes.wire:constant", 2, "is no Server but of type int"),
+        ("notes.wire:other", 2, "has no 'other'"),
+        ("notes.other", 2, "there is neither a file nor a module 'notes.other'"),
+        ("other.wire", 2, "there is neither a file nor a module 'other.wire'"),
+    ],
+)
+async def test_a_module_without_such_a_server_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, status: int, told: str
+):
+    (tmp_path / "notes").mkdir()
+    written(tmp_path / "notes" / "wire.py", PACKAGE)
+    ended = await run([*TRIO_MCP, "run", target], cwd=tmp_path)
+    assert ended.status == status
+    assert told in ended.stderr
+    assert "loading.py" not in ended.stderr
+
+
+async def test_without_a_file_or_module_there_is_nothing_to_serve():
+    ended = await run([*TRIO_MCP, "run"])
+    assert ended.status == 2
+    assert "name a file, or a module with -m" in ended.stderr

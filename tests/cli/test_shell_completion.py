@@ -62,8 +62,8 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp inspect --config mine.json de", ["devil"]),
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
-        ("trio-mcp run server.py --h", ["--http", "--help"]),
-        ("trio-mcp run server.py --s", ["--stateless"]),
+        ("trio-mcp run server.py --h", ["--http", "--host", "--health", "--help"]),
+        ("trio-mcp run server.py --s", ["--stateless", "--scope"]),
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
 )

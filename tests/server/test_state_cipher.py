@@ -32,6 +32,15 @@ def test_the_first_secret_seals_and_all_open() -> None:
         after.open(before.seal(CONTENT))
 
 
+def test_a_shared_secret_counts_where_the_author_has_given_none() -> None:
+    one, other, own = Server("s"), Server("s"), Server("s", secrets=[OLD])
+    for each in (one, other, own):
+        each.share_secret(NEW)
+    assert other.state_cipher.open(one.state_cipher.seal(CONTENT)) == CONTENT
+    with pytest.raises(BadRequestState):
+        own.state_cipher.open(one.state_cipher.seal(CONTENT))
+
+
 def test_without_a_secret_nobody_else_opens_it() -> None:
     with pytest.raises(BadRequestState):
         StateCipher("s").open(StateCipher("s").seal(CONTENT))

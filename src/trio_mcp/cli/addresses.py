@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
@@ -10,14 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
+import trio
 
 from ..classes import define, frozen
+from ..concurrency.nurseries import open_service_nursery
 from ..server.connection import Servable
 from ..serving.process import process_is_the_server, quieten_collector
+from ..transports.host_checks import host_checks_for, is_loopback
 from .printable import Unusable
 
 if TYPE_CHECKING:
+    from ..auth.resource_server.protected import Protected
     from ..serving.callers import TrustedProxies
+    from .workers import WorkerLink
 
 
 @frozen
@@ -33,7 +39,11 @@ class Addresses:
     names: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """The option of that name, which not all commands have."""
+    """The option of that name, which not all commands have, as the following."""
+    health: bool = attrs.field(default=False, kw_only=True)
+    auth: Protected | None = attrs.field(default=None, kw_only=True)
+    link: WorkerLink | None = attrs.field(default=None, kw_only=True)
+    """The supervisor's sockets, where this process is a worker."""
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
@@ -49,11 +59,12 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
         raise Unusable("--http, --websocket, --tcp and --unix: give one of them")
     if addresses.http is None and addresses.websocket is None:
         if addresses.origins or addresses.names or addresses.proxies or addresses.path is not None:
-            raise Unusable("--path, --origin, --name and --proxy go with --http and --websocket")
+            raise Unusable("--path, --origin, --host and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise Unusable(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
-    if addresses.http is None and addresses.stateless:
-        raise Unusable("--stateless goes with --http")
+    needing = {"stateless": addresses.stateless, "health": addresses.health, "issuer": addresses.auth is not None}
+    for name in (name for name, is_given in needing.items() if is_given and addresses.http is None):
+        raise Unusable(f"--{name} goes with --http")
     if not given:
         return None
 
@@ -65,9 +76,15 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     path = "/mcp" if addresses.path is None else addresses.path
     if addresses.http is not None:
         options = _checked(addresses.http, addresses)
-        return partial(
-            _serve, partial(serve_http, path=path, stateless=addresses.stateless, **options), "http://", path
+        serve = partial(
+            serve_http,
+            path=path,
+            stateless=addresses.stateless,
+            health=addresses.health,
+            auth=addresses.auth,
+            **options,
         )
+        return partial(_serve, serve, "http://", path) if addresses.link is None else _as_worker(serve, addresses.link)
     if addresses.websocket is not None:
         options = _checked(addresses.websocket, addresses)
         return partial(_serve, partial(serve_websocket, path=path, **options), "ws://", path)
@@ -88,6 +105,43 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     return {"host": host, "port": port, "origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
 
 
+def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
+    """Return the function that serves on the sockets of a supervisor, which is told once it listens."""
+    from .workers import WorkerListener
+
+    checks = host_checks_for(serve.keywords["host"], serve.keywords["origins"], serve.keywords["hosts"])
+
+    async def work(server: Servable) -> None:
+        quieten_collector()
+        process_is_the_server()
+        listeners = [WorkerListener(each) for each in link.listeners]
+        async with open_service_nursery("the server has ended") as services:
+            services.start_soon(link.obey, listeners)
+            async with trio.open_nursery() as nursery:
+                start = partial(serve, server, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
+                await nursery.start(start)
+                link.tell_ready(server.info.name)
+
+    return work
+
+
+async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
+    """Return listening sockets for workers, at the address of ``--http``, with the words that announce them. Raises
+    `Unusable` as `serving_on`."""
+    if addresses.http is None:
+        raise Unusable("--workers and --reload go with --http")
+    options = _checked(addresses.http, addresses)
+    try:
+        opened = await trio.open_tcp_listeners(options["port"], host=options["host"])
+    except OSError as error:
+        raise Unusable(f"cannot listen there: {error}") from error
+    sockets = [socket.socket(fileno=os.dup(each.socket.fileno())) for each in opened]
+    for each in opened:
+        each.socket.close()
+    path = "/mcp" if addresses.path is None else addresses.path
+    return sockets, ", ".join(f"http://{_address(each.getsockname())}{path}" for each in sockets)
+
+
 def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
     from ..serving.callers import TrustedProxies
 
@@ -98,12 +152,10 @@ def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
 
 
 def _check_decided(host: str) -> None:
-    from ..transports.host_checks import is_loopback
-
     if not is_loopback(host):
         raise Unusable(
             f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
-            "for example --origin https://app.example.com --name mcp.example.com, or --origin none"
+            "for example --origin https://app.example.com --host mcp.example.com, or --origin none"
         )
 
 
@@ -155,7 +207,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, for
-    the clients that may come --origin and --name, and --proxy for the reverse proxies in front. The function gets the
+    the clients that may come --origin and --host, and --proxy for the reverse proxies in front. The function gets the
     argument ``addresses``."""
 
     @wraps(command)
@@ -173,7 +225,7 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
             "X-Forwarded-For is believed: bounds are shared by address. Repeatable.",
         ),
         click.option(
-            "--name",
+            "--host",
             "names",
             multiple=True,
             metavar="NAME",
@@ -185,7 +237,7 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
             multiple=True,
             metavar="ORIGIN",
             help="A web page that may connect over HTTP or WebSocket, like https://app.example.com. Repeatable; 'none' "
-            "for none. Required, with --name, when other machines can reach HOST.",
+            "for none. Required, with --host, when other machines can reach HOST.",
         ),
         click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),

@@ -127,6 +127,7 @@ class Server:
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
         self.state_cipher = StateCipher(name, secrets)
+        self._has_secrets = bool(secrets)
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
@@ -403,6 +404,12 @@ class Server:
         waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
         `trio.from_thread.run_sync`."""
         self.observers.resource_updated(uri)
+
+    def share_secret(self, secret: bytes) -> None:
+        """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
+        author has given ``secrets``."""
+        if not self._has_secrets:
+            self.state_cipher = StateCipher(self.info.name, [secret])
 
     def keep_tasks_in(self, store: TaskStore) -> None:
         """Keep the records of tasks in ``store``, from the next start of the server on."""

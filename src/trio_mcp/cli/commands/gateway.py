@@ -37,7 +37,8 @@ _MOST_WAIT: Final = 10.0
     "--config",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The file whose mcpServers are served.",
+    help="The file whose mcpServers are served. The command of an entry gets a few harmless variables (PATH, HOME, "
+    "...) and those of the entry.",
 )
 @sign_in_options
 @address_options

@@ -1,36 +1,34 @@
-"""``trio-mcp run`` serves the server of a file over standard input and output, or on an address.
-
-The server that FILE[:NAME] names is loaded while standard input and output are held back for messages.
-"""
+"""``trio-mcp run`` serves the server of a file or module over standard input and output, or on an address."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Generator
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 import trio
 
-import trio_mcp
-
-from ...concurrency.contexts import contextmanager
 from ...server.server import Server
-from ...serving import process
 from ...serving.process import serve_stdio
-from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
+from ..addresses import LOG_LEVELS, Addresses, address_options, open_sockets, serving_on
+from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
+from ..workers import WorkerLink, supervise
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.protected import Protected
 
 
-@click.command()
-@click.argument("target", metavar="FILE[:NAME]")
+@click.command(context_settings={"auto_envvar_prefix": "TRIO_MCP"})
+@click.argument("target", metavar="FILE[:NAME]", required=False)
+@click.argument("arguments", metavar="[-- ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
+@click.option("-m", "module", metavar="MODULE[:NAME]", help="Serve the server of a module, instead of a file.")
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
@@ -50,7 +48,51 @@ from ..printable import Unusable, log_to_stderr, say
     help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
     "sessions, and no handler waits for an answer of its client.",
 )
-def run(target: str, log_level: str | None, addresses: Addresses, tasks: Path | None, stateless: bool) -> int:
+@click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
+@click.option(
+    "--issuer",
+    "issuers",
+    multiple=True,
+    metavar="URL",
+    help="An authorization server whose signed tokens (JWT) each HTTP request needs. Repeatable.",
+)
+@click.option("--resource", metavar="URL", help="The URL of the server, as its clients write it. Goes with --issuer.")
+@click.option(
+    "--audience",
+    "audiences",
+    multiple=True,
+    metavar="NAME",
+    help="A name of the server in tokens. Repeatable. Default: the URL of --resource.",
+)
+@click.option("--jwks", metavar="URL", help="The keys of the issuer. Default: those that its metadata name.")
+@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="A scope that each token needs. Repeatable.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them one "
+    "after another. Goes with --http and --stateless.",
+)
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="Start the server anew when a Python file below the present folder changes; the port stays open. Goes with "
+    "--http, and needs the package watchfiles.",
+)
+def run(
+    target: str | None,
+    arguments: tuple[str, ...],
+    module: str | None,
+    log_level: str | None,
+    addresses: Addresses,
+    tasks: Path | None,
+    workers: int | None,
+    reloads: bool,
+    stateless: bool,
+    health: bool,
+    **tokens: Any,
+) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
 
     FILE is the Python file that makes the server. MCP clients start this command themselves. Most clients
@@ -59,9 +101,10 @@ def run(target: str, log_level: str | None, addresses: Addresses, tasks: Path | 
     \b
         {"command": "trio-mcp", "args": ["run", "/path/to/server.py"]}
 
-    NAME is the global variable that holds the server; the default is `server`, or the only server in the file. The
-    file runs as with `python FILE`, but without the code guarded by `if __name__ == "__main__"`, so two lines are
-    enough:
+    NAME is the global variable that holds the server, or a function without parameters that makes it; the default is
+    `server`, or the only server in the file. MODULE:NAME, or -m MODULE, is a module instead of a file. What follows
+    `--` are the arguments in sys.argv. The file runs as with `python FILE`, but without the code guarded by
+    `if __name__ == "__main__"`, so two lines are enough:
 
     \b
         from trio_mcp import Server
@@ -71,27 +114,93 @@ def run(target: str, log_level: str | None, addresses: Addresses, tasks: Path | 
     accepted requests. Standard output belongs to the protocol: text printed by the file goes to standard error. Exit
     status 1 means that the file raised, 2 that there is no such server.
 
-    A server that checks the tokens of its clients is not for this command, but for a program of yours that calls
-    `serve_http(server, ..., auth=Protected(...))`.
-
     With --http, --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given,
-    and port 0 is any free port, reported on standard error.
+    and port 0 is any free port, reported on standard error. Other ways to check tokens than --issuer are for a program
+    of yours that calls `serve_http(server, ..., auth=Protected(...))`.
+
+    Each option can be given by a variable instead, --http by TRIO_MCP_HTTP; several values are separated by blanks.
     """
+    if module is not None:
+        arguments = arguments if target is None else (target, *arguments)
+    elif target is None:
+        raise click.UsageError("name a file, or a module with -m")
     if tasks is not None and not tasks.parent.is_dir():
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
-    serve = serving_on(attrs.evolve(addresses, stateless=stateless))
+    link = WorkerLink.from_environment()
+    auth = _protected(**tokens)
+    addresses = attrs.evolve(addresses, stateless=stateless, health=health, auth=auth, link=link)
+    if (workers is not None or reloads) and link is None:
+        return _supervise(addresses, workers or 1, reloads=reloads)
+    serve = serving_on(addresses)
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         raise Unusable("standard input and output must be open: they are the connection")
-    return run_server(target, log_level, serve, tasks)
+
+    def load() -> Server | None:
+        server = load_server(module or str(target), arguments, is_module=module is not None)
+        if server is not None and link is not None:
+            server.share_secret(link.secret)
+        return server
+
+    return run_server(load, log_level, serve, tasks)
+
+
+def _protected(
+    *,
+    issuers: tuple[str, ...],
+    resource: str | None,
+    audiences: tuple[str, ...],
+    jwks: str | None,
+    scopes: tuple[str, ...],
+) -> Protected | None:
+    """Return the authorization that the options describe; `None` without one. Raises `click.UsageError`."""
+    if not issuers:
+        if resource is not None or audiences or jwks is not None or scopes:
+            raise click.UsageError("--resource, --audience, --jwks and --scope go with --issuer")
+        return None
+    if resource is None:
+        raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
+    from ...auth.resource_server.jwt import JWTVerifier
+    from ...auth.resource_server.protected import Protected
+
+    try:
+        verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
+        return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _supervise(addresses: Addresses, count: int, *, reloads: bool) -> int:
+    """Serve with ``count`` workers, which run this command line again; return the exit status."""
+    if count > 1 and not addresses.stateless:
+        raise click.UsageError("--workers goes with --stateless: a session lives in one process, and requests in any")
+    if reloads and find_spec("watchfiles") is None:
+        raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
+    serving_on(addresses)  # the options are checked here, and once
+    log_to_stderr("warning")
+    return trio.run(_supervised, addresses, count, os.getcwd() if reloads else None)
+
+
+async def _supervised(addresses: Addresses, count: int, watched: str | None) -> int:
+    sockets, where = await open_sockets(addresses)
+    processes = "a worker" if count == 1 else f"{count} workers"
+    return await supervise(
+        sockets,
+        count,
+        lambda server: say(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
+        watched,
+    )
 
 
 def run_server(
-    target: str, log_level: str | None, serve: Callable[[Server], Awaitable[None]] | None, tasks: Path | None
+    load: Callable[[], Server | None],
+    log_level: str | None,
+    serve: Callable[[Server], Awaitable[None]] | None,
+    tasks: Path | None,
 ) -> int:
-    """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
+    """Serve the server that ``load`` returns; return the exit status.
 
     The server is served by ``serve``, or over standard input and output until the client is gone. Its tasks are kept in
-    the file ``tasks``, or where FILE says.
+    the file ``tasks``, or where the author's file says.
 
     ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. When
     the file raised, the traceback is printed on standard error, and the status is 1. Raises `Unusable` when there is no
@@ -100,7 +209,7 @@ def run_server(
     if log_level is not None:
         log_to_stderr(log_level)
     try:
-        server = load_server(target)
+        server = load()
     except LoadingFailed as failed:
         traceback.print_exception(failed.error)
         say(str(failed))
@@ -126,193 +235,3 @@ async def _keep_tasks(server: Server, path: Path) -> None:
     async with SqliteTaskStore(path) as store:  # opened again by the server
         await store.expire(most=0)
     server.keep_tasks_in(store)
-
-
-_STAND_IN_NAME: Final = "__trio_mcp_main__"
-_LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
-
-
-class LoadingFailed(Exception):
-    """The file raised ``error``, whose traceback begins in the file itself."""
-
-    def __init__(self, path: Path, error: Exception) -> None:
-        super().__init__(f"{path} could not be loaded")
-        self.error = error
-
-
-def load_server(target: str) -> Server | None:
-    """Return the server that ``target`` names, FILE or FILE:NAME.
-
-    The file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds only the
-    file. But ``__name__`` is not ``"__main__"``, and standard output and input are held back for messages
-    (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
-    returned; during the call the file had the real standard output and input.
-
-    Raises `Unusable`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
-    the file raises. `SystemExit` is let through.
-    """
-    path, name = _split(target)
-    with _may_not_listen() as called:
-        try:
-            module, served = _run(path)
-        finally:
-            if called:
-                raise Unusable(
-                    f'{path} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
-                ) from None
-    if served:
-        return None
-    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
-    return _only(path, servers) if name is None else _named(path, name, module, servers)
-
-
-def _split(target: str) -> tuple[Path, str | None]:
-    file, colon, name = target.rpartition(":")
-    if not colon or Path(target).exists():
-        path, wanted = Path(target), None
-    else:
-        path, wanted = Path(file), name
-    if not path.exists():
-        raise Unusable(f"no such file: {path}")
-    if path.is_dir():
-        raise Unusable(f"{path} is a directory, not a Python file")
-    return path, wanted
-
-
-def _named(path: Path, name: str, module: ModuleType, servers: dict[str, Server]) -> Server:
-    if name in servers:
-        return servers[name]
-    if hasattr(module, name):
-        raise Unusable(f"{path}:{name} is no Server but of type {type(getattr(module, name)).__name__}")
-    raise Unusable(f"{path} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
-
-
-def _only(path: Path, servers: dict[str, Server]) -> Server:
-    if "server" in servers:
-        return servers["server"]
-    different = list({id(server): server for server in servers.values()}.values())
-    if not different:
-        raise Unusable(f'no server in {path}; it needs a global variable like: server = Server("name")')
-    if len(different) > 1:
-        raise Unusable(f"several servers in {path}; choose one with {path}:NAME, of: {', '.join(servers)}")
-    return different[0]
-
-
-def _run(path: Path) -> tuple[ModuleType, list[Server]]:
-    """Return the module of the file, and the servers that the file has served itself."""
-    # The file's other modules can import it under its own name; but it must not replace another module.
-    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name, file = _STAND_IN_NAME if taken else path.stem, str(path.absolute())
-    spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.argv = [str(path)]
-    with wire_held_back() as wire, _may_serve_itself(wire) as served:
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # whatever the user's code raises, the user is to see it
-            raise LoadingFailed(path, _from_file(error, file)) from error
-    return module, served
-
-
-def _from_file(error: Exception, file: str) -> Exception:
-    """Return ``error`` without our own frames, which would only push the user's out of sight."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename != file:
-        frame = frame.tb_next
-    return error.with_traceback(frame)
-
-
-@contextmanager
-def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
-    without a guard. Yields the list of the servers served."""
-    served: list[Server] = []
-    real = process.serve_stdio
-
-    async def serve_stdio(server: Server, **options: Any) -> None:
-        served.append(server)
-        with wire.given_back():
-            await real(server, **options)
-
-    process.serve_stdio = trio_mcp.serve_stdio = serve_stdio
-    try:
-        yield served
-    finally:
-        process.serve_stdio = trio_mcp.serve_stdio = real
-
-
-@contextmanager
-def _may_not_listen() -> Generator[list[str]]:
-    """Fail the functions that listen while inside. Yields the list of the names of those that were called."""
-    called: list[str] = []
-    before = vars(trio_mcp).copy()
-    for name in _LISTENING:
-        setattr(trio_mcp, name, _refusing(name, called))
-    try:
-        yield called
-    finally:
-        for name in _LISTENING:
-            if name in before:
-                setattr(trio_mcp, name, before[name])
-            else:
-                delattr(trio_mcp, name)  # imported when it is wanted
-
-
-def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
-    async def refuse(*_: Any, **__: Any) -> NoReturn:
-        called.append(name)
-        raise Unusable(f"{name} was called")
-
-    return refuse
-
-
-@contextmanager
-def wire_held_back() -> Generator[StandardDescriptors]:
-    """Keep other code away from the wire while no server owns the wire: descriptor 1 is standard error and descriptor 0
-    is empty, for this process and its children."""
-    wire = StandardDescriptors()
-    wire.hold_back()
-    try:
-        yield wire
-    finally:
-        wire.give_back()
-        wire.close()
-
-
-class StandardDescriptors:
-    """Copies of descriptors 0 and 1, made at the creation of the object. Both must be open."""
-
-    def __init__(self) -> None:
-        self._input, self._output = os.dup(0), os.dup(1)
-
-    def hold_back(self) -> None:
-        """Put harmless descriptors in the place of the wire."""
-        sys.stdout.flush()
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(2 if sys.__stderr__ is not None else null, 1)
-        os.close(null)
-
-    def give_back(self) -> None:
-        """Put the wire back."""
-        sys.stdout.flush()  # what was printed waits in the buffer, and would be written to the wire
-        os.dup2(self._input, 0)
-        os.dup2(self._output, 1)
-
-    @contextmanager
-    def given_back(self) -> Generator[None]:
-        """Put the wire back, and hold it back again at the end."""
-        self.give_back()
-        try:
-            yield
-        finally:
-            self.hold_back()
-
-    def close(self) -> None:
-        """Close the copies of both descriptors, and leave the descriptors unchanged."""
-        os.close(self._input)
-        os.close(self._output)

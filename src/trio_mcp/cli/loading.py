@@ -1,0 +1,247 @@
+"""Loading the server of a file or module for ``trio-mcp run``, while standard input and output are held back for
+messages.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+import trio_mcp
+
+from ..concurrency.contexts import contextmanager
+from ..server.server import Server
+from ..serving import process
+from .printable import Unusable
+
+_STAND_IN_NAME: Final = "__trio_mcp_main__"
+_LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
+
+
+class LoadingFailed(Exception):
+    """The file or module raised ``error``, whose traceback begins in the file itself."""
+
+    def __init__(self, source: Path | str, error: Exception) -> None:
+        super().__init__(f"{source} could not be loaded")
+        self.error = error
+
+
+def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:
+    """Return the server that ``target`` names: FILE, FILE:NAME, MODULE or MODULE:NAME, where NAME is a server, or a
+    function without parameters that makes one.
+
+    A file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds the file
+    and ``arguments``. A module is imported, with the present directory first on the path. But ``__name__`` is not
+    ``"__main__"``, and standard output and input are held back for messages (`wire_held_back`). With ``is_module``,
+    ``target`` is no file. Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
+    returned; during the call the file had the real standard output and input.
+
+    Raises `Unusable`, also for a file that would listen by itself, and never come to its end, and `LoadingFailed` when
+    the file raises. `SystemExit` is let through.
+    """
+    source, name = _split(target, is_module=is_module)
+    with _may_not_listen() as called, wire_held_back() as wire, _may_serve_itself(wire) as served:
+        try:
+            module = _load(source, arguments)
+            if served:
+                return None
+            return _only(source, module) if name is None else _named(source, name, module)
+        finally:
+            if called:
+                raise Unusable(
+                    f'{source} calls {called[0]} while it is loaded; put what serves under: if __name__ == "__main__":'
+                ) from None
+
+
+_MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
+    """Return the file, or the name of the module, and the name of the server in it."""
+    before, colon, after = target.rpartition(":")
+    source, name = (before, after) if colon and not Path(target).exists() else (target, None)
+    path = Path(source)
+    if is_module or (not path.exists() and _MODULE.fullmatch(source) and path.suffix != ".py"):
+        sys.path.insert(0, os.getcwd())
+        return source, name
+    if not path.exists():
+        raise Unusable(f"no such file: {path}")
+    if path.is_dir():
+        raise Unusable(f"{path} is a directory, not a Python file")
+    return path, name
+
+
+def _named(source: Path | str, name: str, module: ModuleType) -> Server:
+    found = getattr(module, name, None)
+    if found is None:
+        servers = [key for key, value in vars(module).items() if isinstance(value, Server)]
+        raise Unusable(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
+    if isinstance(found, Server):
+        return found
+    if not inspect.isroutine(found) and not inspect.isclass(found):
+        raise Unusable(f"{source}:{name} is no Server but of type {type(found).__name__}")
+    try:
+        made = found()
+    except Exception as error:
+        raise LoadingFailed(source, _from_file(error, str(getattr(module, "__file__", "")))) from error
+    if isinstance(made, Server):
+        return made
+    if inspect.iscoroutine(made):
+        made.close()
+        raise Unusable(f"{source}:{name} is async; what makes a server is a plain def, and its lifespan may be async")
+    raise Unusable(f"{source}:{name}() gave no Server but a value of type {type(made).__name__}")
+
+
+def _only(source: Path | str, module: ModuleType) -> Server:
+    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    if "server" in servers:
+        return servers["server"]
+    different = list({id(server): server for server in servers.values()}.values())
+    if not different:
+        raise Unusable(f'no server in {source}; it needs a global variable like: server = Server("name")')
+    if len(different) > 1:
+        raise Unusable(f"several servers in {source}; choose one with {source}:NAME, of: {', '.join(servers)}")
+    return different[0]
+
+
+def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
+    if isinstance(source, str):
+        return _imported(source, arguments)
+    # The file's other modules can import it under its own name; but it must not replace another module.
+    taken = source.stem in sys.modules or source.stem in sys.stdlib_module_names
+    name, file = _STAND_IN_NAME if taken else source.stem, str(source.absolute())
+    spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(source.resolve().parent))
+    sys.argv = [str(source), *arguments]
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's code raises, the user is to see it
+        raise LoadingFailed(source, _from_file(error, file)) from error
+    return module
+
+
+def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:  # of a package around it
+        spec = None
+    if spec is None:
+        raise Unusable(f"there is neither a file nor a module {name!r}")
+    sys.argv = [spec.origin or name, *arguments]
+    try:
+        return import_module(name)
+    except Exception as error:
+        raise LoadingFailed(name, _from_file(error, spec.origin or "")) from error
+
+
+def _from_file(error: Exception, file: str) -> Exception:
+    """Return ``error`` without our own frames, which would only push the user's out of sight."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != file:
+        frame = frame.tb_next
+    return error.with_traceback(frame)
+
+
+@contextmanager
+def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
+    """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
+    without a guard. Yields the list of the servers served."""
+    served: list[Server] = []
+    real = process.serve_stdio
+
+    async def serve_stdio(server: Server, **options: Any) -> None:
+        served.append(server)
+        with wire.given_back():
+            await real(server, **options)
+
+    process.serve_stdio = trio_mcp.serve_stdio = serve_stdio
+    try:
+        yield served
+    finally:
+        process.serve_stdio = trio_mcp.serve_stdio = real
+
+
+@contextmanager
+def _may_not_listen() -> Generator[list[str]]:
+    """Fail the functions that listen while inside. Yields the list of the names of those that were called."""
+    called: list[str] = []
+    before = vars(trio_mcp).copy()
+    for name in _LISTENING:
+        setattr(trio_mcp, name, _refusing(name, called))
+    try:
+        yield called
+    finally:
+        for name in _LISTENING:
+            if name in before:
+                setattr(trio_mcp, name, before[name])
+            else:
+                delattr(trio_mcp, name)  # imported when it is wanted
+
+
+def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
+    async def refuse(*_: Any, **__: Any) -> NoReturn:
+        called.append(name)
+        raise Unusable(f"{name} was called")
+
+    return refuse
+
+
+@contextmanager
+def wire_held_back() -> Generator[StandardDescriptors]:
+    """Keep other code away from the wire while no server owns the wire: descriptor 1 is standard error and descriptor 0
+    is empty, for this process and its children."""
+    wire = StandardDescriptors()
+    wire.hold_back()
+    try:
+        yield wire
+    finally:
+        wire.give_back()
+        wire.close()
+
+
+class StandardDescriptors:
+    """Copies of descriptors 0 and 1, made at the creation of the object. Both must be open."""
+
+    def __init__(self) -> None:
+        self._input, self._output = os.dup(0), os.dup(1)
+
+    def hold_back(self) -> None:
+        """Put harmless descriptors in the place of the wire."""
+        sys.stdout.flush()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2 if sys.__stderr__ is not None else null, 1)
+        os.close(null)
+
+    def give_back(self) -> None:
+        """Put the wire back."""
+        sys.stdout.flush()  # what was printed waits in the buffer, and would be written to the wire
+        os.dup2(self._input, 0)
+        os.dup2(self._output, 1)
+
+    @contextmanager
+    def given_back(self) -> Generator[None]:
+        """Put the wire back, and hold it back again at the end."""
+        self.give_back()
+        try:
+            yield
+        finally:
+            self.hold_back()
+
+    def close(self) -> None:
+        """Close the copies of both descriptors, and leave the descriptors unchanged."""
+        os.close(self._input)
+        os.close(self._output)
