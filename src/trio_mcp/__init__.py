@@ -436,6 +436,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
+        if name[0] != "_":
+            from .mistakes import raise_no_name
+
+            raise_no_name(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
     return value

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from trio_mcp import RequestContext, Server, WorkerContext, open_memory
-from trio_mcp.server.registration import CONTEXT_NAMES, SERVER_NAMES
+from trio_mcp.mistakes import CONTEXT_NAMES, SERVER_NAMES
 
 
 @pytest.mark.parametrize("name", SERVER_NAMES)

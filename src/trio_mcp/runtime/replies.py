@@ -131,8 +131,10 @@ class Replies:
 
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
     """Log a ``failure`` with its traceback. What the words say, programs find as attributes of the record."""
+    from ..mistakes import explain
     from ..protocol.param_headers import NAMED_BY  # servers over stdio need it for nothing else
 
+    explain(failure)
     request.unpack()
     called = request.params.get(NAMED_BY.get(request.method.name, ""))
     target = called[:_LONGEST_NAME] if isinstance(called, str) else None

@@ -141,6 +141,21 @@ def _members_of(kind: Any) -> tuple[Any, ...]:
     return kind.types if isinstance(kind, kinds.UnionType) else (kind,)
 
 
+_OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
+
+
+def check_own(where: str, hint: Any) -> None:
+    """Raise `TypeError`, which begins with ``where``, for a class of another SDK for MCP in an annotation."""
+    if isinstance(hint, type) and hint.__module__.partition(".")[0] in _OTHER_SDKS:
+        from ..mistakes import PACKAGE_NAMES
+
+        package = hint.__module__.partition(".")[0]
+        instead = PACKAGE_NAMES.get(hint.__name__, hint.__name__)
+        raise TypeError(f"{where}: {hint.__name__} of {package} is unknown here; from trio_mcp import {instead}")
+    for part in get_args(hint):
+        check_own(where, part)
+
+
 _PACKAGES_OF_NOTES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 

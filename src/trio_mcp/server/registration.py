@@ -314,49 +314,6 @@ class Mirror(Generic[T]):
             self._shown_in.remove(there)
 
 
-SERVER_NAMES: Final = {
-    "run": "trio.run(serve_stdio, server), or trio-mcp run FILE",
-    "run_async": "await serve_stdio(server), or await serve_http(server, port=8000)",
-    "run_stdio_async": "await serve_stdio(server)",
-    "run_http_async": "await serve_http(server, port=8000)",
-    "run_streamable_http_async": "await serve_http(server, port=8000)",
-    "streamable_http_app": "http_app(server)",
-    "http_app": "http_app(server), which is a function",
-    "add_tool": "server.tool(function)",
-    "add_resource": "server.resource(uri)(function)",
-    "add_prompt": "server.prompt(function)",
-    "import_server": 'server.mount(other, prefix="name")',
-    "list_tools": "async with open_memory(server) as client, and client.list_tools()",
-    "call_tool": "async with open_memory(server) as client, and client.call_tool(name, arguments)",
-}
-
-CONTEXT_NAMES: Final = {
-    **{level: f'ctx.log.{level}("text")' for level in ("debug", "info", "warning", "error")},
-    "report_progress": "ctx.progress(done, total)",
-    "session": "the methods of ctx itself, which belong to this request",
-    "request_context": "ctx itself; what the server's lifespan yielded is ctx.lifespan",
-    "client_id": "ctx.auth, whose principal is the caller",
-    "fastmcp": "the server that the file defines",
-}
-
-_OPTIONS: Final = {
-    "tags": 'meta={"tags": [...]}',
-    "structured_output": "a return annotation, or output_schema",
-    "exclude_args": "Annotated[..., Provide(function)] for what the model must not give",
-}
-
-
-def look_up(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
-    """Raise the `AttributeError` for what ``owner`` does not have, with what to write where ``names`` knows it. A
-    property that failed by an `AttributeError` of its own raises that again."""
-    if hasattr(type(owner), name):
-        object.__getattribute__(owner, name)
-    words = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    if (instead := names.get(name)) is not None:
-        words += f"; write {instead}"
-    raise AttributeError(words, name=name, obj=owner)
-
-
 class ContextNames(Generic[L_co]):
     """A context, which tells authors who come from other SDKs what to write instead of what the context lacks. Generic
     in the value that the lifespan yields: `RequestContext[Database]`."""
@@ -366,12 +323,39 @@ class ContextNames(Generic[L_co]):
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> NoReturn:
-            look_up(self, name, CONTEXT_NAMES)
+            from ..mistakes import CONTEXT_NAMES, raise_no_attribute
+
+            raise_no_attribute(self, name, CONTEXT_NAMES)
+
+
+_KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
+    **dict.fromkeys(("name", "title", "description", "mime_type"), (str, '"text"')),
+    **dict.fromkeys(("icons", "requires"), ((list, tuple, set, frozenset), '["text"], several in a list')),
+    "meta": (dict, "a dict"),
+    "timeout": ((int, float), "seconds, a number greater than 0"),
+    "max_concurrency": (int, "a number of calls, at least 1"),
+    **dict.fromkeys(("input_schema", "output_schema"), (dict, "a JSON Schema as a dict, Model.model_json_schema()")),
+}
+"""The types of options, and words for what to write."""
 
 
 def check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
-    """Raise `TypeError` for an option that the TypedDict ``documented`` does not have."""
+    """Raise `TypeError` for an option that the TypedDict ``documented`` does not have, and for a value of another type
+    than the option's."""
     known: frozenset[str] = vars(documented)["__optional_keys__"]
-    for name in options.keys() - known:
-        instead = f"; write {_OPTIONS[name]}" if name in _OPTIONS else ""
-        raise TypeError(f"{decorator} has no option {name!r}{instead}. Its options: {', '.join(sorted(known))}")
+    for name, value in options.items():
+        if name not in known:
+            from ..mistakes import OPTIONS, raise_no_option
+
+            raise_no_option(decorator, name, OPTIONS, ", ".join(sorted(known)))
+        kind, words = _KINDS.get(name, (object, ""))
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{decorator}({name}=...) takes {words}, not {repr(value)[:100]}")
+        if name in ("timeout", "max_concurrency") and value is not None and not value > 0:
+            raise ValueError(f"{decorator}({name}=...) takes {words}, not {value!r}")
+        if name == "annotations" and isinstance(value, dict):
+            raise TypeError(
+                f"{decorator}(annotations=...) takes an object, as all classes of the specification are:\n"
+                '    wrong:  annotations={"readOnlyHint": True}\n'
+                "    right:  annotations=ToolAnnotations(read_only_hint=True)"
+            )

@@ -72,6 +72,8 @@ class Resources:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
+        if not _SCHEME.match(uri):
+            raise ValueError(f"{uri[:200]!r} is no URI, which begins with a scheme: 'data://{uri[:200]}' for example")
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
         needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
@@ -192,6 +194,7 @@ LONGEST_URI: Final = 8192
 """Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
 is bounded."""
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 _EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _DELIMITERS: Final = frozenset("/?#")
 _RESERVED: Final = re.compile(r"[:@!$&'()*+,;=\[\]]")

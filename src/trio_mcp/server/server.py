@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
+from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, Unpack, overload
 
 import attrs
 
@@ -38,14 +39,12 @@ from .kept_tasks import KeptTasks
 from .prompts import Completions, Prompts
 from .registration import (
     NOT_CACHED,
-    SERVER_NAMES,
     CacheHints,
     PromptOptions,
     ResourceOptions,
     ToolOptions,
     check_options,
     hints_by_method,
-    look_up,
 )
 from .request_state import StateCipher
 from .resources import Resources
@@ -110,7 +109,20 @@ class Server:
         cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
         tasks: TaskSettings = DEFAULT_TASKS,
         encoders: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
+        **foreign: Never,
     ) -> None:
+        if foreign:
+            _refuse(foreign)
+        if " " in version.strip():
+            raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
+        if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):
+            raise TypeError(f"the lifespan {lifespan.__name__} needs @asynccontextmanager above it")
+        if hasattr(lifespan, "__aenter__") and not isinstance(lifespan, type):
+            raise TypeError(
+                "a lifespan is called with the server at each start:\n"
+                "    wrong:  Server('name', lifespan=lifespan(None))\n"
+                "    right:  Server('name', lifespan=lifespan)"
+            )
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
         self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
@@ -419,7 +431,9 @@ class Server:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> Any:
-            look_up(self, name, SERVER_NAMES)
+            from ..mistakes import SERVER_NAMES, raise_no_attribute
+
+            raise_no_attribute(self, name, SERVER_NAMES)
 
     # Running
 
@@ -477,6 +491,13 @@ class Server:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
         export."""
         return self.load.statistics()
+
+
+def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
+    from ..mistakes import SERVER_OPTIONS, raise_no_option
+
+    known = ", ".join(name for name in signature(Server).parameters if name != "foreign")
+    raise_no_option("Server", next(iter(foreign)), SERVER_OPTIONS, known)
 
 
 def _kept_tasks(settings: TaskSettings) -> KeptTasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import sys
 import typing
@@ -21,7 +22,7 @@ from ..protocol.plain_classes import with_whole_numbers
 from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
-from .annotations import as_read, check_keys, check_notes, most_hashed, needs_options, schema_of
+from .annotations import as_read, check_keys, check_notes, check_own, most_hashed, needs_options, schema_of
 from .registration import PromptOptions
 from .request_context import LiveContext
 from .worker_context import WorkerContext, is_context
@@ -60,9 +61,7 @@ class UserFunction:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> UserFunction:
         """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
-        if not callable(function):
-            raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
-        name = getattr(function, "__qualname__", repr(function))
+        name = _checked_name(function)
         _check_no_generator(name, function)
         try:
             hints = typing.get_type_hints(function, include_extras=True)
@@ -75,21 +74,19 @@ class UserFunction:
         provided: dict[str, Provide] = {}
         for parameter in inspect.signature(function).parameters.values():
             hint = hints.get(parameter.name, Any)
+            check_own(f"{name}: parameter {parameter.name!r}", hint)
             if is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
                 context_name = parameter.name
                 continue
             if not fields:
                 _check_no_method(name, parameter)
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise TypeError(
-                    f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
-                    f"    wrong:  def {function.__name__}(*values)\n"
-                    f"    right:  def {function.__name__}(values: list[int])"
-                )
+                raise TypeError(_nameless(name, parameter))
             if (note := _provided(name, parameter, hint)) is not None:
                 provided[parameter.name] = note
                 continue
             fields.append(_field(name, parameter, hint))
+        check_own(f"what {name} returns", hints.get("return"))
         model, schema = _model(name, fields)
         called, once = function, ()
         if provided:
@@ -168,6 +165,43 @@ class UserFunction:
         return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=hook)
 
 
+def _checked_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function for errors. Raises `TypeError` for what is no function or method."""
+    if inspect.isroutine(function) and callable(function):
+        return function.__qualname__
+    if isinstance(function, functools.partial):
+        raise TypeError(
+            "a partial function has no name, docstring and parameters of its own: write a function around it, or "
+            "Annotated[Type, Provide(function)] for what callers do not give"
+        )
+    if inspect.isclass(function):
+        raise TypeError(
+            f"{function.__name__} is a class, and a handler is a function. Offer the methods of an object:\n"
+            f"    wrong:  @server.tool above class {function.__name__}\n"
+            f"    right:  server.tool({function.__name__}().method)"
+        )
+    if callable(function):
+        kind = type(function).__name__
+        raise TypeError(
+            f"an object of {kind} is no function: offer its method, server.tool(thing.__call__), with a name"
+        )
+    raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
+
+
+def _nameless(name: str, parameter: inspect.Parameter) -> str:
+    """Return what to write for a parameter that callers cannot name."""
+    written, instead = {
+        parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
+        parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
+    }.get(parameter.kind, (f"{parameter.name}, /", parameter.name))
+    function = name.rpartition(".")[2]
+    return (
+        f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
+        f"    wrong:  def {function}({written})\n"
+        f"    right:  def {function}({instead})"
+    )
+
+
 def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError(
@@ -208,6 +242,7 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...
     except TypeError as error:
         raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
     check_notes(name, parameter.replace(default=default), hint)
+    _check_default(f"{name}: parameter {parameter.name!r}", parameter, hint, default)
     hint = _with_descriptions(hint)
     if default is parameter.empty:
         return (parameter.name, hint)
@@ -215,6 +250,35 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...
         keep = copy.deepcopy(cast("Any", default))
         return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
     return (parameter.name, hint, default)
+
+
+def _check_default(where: str, parameter: inspect.Parameter, hint: Any, default: Any) -> None:
+    """Raise `TypeError` for a default that is no argument: `None` where the annotation has none, and an object that
+    some other package would replace."""
+    if default is None and not _takes_none(hint):
+        said = parameter.annotation
+        kind = said if isinstance(said, str) else inspect.formatannotation(said)
+        raise TypeError(
+            f"{where} is None by default, which its annotation does not have:\n"
+            f"    wrong:  {parameter.name}: {kind} = None\n"
+            f"    right:  {parameter.name}: {kind} | None = None"
+        )
+    if type(default).__name__.strip("_").startswith("Depend"):
+        raise TypeError(
+            f"{where}: {type(default).__name__} of another package is not read here:\n"
+            f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
+            f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
+        )
+
+
+def _takes_none(hint: Any) -> bool:
+    try:
+        msgspec.convert(None, hint, dec_hook=read_foreign)
+    except (msgspec.ValidationError, ValueError):
+        return False
+    except TypeError:  # no type for msgspec, which says so itself
+        return True
+    return True
 
 
 def _with_descriptions(hint: Any) -> Any:

@@ -91,7 +91,7 @@ def check_name(name: str) -> None:
         # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
         raise ValueError(
             f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
-            "the name for people is title=..."
+            + ("give one: name=..." if name == "<lambda>" else "the name for people is title=...")
         )
 
 

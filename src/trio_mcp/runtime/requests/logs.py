@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import trio
 
@@ -78,6 +78,15 @@ class RequestLog:
         """Return whether the client wants messages of ``level`` now."""
         minimum = self.minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            raise TypeError(
+                "a level is a method of the log:\n"
+                "    wrong:  ctx.log('info', text)\n"
+                "    right:  await ctx.log.info(text)"
+            )
 
     # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
     # cost time for each message.

@@ -1,0 +1,252 @@
+"""Mistakes: names and habits from other SDKs and from asyncio, each with the code to write here.
+
+Imported at the moment of a mistake, and at no other time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn, cast
+
+_SERVE: Final = "await serve_stdio(server), or await serve_http(server, port=8000)"
+_MEMORY: Final = "async with open_memory(server) as client, and client."
+
+PACKAGE_NAMES: Final = {
+    "FastMCP": "Server",
+    "MCPServer": "Server",
+    "Context": "RequestContext",
+    "Depends": "Provide, as in Annotated[Database, Provide(connect)]",
+    "Middleware": "a function under @server.around",
+    "ClientSession": "Client, as open_stdio, open_http and open_memory give",
+    "StdioServerParameters": "Command, or open_stdio([program, *arguments])",
+    "stdio_client": "open_stdio",
+    "sse_client": "open_http",
+    "streamablehttp_client": "open_http",
+    "streamable_http_client": "open_http",
+    "stdio_server": "serve_stdio",
+    "McpError": "PeerError where it is caught, CodedError where it is raised",
+    "ErrorData": "CodedError(code, message, data)",
+    "ToolResult": "CallToolResult",
+    "ResourceError": "ResourceNotFound, or CodedError",
+    "UserMessage": 'PromptMessage("user", TextContent(text))',
+    "AssistantMessage": 'PromptMessage("assistant", TextContent(text))',
+    "Message": "PromptMessage",
+    "types": "trio_mcp itself, which has the classes of the specification",
+    "create_proxy": "proxy",
+    "BearerAuthProvider": "Protected and JWTVerifier",
+    "JWTVerifierProvider": "JWTVerifier",
+}
+
+SERVER_OPTIONS: Final = {
+    **dict.fromkeys(("host", "port"), "serve_http(server, host=..., port=...)"),
+    **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path", "path"), "serve_http(server, path=...)"),
+    "stateless_http": "serve_http(server, stateless=True)",
+    "json_response": "nothing: an answer is JSON unless something comes before it",
+    "transport": _SERVE,
+    **dict.fromkeys(
+        ("auth", "token_verifier", "auth_server_provider"),
+        "serve_http(server, auth=Protected(...)): docs/authorization.md",
+    ),
+    "transport_security": "serve_http(server, allowed_hosts=...)",
+    "log_level": "logging.basicConfig(level=...), Python's own",
+    "debug": "expose_errors=True",
+    "mask_error_details": "nothing: errors are masked unless expose_errors=True",
+    "dependencies": "a requirements file, or the project's own pyproject.toml",
+    "tools": "@server.tool above each function",
+    "middleware": "@server.around",
+    "event_store": "nothing: streams are replayed by themselves",
+    "request_timeout": "@server.tool(timeout=...)",
+    **dict.fromkeys(
+        ("on_duplicate_tools", "warn_on_duplicate_tools", "on_duplicate"), "nothing: a taken name is an error"
+    ),
+    **dict.fromkeys(("include_tags", "exclude_tags"), "server.remove_tool(name)"),
+}
+
+SERVER_NAMES: Final = {
+    "run": "trio.run(serve_stdio, server), or trio-mcp run FILE",
+    "run_async": _SERVE,
+    "run_stdio_async": "await serve_stdio(server)",
+    "run_http_async": "await serve_http(server, port=8000)",
+    "run_sse_async": "await serve_http(server, port=8000)",
+    "run_streamable_http_async": "await serve_http(server, port=8000)",
+    "streamable_http_app": "http_app(server)",
+    "sse_app": "http_app(server)",
+    "http_app": "http_app(server), which is a function",
+    "custom_route": "serve_http(server, routes={path: handler})",
+    "session_manager": "http_app(server), which has its own",
+    "settings": "the keywords of Server and of serve_http",
+    "get_context": "a parameter of the handler, ctx: RequestContext",
+    "request_context": "a parameter of the handler, ctx: RequestContext",
+    "add_tool": "server.tool(function)",
+    "add_resource": "server.resource(uri)(function)",
+    "add_prompt": "server.prompt(function)",
+    "add_middleware": "server.around(function)",
+    "import_server": 'server.mount(other, prefix="name")',
+    "as_proxy": "proxy(target), which is a function",
+    "from_openapi": "from_openapi(document, http=..., operations=...), which is a function",
+    "from_fastapi": "from_openapi(app.openapi(), http=..., operations=...), which is a function",
+    "create_initialization_options": "nothing: serve_stdio(server) knows them",
+    "get_capabilities": "server.capabilities",
+    "set_logging_level": "nothing: levels of clients are heeded by themselves",
+    "name": "server.info.name",
+    "version": "server.info.version",
+    "get_tools": _MEMORY + "list_tools()",
+    "list_tools": "@server.tool above each function; in a test: " + _MEMORY + "list_tools()",
+    "call_tool": "@server.tool above each function; in a test: " + _MEMORY + "call_tool(name, arguments)",
+    "list_resources": "@server.resource(uri) above each function",
+    "read_resource": "@server.resource(uri) above each function; in a test: " + _MEMORY + "read_resource(uri)",
+    "list_prompts": "@server.prompt above each function",
+    "get_prompt": "@server.prompt above each function; in a test: " + _MEMORY + "get_prompt(name)",
+}
+
+CONTEXT_NAMES: Final = {
+    **{level: f'ctx.log.{level}("text")' for level in ("debug", "info", "warning", "error")},
+    "logger": "ctx.log",
+    "send_log_message": 'ctx.log.info("text")',
+    "report_progress": "ctx.progress(done, total)",
+    "session": "the methods of ctx itself, which belong to this request",
+    "request_context": "ctx itself; what the server's lifespan yielded is ctx.lifespan",
+    "lifespan_context": "ctx.lifespan",
+    "client_id": "ctx.auth, whose principal is the caller",
+    "access_token": "ctx.auth",
+    "get_http_request": "ctx.headers",
+    "request": "ctx.headers and ctx.meta",
+    **dict.fromkeys(("get_state", "set_state"), "Annotated[State, Provide(function)] for what belongs to a request"),
+    "read_resource": "the function of the resource, called as such",
+    "fastmcp": "the server that the file defines",
+    "server": "the server that the file defines",
+    "is_background_task": "ctx.task is not None",
+    "cancel_token": "trio's cancel scopes: a cancel of the request is trio.Cancelled at the next await",
+}
+
+CLIENT_NAMES: Final = {
+    "initialize": "nothing: async with open_stdio(...) as client has done it",
+    "session": "the client itself",
+    "is_connected": "client.lost",
+    "call_tool_mcp": "client.call_tool",
+    "list_tools_mcp": "client.list_tools",
+    "send_ping": "client.ping()",
+    "close": "the end of async with open_stdio(...) as client",
+    "disconnect": "the end of async with open_stdio(...) as client",
+}
+
+OPTIONS: Final = {
+    "tags": 'meta={"tags": [...]}',
+    "structured_output": "a return annotation, or output_schema",
+    "exclude_args": "Annotated[Database, Provide(connect)] for what the model must not give",
+    "dependencies": "Annotated[Database, Provide(connect)]",
+    "enabled": "server.remove_tool(name)",
+    "auth": "scopes=[...]",
+    "serializer": "Server(encoders={Class: function})",
+    "run_in_thread": "a plain def, which runs in a thread",
+    "mimeType": "mime_type",
+    "inputSchema": "input_schema",
+    "outputSchema": "output_schema",
+    "output_type": "a return annotation",
+    **dict.fromkeys(
+        ("readOnlyHint", "read_only", "read_only_hint"), "annotations=ToolAnnotations(read_only_hint=True)"
+    ),
+    **dict.fromkeys(("destructiveHint", "destructive"), "annotations=ToolAnnotations(destructive_hint=True)"),
+}
+
+
+def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
+    """Raise the `AttributeError` for a missing attribute of ``owner``, with the code to write where ``names`` knows the
+    attribute. A property that failed by an `AttributeError` of its own raises that again."""
+    if hasattr(type(owner), name):
+        object.__getattribute__(owner, name)
+    words = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if (instead := names.get(name)) is not None:
+        words += f"; write {instead}"
+    raise AttributeError(words, name=name, obj=owner)
+
+
+def raise_no_name(name: str) -> None:
+    """Raise `ImportError` for a ``name`` of other SDKs that this package calls differently."""
+    if name in PACKAGE_NAMES:
+        raise ImportError(f"trio_mcp has no {name}; write {PACKAGE_NAMES[name]}")
+
+
+def raise_no_option(function: str, name: str, names: Mapping[str, str], known: str) -> NoReturn:
+    """Raise `TypeError` for an option that ``function`` does not have, with the ``known`` ones."""
+    instead = f"; write {names[name]}" if name in names else ""
+    raise TypeError(f"{function} has no option {name!r}{instead}. Its options: {known}")
+
+
+_LIBRARIES: Final = {
+    "aiohttp": "httpx2.AsyncClient, which runs on trio",
+    "aiofiles": "trio.open_file, or trio.Path",
+    "aiosqlite": "sqlite3 in a handler that is a plain def, which runs in a thread",
+    "asyncpg": "psycopg in a handler that is a plain def, which runs in a thread",
+    "databases": "its driver in a handler that is a plain def, which runs in a thread",
+    "motor": "pymongo in a handler that is a plain def, which runs in a thread",
+    "redis": "redis.Redis in a handler that is a plain def, which runs in a thread",
+    "sqlalchemy": "a Session in a handler that is a plain def, which runs in a thread",
+    "websockets": "trio-websocket, or websockets.trio",
+}
+_ASYNCIO: Final = {
+    "sleep": "trio.sleep",
+    "create_task": "ctx.nursery.start_soon, or trio.open_nursery()",
+    "ensure_future": "ctx.nursery.start_soon, or trio.open_nursery()",
+    "gather": "trio.open_nursery()",
+    "wait": "trio.open_nursery()",
+    "wait_for": "with trio.fail_after(seconds)",
+    "timeout": "with trio.fail_after(seconds)",
+    "to_thread": "trio.to_thread.run_sync",
+    "run_in_executor": "trio.to_thread.run_sync",
+    "create_subprocess_exec": "trio.run_process",
+    "create_subprocess_shell": "trio.run_process",
+    "open_connection": "trio.open_tcp_stream",
+    "start_server": "trio.serve_tcp",
+}
+_OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "should be used inside a task", "inside a task")
+_FROM_TRIO: Final = "unrecognized yield message"
+
+
+def explain(failure: BaseException) -> None:
+    """Add a note to the ``failure`` of a handler that says what to write, where the mistake is a known one."""
+    pending = [failure]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending += cast("BaseExceptionGroup[BaseException]", error).exceptions
+        elif (words := _words_for(error, str(error))) is not None:
+            error.add_note(words)
+
+
+def _words_for(error: BaseException, said: str) -> str | None:
+    if isinstance(error, RuntimeError | TypeError) and (
+        _FROM_TRIO in said or any(text in said for text in _OF_ASYNCIO)
+    ):
+        return _words_on_asyncio(error)
+    if isinstance(error, TypeError) and "can't be used in 'await'" in said:
+        return (
+            "This is not awaited: ctx.progress and all functions of trio that do not wait are called plainly; "
+            "a function of your own that is awaited is an async def."
+        )
+    if isinstance(error, TypeError) and "unexpected keyword argument" in said and "elicit()" in said:
+        return "The form is the second argument: await ctx.elicit(message, Form)"
+    if isinstance(error, TypeError) and "coroutine has no JSON form" in said:
+        return "An async function was called and not awaited: return await function(...)"
+    return None
+
+
+def _words_on_asyncio(error: BaseException) -> str:
+    """Return what to write in place of the part of asyncio, or of the library, that a handler has called."""
+    used, instead = "asyncio", "a library that runs on trio or anyio"
+    trace = error.__traceback__
+    while trace is not None:
+        name: Any = trace.tb_frame.f_globals.get("__name__", "")
+        package = str(name).partition(".")[0]
+        function = trace.tb_frame.f_code.co_name
+        if package in _LIBRARIES:
+            used, instead = package, _LIBRARIES[package]
+            break
+        if package == "asyncio" and function in _ASYNCIO:
+            used, instead = f"asyncio.{function}", _ASYNCIO[function]
+            break
+        trace = trace.tb_next
+    return (
+        f"Handlers run on trio, where {used} cannot run: write {instead}. A library that knows asyncio alone runs in a "
+        "handler that is a plain def: asyncio.run(main()) there is a thread of its own."
+    )
