@@ -144,6 +144,15 @@ def test_the_schema_of_an_encoder_is_that_of_what_it_returns() -> None:
     assert set(nested.get("$defs", {})) <= {"Row"}
 
 
+def test_an_annotation_of_an_encoder_that_names_nothing_is_told_where_the_tool_is_declared() -> None:
+    def rows(frame: Frame) -> Nowhere: ...  # type: ignore[name-defined] # noqa: F821
+
+    async def frame() -> Frame: ...
+
+    with pytest.raises(TypeError, match="the encoder of Frame: an annotation could not be resolved: name 'Nowhere'"):
+        Server("s", encoders={Frame: rows}).tool(frame)
+
+
 def test_an_encoder_goes_before_what_is_known_of_a_class() -> None:
     encoders = Encoders({Path: lambda path: path.name})
     assert to_plain([Path("/a/b")], encoders) == ["b"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import sys
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -31,6 +33,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tests.examples import examples
 
 from trio_mcp import ElicitFormParams, ElicitResult, PeerError, RequestContext, Server, open_memory
+from trio_mcp.protocol import foreign_types
 from trio_mcp.server.annotations import schema_of
 from trio_mcp.server.signature import BadArguments, UserFunction
 
@@ -139,6 +142,7 @@ LINE, LINES = {"SKU": "ab"}, [{"SKU": "ab", "count": 2}]
         (Annotated[int, Field(strict=False)], "3", 3),
         (Annotated[int, Field(strict=True, ge=1)], 3.0, 3),
         (Annotated[list[Line], Field(min_length=1)], [LINE], [Line(SKU="ab")]),
+        (tuple[Line, Box], [LINE, {"line": None}], (Line(SKU="ab"), Box(None))),
     ],
     ids=str,
 )
@@ -372,6 +376,12 @@ def test_a_model_as_a_default_is_not_shared_by_calls() -> None:
     assert function.bind({})["value"].lines == []
 
 
+def test_a_model_without_a_schema_is_refused_where_it_is_declared() -> None:
+    calling = create_model("Calling", call=(Callable[[], int], ...))
+    with pytest.raises(TypeError, match=r"take: parameter 'value': Calling has no JSON Schema: .*CallableSchema"):
+        taking(calling)
+
+
 def test_an_alias_of_a_parameter_is_refused_where_it_is_declared() -> None:
     with pytest.raises(TypeError, match=r"take: parameter 'value': an alias .* write the parameter as from"):
         taking(int, default=Field(alias="from"))
@@ -396,6 +406,13 @@ def test_a_class_that_pydantic_cannot_read_is_refused_where_it_is_declared() -> 
 
     with pytest.raises(TypeError, match=r"take: parameter 'value': pydantic does not read it: .*Open"):
         taking(Line | Open)
+
+
+def test_a_release_before_2_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_core", None)
+    monkeypatch.delitem(sys.modules, "trio_mcp.protocol.pydantic_models")
+    monkeypatch.delattr("trio_mcp.protocol.pydantic_models")
+    assert foreign_types._models.__wrapped__() is None  # pyright: ignore[reportPrivateUsage]
 
 
 # Handlers
