@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.hosting.members import QUICK, Scripted, greeter, hangs, serves
@@ -15,6 +16,7 @@ from trio_mcp import (
     ALL_QUESTIONS,
     Client,
     ConnectionLost,
+    CreateMessageResult,
     EmbeddedResource,
     Gateway,
     InMemory,
@@ -28,6 +30,7 @@ from trio_mcp import (
     ResourceLink,
     ResourceTemplateReference,
     RestartPolicy,
+    Root,
     Server,
     ServerRequest,
     TextContent,
@@ -407,3 +410,92 @@ async def test_what_runs_around_calls_of_a_gateway_sees_results_as_of_any_server
         async with open_memory(way, era=front) as client:
             assert (await client.call_tool("one__greet")).text == "hello from greeter"
         assert seen == [("one__greet", None, "hello from greeter")]
+
+
+async def test_sampling_and_roots_are_asked_of_the_client_whose_call_it_is(front: Any, back: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        roots = await ctx.list_roots()
+        said = await ctx.sample("hello", max_tokens=5)
+        assert isinstance(said.content, TextContent)
+        return f"{roots[0].uri} {said.content.text}"
+
+    async def model(_: object) -> CreateMessageResult:
+        return CreateMessageResult("assistant", TextContent("hi"), "m")
+
+    async with (
+        gate({"one": server}, back) as way,
+        open_memory(way, era=front, sampling=model, roots=[Root("file:///a")]) as client,
+        open_memory(way, era=front, roots=[Root("file:///b")]),
+    ):
+        assert (await client.call_tool("one__ask")).text == "file:///a hi"
+
+
+async def test_without_forwards_the_handlers_of_the_group_answer(front: Any, back: Any) -> None:
+    async def answer(_: object) -> dict[str, str]:
+        return {"name": "the group"}
+
+    described = MemberDescription(everything(), options={"era": back, "elicitation": answer})
+    async with open_group({"one": described}) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert (await client.call_tool("one__ask")).text == "{'name': 'the group'}"
+
+
+async def test_a_gateway_runs_without_sessions_too(front: Any, back: Any) -> None:
+    async with gate({"one": everything()}, back) as way, open_memory(way, stateless=True, era=front) as client:
+        assert (await client.call_tool("one__add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+        assert (await client.read_resource("member://one/note://motto")).contents[0].text == "be kind"
+
+
+async def test_a_member_that_comes_later_is_told_as_a_change(front: Any, autojump_clock: MockClock) -> None:
+    lists = list[str]()
+    async with gate({}) as way, open_memory(way, era=front, on_list_changed=lists.append) as client:
+        assert [tool async for tool in client.list_tools()] == []
+        way.group.add("one", MemberDescription(everything()))
+        await trio.sleep(1)
+        assert sorted(set(lists)) == ["prompts", "resources", "tools"]
+        assert (await client.call_tool("one__add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def test_what_a_gateway_has_of_its_own_goes_before_what_a_member_offers(
+    front: Any, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    async with gate({}) as way:
+
+        @way.tool(name="one__greet")
+        async def own() -> str:
+            return "its own"
+
+        async with open_memory(way, era=front) as client:
+            way.group.add("one", MemberDescription(greeter()))
+            await trio.sleep(1)
+            assert (await client.call_tool("one__greet")).text == "its own"
+            assert (await client.call_tool("one__sleep", {"seconds": 0.1})).text == "slept"
+            await way.group.remove("one")
+            await trio.sleep(1)
+            assert [tool.name async for tool in client.list_tools()] == ["one__greet"]
+    assert "one__greet of member one is not offered" in caplog.text
+
+
+async def test_subscriptions_are_kept_over_a_restart_and_end_with_the_client(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    server, told, restart = everything(), list[str](), RestartPolicy(first_delay=0.2, jitter=0)
+    server_named_c = Counted(server)
+    server.info = attrs.evolve(server.info, name="c")
+    described = MemberDescription(server_named_c, restart=restart, options={"era": back})
+    async with gate({"one": described}) as way:
+        async with open_memory(way, era=front, on_resource_updated=told.append) as client:
+            await client.subscribe("member://one/note://motto")
+            await trio.sleep(1.7)  # the member was lost after a second
+            assert way.group.statuses["one"].restarts == 1
+            assert told == ["member://one/note://motto"]
+            server.resource_updated("note://motto")
+            await wait_all_tasks_blocked()
+            assert len(told) == 2
+            assert way.members.watched_of("one") == {"note://motto"}
+        await wait_all_tasks_blocked()
+        assert way.members.watched_of("one") == set()

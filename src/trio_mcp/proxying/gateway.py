@@ -204,7 +204,6 @@ class Gateway(Server):
     def _heard(self, member: str, change: Change) -> None:
         if change.kind != "resource" or change.uri is None:
             return
-        watched = self.members.watched_of(member)
-        # Otherwise it is a part of a subscribed resource, whose name need not show of which.
-        for uri in [change.uri] if change.uri in watched else watched:
-            self.resource_updated(catalogue_uri(member, uri))
+        for uri in self.members.watched_of(member):
+            if change.uri.startswith(uri):  # the resource itself, or a part of it
+                self.resource_updated(catalogue_uri(member, uri))

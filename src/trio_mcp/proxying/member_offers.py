@@ -129,7 +129,8 @@ class MemberResources(Resources):
     def __init__(self, page_size: int | None, hints: CacheHints, offers: Offers) -> None:
         super().__init__(page_size, hints)
         self._offers = offers
-        self._watchers: Counter[str] = Counter()
+        self._watchers: dict[str, Counter[str]] = {}
+        """How many clients watch which URIs of which members."""
         self.news = trio.lowlevel.ParkingLot()
         """Tasks that wait for another set of watched resources."""
 
@@ -144,15 +145,21 @@ class MemberResources(Resources):
 
     def note_watcher(self, uri: str, more: int) -> None:
         """Note who watches ``uri``: see `Resources.note_watcher`."""
-        self._watchers[uri] += more
-        if not self._watchers[uri]:
-            del self._watchers[uri]
+        parsed = parse_uri(uri)
+        if parsed is None:
+            return
+        member, own = parsed
+        watchers = self._watchers.setdefault(member, Counter())
+        watchers[own] += more
+        if not watchers[own]:
+            del watchers[own]
+        if not watchers:
+            del self._watchers[member]
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
         """Return the URIs, as ``member`` has them, that clients watch."""
-        parsed = map(parse_uri, self._watchers)
-        return {each[1] for each in parsed if each is not None and each[0] == member}
+        return set(self._watchers.get(member, ()))
 
 
 class MemberCompletions(Completions):
