@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from .stores.task_store import Gap, Kept, Outcome, StoreDown, StoreFull, TaskPhase, TaskRecord, TaskStore, Uncertain
     from .tasks.settings import TaskSettings
     from .tasks.task_state import TaskCancelled, TaskState
+    from .transports.process_tree import run_process_tree
 
 _NAMES: Final = {
     ".arounds": "audit_log concurrency_limit rate_limit time_limit",
@@ -231,6 +232,7 @@ _NAMES: Final = {
     ".stores.task_store": "Gap Kept Outcome StoreDown StoreFull TaskPhase TaskRecord TaskStore Uncertain",
     ".tasks.settings": "TaskSettings",
     ".tasks.task_state": "TaskCancelled TaskState",
+    ".transports.process_tree": "run_process_tree",
 }
 """The names of each module, which is imported when one of them is first asked for: hosts start servers by the dozen, a
 server on stdio needs neither a client nor a network, and a client needs no server."""
@@ -423,6 +425,7 @@ __all__ = [
     "proxy",
     "rate_limit",
     "read_config",
+    "run_process_tree",
     "serve_http",
     "serve_stdio",
     "serve_tcp",

@@ -27,8 +27,8 @@ V = TypeVar("V", bound=View)
 
 
 async def run_in_trio(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
-    """Run what ``make`` returns in the trio thread, and return its result. This task waits, and runs the errands of the
-    call. A cancel of this task cancels the call, and is raised when the call has ended."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return the result. This task waits, and runs the
+    errands of the call. A cancel of this task cancels the call, and is raised when the call has ended."""
     inbox: asyncio.Queue[Errand | None] = asyncio.Queue()
     call: Call[T] = Call(lambda: make(call), partial(asyncio.get_running_loop().call_soon_threadsafe, inbox.put_nowait))
     begin(call, by)
@@ -76,8 +76,8 @@ def _words_of(failure: BaseException) -> str:
 class Opened(AbstractAsyncContextManager[V]):
     """A context manager of trio's that any tasks of asyncio enter and leave, with a ``view`` of its value.
 
-    ``manager`` makes it, for handlers in the given loop; ``by`` begins its life in the trio thread. Opened and never
-    closed, it is closed by the end of its loop.
+    ``manager`` makes the trio one, for handlers in the given loop; ``by`` begins its life in the trio thread. The end
+    of the loop closes all that is open.
     """
 
     _call: Call[None]

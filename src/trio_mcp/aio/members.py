@@ -1,5 +1,5 @@
 """Members of views: each is made of the member that trio's own class has, by one line that says how a task of asyncio
-comes to it. Docstrings, parameters and types are those of the original."""
+comes to the member. Docstrings, parameters and types are those of the original."""
 
 from __future__ import annotations
 

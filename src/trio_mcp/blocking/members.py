@@ -1,5 +1,5 @@
 """Members of views: each is made of the member that trio's own class has, by one line that says how a thread that
-waits comes to it. Docstrings, parameters and types are those of the original."""
+waits comes to the member. Docstrings, parameters and types are those of the original."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V = TypeVar("V", bound=View)
 def blocked(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the async original in the trio thread, and blocks until it returns."""
+    """Return a method that runs the async original in the trio thread, and blocks until the return."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

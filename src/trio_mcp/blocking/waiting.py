@@ -24,8 +24,8 @@ V = TypeVar("V", bound=View)
 class Opened(AbstractContextManager[V]):
     """A context manager of trio's that any threads enter and leave, with a ``view`` of its value.
 
-    ``by`` begins its life in the trio thread. Opened and never closed, it is closed when nobody refers to it any more,
-    and at the end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
+    ``by`` begins its life in the trio thread. An object that nobody refers to any more is closed, and so are all at the
+    end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
     """
 
     _call: Call[None]

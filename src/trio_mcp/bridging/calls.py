@@ -1,6 +1,6 @@
 """Call: a function that runs in trio's thread for a caller elsewhere; Hold: a context manager that is open there.
 
-A caller sees its call through to the end, whatever happens meanwhile: an interrupt or a failure of the caller's cancels
+A caller sees its call through to the end: an interrupt or a failure of the caller's cancels
 the call, and the caller goes on when the call has ended. Callbacks of a call are errands, which its caller runs.
 """
 
@@ -224,8 +224,9 @@ def check_may_wait() -> None:
 
 
 def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
-    """Run what ``make`` returns in the trio thread, and return its result. This thread waits, and runs the errands of
-    the call. An interrupt cancels the call, and is raised when the call has ended; a second one is raised at once."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return the result. This thread waits, and runs
+    the errands of the call. An interrupt cancels the call, and is raised when the call has ended; a second one is
+    raised at once."""
     check_may_wait()
     inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
     call: Call[T] = Call(lambda: make(call), inbox.put)

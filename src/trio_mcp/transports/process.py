@@ -66,9 +66,7 @@ class ProcessTransport(Transport):
         self._tail = LastLines()
         self._drained = trio.Event()
         self._keeps_input = False
-        self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
-        """Sends SIGKILL to the group, at the latest when this object is collected or our process ends: an interrupt
-        between two lines may have kept everybody from calling `end`."""
+        self._group = ProcessGroup(process.pid)
 
     @property
     def pid(self) -> int:
@@ -161,11 +159,11 @@ class ProcessTransport(Transport):
             with trio.move_on_after(grace):
                 await process.wait()
             for number in (signal.SIGTERM, signal.SIGKILL):
-                if not self._signal_group(number):
+                if not self._group.signal(number):
                     break
                 with trio.move_on_after(grace):
                     await process.wait()
-                    await self._group_gone()
+                    await self._group.gone()
             await process.wait()
             with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else holds now
                 await self._drained.wait()
@@ -179,20 +177,7 @@ class ProcessTransport(Transport):
 
     def kill(self) -> None:
         """Send SIGKILL to the rest of the child's process group. Synchronous and idempotent."""
-        self._last_resort()
-
-    def _signal_group(self, number: int) -> bool:
-        """Signal the rest of the group. Return False when nothing is left."""
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
-            return False
-        return True
-
-    async def _group_gone(self) -> None:
-        # Members of the group that are not our children cannot be waited for, only looked at.
-        while self._signal_group(0) and not _all_exited(self._process.pid):  # noqa: ASYNC110 - there is no event
-            await trio.sleep(0.01)
+        self._group.kill()
 
     async def discard_output(self) -> None:
         """Read the child's output to its end: while the pipe is full, a child that still writes could not exit."""
@@ -201,6 +186,33 @@ class ProcessTransport(Transport):
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in stdout:
                 pass
+
+
+class ProcessGroup:
+    """The group of a child that was started in a session of its own: the child and its descendants.
+
+    The group gets SIGKILL at the latest when this object is collected or our process ends: an interrupt between two
+    lines may have kept everybody from doing more.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.kill = weakref.finalize(self, _kill_group, number, os.getpid())
+        """Sends SIGKILL to the rest of the group. Synchronous and idempotent."""
+
+    def signal(self, number: int) -> bool:
+        """Signal the rest of the group. Return False when nothing is left."""
+        try:
+            os.killpg(self._number, number)
+        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
+            return False
+        return True
+
+    async def gone(self) -> None:
+        """Wait until nothing is left of the group."""
+        # Members of the group that are not our children cannot be waited for, only looked at.
+        while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event
+            await trio.sleep(0.01)
 
 
 def _kill_group(group: int, owner: int) -> None:
