@@ -15,6 +15,7 @@ from trio_mcp import (
     Client,
     InputRequired,
     Limits,
+    PromptReference,
     Provide,
     RequestContext,
     Server,
@@ -221,6 +222,8 @@ async def test_resources_prompts_and_completers_have_provided_parameters() -> No
         assert getattr((await client.read_resource("note://a")).contents[0], "text", "") == "a first"
         message = (await client.get_prompt("greet", {"who": "Ann"})).messages[0]
         assert getattr(message.content, "text", "") == "Ann second"
+        completion = await client.complete(PromptReference("greet"), "who", "A")
+        assert completion.values == ["A first"]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -604,6 +607,30 @@ async def test_what_a_mounted_server_is_provided_once_is_with_the_server_that_it
     async with open_memory(server) as client:
         assert await text_of(client, "inner_show") == "connection of pool of settings"
     assert EVENTS == ["+settings", "+pool", "handler", "-pool", "-settings"]
+
+
+async def test_each_run_of_a_server_has_values_of_its_own() -> None:
+    server = server_of(connection)
+    async with open_memory(server) as one:
+        async with open_memory(server) as other:
+            assert EVENTS == ["+settings", "+pool"] * 2
+            assert await text_of(other, "show") == "connection of pool of settings"
+        assert await text_of(one, "show") == "connection of pool of settings"
+
+
+async def test_a_server_whose_function_fails_does_not_start() -> None:
+    async def fails(of: Annotated[str, Provide(settings, once=True)]) -> None:
+        raise OSError("the database is away")
+
+    server = Server("s")
+
+    @server.tool
+    async def show(value: Annotated[None, Provide(fails, once=True)]) -> None: ...
+
+    with pytest.raises(OSError, match="the database is away"):
+        async with open_memory(server):
+            raise AssertionError
+    assert EVENTS == ["+settings"]
 
 
 async def test_once_comes_too_late_in_a_server_that_runs() -> None:

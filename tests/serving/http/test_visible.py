@@ -378,3 +378,36 @@ async def test_what_a_mounted_server_hides_is_hidden_where_it_is_mounted(tokens:
         missing = {"ref": {"type": "ref/prompt", "name": "inner_letter"}, "argument": {"name": "to", "value": "B"}}
         assert (await asked(endpoint, HIDDEN, "completion/complete", missing)).code == -32602
         assert RAN == []
+
+
+async def test_a_search_neither_finds_nor_calls_what_its_caller_may_not_see(tokens: Tokens) -> None:
+    server = guarded()
+    server.searchable()
+
+    async def found(endpoint: Endpoint, token: str) -> str:
+        params = {"name": "search_tools", "arguments": {"query": "write where ask work read"}}
+        return (await asked(endpoint, token, "tools/call", params)).json["result"]["content"][0]["text"]
+
+    def calling(tool: str) -> dict[str, Any]:
+        return {"name": "call_tool", "arguments": {"name": tool, "arguments": {}}}
+
+    async with in_memory(server, auth=protected(tokens)) as endpoint:
+        assert "write" in await found(endpoint, SHOWN)
+        names = [line.partition("(")[0] for line in (await found(endpoint, HIDDEN)).splitlines()]
+        assert names == ["read"]
+        for tool in ("write", "work"):
+            hidden = await asked(endpoint, HIDDEN, "tools/call", calling(tool))
+            missing = await asked(endpoint, HIDDEN, "tools/call", calling("missing"))
+            assert hidden.status == missing.status
+            assert hidden.body.replace(tool.encode(), b"missing") == missing.body
+        assert RAN == []
+
+
+async def test_a_session_has_the_list_of_the_token_that_asks(tokens: Tokens) -> None:
+    async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, HIDDEN)
+        for token, number in ((HIDDEN, 1), (SHOWN, 4), (HIDDEN, 1)):
+            answer = await endpoint.ask("POST", {**session, **bearer(token)}, message("tools/list", {}, 1))
+            assert len(messages_in(answer)[-1]["result"]["tools"]) == number
+        refused = await endpoint.ask("POST", session, message("tools/call", {"name": "write"}, 2))
+        assert messages_in(refused)[-1]["error"]["message"] == "Unknown tool: write"
