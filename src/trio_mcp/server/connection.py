@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 import attrs
@@ -74,7 +75,8 @@ class ServerConnection:
         self._lifespan = running.lifespan
         self._arounds = running.arounds
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
-        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout, self._exists)
+        # Not by a method of this object: that would be a cycle, for the garbage collector to find.
+        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout, partial(_exists, server))
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
@@ -116,10 +118,6 @@ class ServerConnection:
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer)
         return LATER
-
-    def _exists(self, request: InboundRequest, peer: Peer) -> bool:
-        """Return whether what a retry names exists for its caller still."""
-        return None not in _named(self._server, request.method.name, request.params, peer.auth)
 
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
@@ -297,6 +295,11 @@ def _named(
 def _resource(server: Server, uri: str, auth: Auth | None) -> RegisteredResource | None:
     found = server.resources.find(uri, auth)
     return None if found is None else found[0]
+
+
+def _exists(server: Server, request: InboundRequest, peer: Peer) -> bool:
+    """Return whether everything that a retry names exists for its caller still."""
+    return None not in _named(server, request.method.name, request.params, peer.auth)
 
 
 def _text(value: Any) -> str:

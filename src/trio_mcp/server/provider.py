@@ -36,9 +36,10 @@ class Provide:
 
     The function is entered in the task of the request, before the handler, in the order of the parameters, once for all
     parameters of a request with the same function; and left in reverse order when the handler has returned, raised, or
-    was cancelled. The time limit of a tool counts the function in. While a user is asked, values stay; a handler
-    that runs again (``replay=True``) gets new values. Cleanup under a cancel may wait, with a shield, for
-    `Limits.cleanup_grace`, or `Limits.shutdown_grace`, in seconds, for all functions together.
+    was cancelled, before tasks in the nursery of the request end. The time limit of a tool counts the function in.
+    While a user is asked, values stay; a handler that runs again (``replay=True``) gets new values. Cleanup under a
+    cancel may wait, with a shield, for `Limits.cleanup_grace`, or `Limits.shutdown_grace`, in seconds, for all
+    functions together.
 
     Parameters of the function are a `RequestContext` (a `WorkerContext` in a plain function), by which the function may
     ask the client, and provided parameters; others have defaults.
