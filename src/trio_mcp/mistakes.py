@@ -59,7 +59,7 @@ SERVER_OPTIONS: Final = {
     **dict.fromkeys(
         ("on_duplicate_tools", "warn_on_duplicate_tools", "on_duplicate"), "nothing: a taken name is an error"
     ),
-    **dict.fromkeys(("include_tags", "exclude_tags"), "server.remove_tool(name)"),
+    **dict.fromkeys(("include_tags", "exclude_tags"), "server.disable(tag)"),
 }
 
 SERVER_NAMES: Final = {
@@ -131,7 +131,6 @@ CLIENT_NAMES: Final = {
 }
 
 OPTIONS: Final = {
-    "tags": 'meta={"tags": [...]}',
     "structured_output": "a return annotation, or output_schema",
     "exclude_args": "Annotated[Database, Provide(connect)] for what the model must not give",
     "dependencies": "Annotated[Database, Provide(connect)]",

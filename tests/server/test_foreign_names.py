@@ -45,8 +45,10 @@ def test_a_property_that_fails_by_an_attribute_error_of_its_own_says_that() -> N
 def test_an_unknown_option_is_refused_where_it_is_given_with_those_that_there_are(decorator: str) -> None:
     server: Any = Server("s")
     target = ["note://a"] if decorator == "resource" else []
-    with pytest.raises(TypeError, match=rf"@server.{decorator} has no option 'tags'; write meta=.* options: .*title"):
-        getattr(server, decorator)(*target, tags={"a"})
+    with pytest.raises(
+        TypeError, match=rf"@server.{decorator} has no option 'exclude_args'; write .*Provide.* options: .*title"
+    ):
+        getattr(server, decorator)(*target, exclude_args=["a"])
 
 
 @pytest.mark.parametrize("secrets", [["text" * 10], "text" * 10, b"bytes" * 10], ids=["texts", "text", "bytes"])

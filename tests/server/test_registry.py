@@ -18,6 +18,7 @@ class Thing:
     text: str
     scopes: frozenset[str] = frozenset()
     visible: Visible | None = None
+    tags: frozenset[str] = frozenset()
 
 
 def listing(*names: str, page_size: int | None = 2) -> Registry[Thing]:

@@ -271,12 +271,13 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
 def _named(
     server: Server, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return what a request names; `None` for each name that does not exist for this caller."""
+    """Return what a request names; `None` for each name that does not exist for this caller. What is disabled counts:
+    a handler that is parked goes on, and its rounds need the scopes."""
     match method:
         case "tools/call":
             return (server.tools.named(params, auth),)
         case "prompts/get":
-            return (server.prompts.registry.get_for(auth, _text(params.get("name"))),)
+            return (server.prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
         case "completion/complete":  # the suggestions tell of the thing whose argument is completed
             ref = _object(params.get("ref"))
             uri = _text(ref.get("uri"))
@@ -293,7 +294,7 @@ def _named(
 
 
 def _resource(server: Server, uri: str, auth: Auth | None) -> RegisteredResource | None:
-    found = server.resources.find(uri, auth)
+    found = server.resources.find(uri, auth, disabled=True)
     return None if found is None else found[0]
 
 
@@ -393,7 +394,7 @@ def needs_scopes(running: Running) -> bool:
         return False
     server = running.server
     offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
-    return any(offer.scopes for registry in offers for offer in registry)
+    return any(offer.scopes for registry in offers for offer in registry.including_disabled())
 
 
 def connection_to(

@@ -33,7 +33,7 @@ from .registration import PromptOptions, Registry
 from .resources import Resources
 from .results import BLOCKS, media_kinds
 from .signature import BadArguments, UserFunction
-from .visibility import Visible, checked_scopes, checked_visible
+from .visibility import Visible, checked_scopes, checked_tags, checked_visible
 
 
 @frozen(eq=False)
@@ -44,6 +44,7 @@ class RegisteredPrompt:
     handler: UserFunction
     scopes: frozenset[str]
     visible: Visible | None
+    tags: frozenset[str]
 
 
 class Prompts:
@@ -70,8 +71,9 @@ class Prompts:
         ]
         name, title, description, icons = handler.listed(options)
         prompt = Prompt(name, title, description, arguments or None, icons, meta)
+        tags = checked_tags(name, options.get("tags", ()))
         scopes, visible = checked_scopes(name, options.get("scopes", ())), checked_visible(name, options.get("visible"))
-        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes, visible))
+        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes, visible, tags))
 
     async def get(
         self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None

@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedDict, TypeVar, cast
 
 import attrs
 
@@ -57,6 +58,9 @@ class PromptOptions(TypedDict, total=False):
     listing and each request, in trio's thread: quick, without side effects. Where the function is false, the thing is
     in no listing, and requests are answered as for an unknown name; where true, listings show the thing even to a
     caller who lacks ``scopes``. An exception hides the thing, and is logged once. Without a function, scopes decide."""
+
+    tags: Sequence[str]
+    """Tags, by which `Server.disable` and `Server.enable` know the thing. Clients do not see tags."""
 
 
 class ResourceOptions(PromptOptions, total=False):
@@ -186,6 +190,11 @@ class Registry(Generic[T]):
         self._serials: dict[str, int] = {}
         self._last_serial = 0
         self._mirrors: list[Mirror[T]] = []
+        self._disabled: dict[str, tuple[T, int]] = {}
+        """Things that exist for nobody at present, with their serial numbers."""
+        self._disabled_tags = frozenset[str]()
+        self.tags = frozenset[str]()
+        """Tags of all things that were ever added."""
         self._for_all: dict[str, T] = {}
         self._depending: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
@@ -202,11 +211,27 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._items.values()))
 
+    @property
+    def is_used(self) -> bool:
+        """True where there is something, disabled or not."""
+        return bool(self._items or self._disabled)
+
+    def including_disabled(self) -> Iterator[T]:
+        """Iterate over all things, those that are disabled at the end."""
+        return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
+
     def add(self, name: str, item: T) -> None:
         """Add ``item``. Raises `ValueError` when the name is taken."""
         self.check_free(name)
         self._last_serial += 1
-        self._items[name], self._serials[name] = item, self._last_serial
+        self.tags |= item.tags
+        if item.tags.isdisjoint(self._disabled_tags):
+            self._show(name, item, self._last_serial)
+        else:
+            self._disabled[name] = item, self._last_serial
+
+    def _show(self, name: str, item: T, serial: int) -> None:
+        self._items[name], self._serials[name] = item, serial
         if item.visible is None:
             self._for_all[name] = item
         if depends_on_caller(item):
@@ -216,7 +241,7 @@ class Registry(Generic[T]):
 
     def check_free(self, name: str) -> None:
         """Raise `ValueError` when the name is taken, here or in a mirror."""
-        if name in self._items:
+        if name in self._items or name in self._disabled:
             raise ValueError(f"there is a {self.kind} named {name!r} already; remove it first")
         for mirror in self._mirrors:
             mirror.check_free(name)
@@ -229,22 +254,66 @@ class Registry(Generic[T]):
 
     def remove(self, name: str) -> None:
         """Remove the thing called ``name``. Raises `KeyError` when there is none."""
-        if name not in self._items:
+        if name in self._disabled:
+            del self._disabled[name]
+        elif name in self._items:
+            self._hide(name)
+        else:
             raise KeyError(f"there is no {self.kind} named {name!r}")
+
+    def _hide(self, name: str) -> None:
         del self._items[name], self._serials[name]
         self._for_all.pop(name, None)
         self._depending.discard(name)
         for mirror in self._mirrors:
             mirror.remove(name)
 
+    def disable(self, tags: frozenset[str]) -> bool:
+        """Withdraw all that has one of ``tags``, until `enable`. Return whether there was any."""
+        self._disabled_tags |= tags
+        hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
+        for name in hidden:
+            self._disabled[name] = self._items[name], self._serials[name]
+            self._hide(name)
+        return bool(hidden)
+
+    def enable(self, tags: frozenset[str]) -> bool:
+        """Offer again, in its old place, all that was disabled for ``tags`` alone. Return whether there was any. Raises
+        `ValueError`, with nothing changed, for a name that was taken in a mirror in the meantime."""
+        left = self._disabled_tags - tags
+        shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
+        for name in shown:
+            for mirror in self._mirrors:
+                mirror.check_free(name)
+        self._disabled_tags = left
+        for name, entry in shown.items():
+            del self._disabled[name]
+            self._show(name, *entry)
+        if shown:
+            self._sort()
+        return bool(shown)
+
+    def _sort(self) -> None:
+        serials = sorted(self._serials.items(), key=itemgetter(1))
+        items = {name: self._items[name] for name, _ in serials}
+        for kept, found in ((self._serials, dict(serials)), (self._items, items)):
+            kept.clear()  # not replaced: `get` and `names` are methods of these
+            kept.update(cast("dict[str, Any]", found))
+
+    def known(self, name: str) -> T | None:
+        """Return the thing called so, disabled or not, or `None`."""
+        disabled = self._disabled.get(name)
+        return self._items.get(name) if disabled is None else disabled[0]
+
     @property
     def depends_on_caller(self) -> bool:
         """True when listings for two callers may differ."""
         return bool(self._depending)
 
-    def get_for(self, auth: Auth | None, name: str) -> T | None:
-        """Return the thing called so, or `None` where there is none for this caller."""
-        item = self._items.get(name)
+    def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
+        """Return the thing called so, or `None` where there is none for this caller. ``disabled``: what is disabled
+        counts, too, for a request that was begun before."""
+        item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
@@ -287,6 +356,20 @@ class Registry(Generic[T]):
         raise CodedError(INVALID_PARAMS, "Invalid params: the cursor is not one of this list")
 
 
+def switch(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
+    """Enable or disable what has ``tags`` in the ``registries`` of each kind. Return the kinds with a change. Raises
+    `ValueError` for a tag that nothing has had."""
+    known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
+    if not tags or not known.issuperset(tags):
+        words = ", ".join(sorted(map(repr, tags))) or "no tag"
+        raise ValueError(f"nothing has {words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
+    changed: list[str] = []
+    for kind, of_kind in registries.items():
+        changes = [each.enable(tags) if enabled else each.disable(tags) for each in of_kind]
+        changed += [kind] if any(changes) else []
+    return changed
+
+
 class Mirror(Generic[T]):
     """The things of one registry, shown in another one, ``shown_in``, each under the name that ``renamed`` gives, and
     as ``changed`` gives it. ``renamed`` raises `ValueError` for a name that cannot be shown."""
@@ -310,7 +393,7 @@ class Mirror(Generic[T]):
     def remove(self, name: str) -> None:
         """Show the thing called ``name`` no longer. What has its name there in the meantime stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
-        if self._shown_in.get(there) is shown:
+        if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)
 
 

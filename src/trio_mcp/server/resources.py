@@ -36,7 +36,7 @@ from .input_required import FINISHED, InputRequired, settle
 from .registration import CacheHints, Registry, ResourceOptions
 from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
-from .visibility import Visible, checked_scopes, checked_visible, depends_on_caller
+from .visibility import Visible, checked_scopes, checked_tags, checked_visible, depends_on_caller
 
 if TYPE_CHECKING:
     from .encoders import Encoders
@@ -56,6 +56,7 @@ class RegisteredResource:
     hints: CacheHints
     scopes: frozenset[str]
     visible: Visible | None
+    tags: frozenset[str]
     pattern: UriTemplate | None = None
 
 
@@ -77,6 +78,7 @@ class Resources:
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
         needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
+        tags = checked_tags(uri, options.get("tags", ()))
         is_private = bool(needed) or visible is not None
         if is_private and cache_scope == "public":
             raise ValueError(f"{uri}: a cache would show to everybody what is for some: leave out cache_scope='public'")
@@ -92,7 +94,7 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, pattern))
+            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, tags, pattern))
             return
         if names:
             raise TypeError(
@@ -100,12 +102,13 @@ class Resources:
             )
         size = options.get("size")
         resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible))
+        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible, tags))
 
     @property
     def has_scopes(self) -> bool:
         """True when a resource or a template needs a scope."""
-        return any(each.scopes for registry in (self.registry, self.templates) for each in registry)
+        registries = (self.registry, self.templates)
+        return any(each.scopes for registry in registries for each in registry.including_disabled())
 
     def note_watcher(self, uri: str, more: int) -> None:
         """Note that one client more, or less, wants to be told of changes of ``uri``: nothing has to be done."""
@@ -114,15 +117,17 @@ class Resources:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
 
-    def find(self, uri: str, auth: Auth | None) -> tuple[RegisteredResource, dict[str, str]] | None:
+    def find(
+        self, uri: str, auth: Auth | None, *, disabled: bool = False
+    ) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the entry that serves ``uri`` to this caller, and the template's values; a resource goes before
         templates, and templates go in the order of registration. `None` when there is no such entry, and for a URI that
-        is too long, which is not matched."""
+        is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
         if len(uri) > LONGEST_URI:
             return None
-        if (resource := self.registry.get_for(auth, uri)) is not None:
+        if (resource := self.registry.get_for(auth, uri, disabled=disabled)) is not None:
             return resource, {}
-        for template in self.templates:
+        for template in self.templates.including_disabled() if disabled else self.templates:
             assert template.pattern is not None, "each template has one"
             if (values := template.pattern.match(uri)) is not None and (
                 template.visible is None or template.visible(auth)

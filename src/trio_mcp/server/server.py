@@ -45,6 +45,7 @@ from .registration import (
     ToolOptions,
     check_options,
     hints_by_method,
+    switch,
 )
 from .request_state import StateCipher
 from .resources import Resources
@@ -161,15 +162,16 @@ class Server:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that are declared to clients: the kinds of things that exist at this moment."""
-        has_resources = len(self.resources.registry) + len(self.resources.templates) > 0
+        """The capabilities that are declared to clients: the kinds of things that exist at this moment, disabled ones
+        included."""
+        has_resources = self.resources.registry.is_used or self.resources.templates.is_used
         has_tasks = self.tools.has_tasks
         return ServerCapabilities(
             logging={} if self.logging else None,
             completions={} if len(self.completions) else None,
-            prompts=PromptsCapability(list_changed=True) if len(self.prompts.registry) else None,
+            prompts=PromptsCapability(list_changed=True) if self.prompts.registry.is_used else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
-            tools=ToolsCapability(list_changed=True) if len(self.tools.registry) else None,
+            tools=ToolsCapability(list_changed=True) if self.tools.registry.is_used else None,
             tasks=TasksCapability({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
@@ -405,6 +407,29 @@ class Server:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
         self.prompts.registry.remove(name)
         self.list_changed("notifications/prompts/list_changed")
+
+    def disable(self, *tags: str) -> None:
+        """Withdraw all tools, resources, templates and prompts that have one of ``tags``, and tell the clients.
+
+        From then on they are in no listing and are unknown to requests, until all their tags are enabled again, also
+        those that are added later. Calls under way go on, rounds of parked handlers and tasks included; a handler that
+        would run from the top is not found. Raises `ValueError`, with nothing changed, for a tag that nothing has had.
+        """
+        self._switch(tags, enabled=False)
+
+    def enable(self, *tags: str) -> None:
+        """Offer again what `disable` has withdrawn for ``tags``, and tell the clients. Raises as `disable`."""
+        self._switch(tags, enabled=True)
+
+    def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
+        resources = self.resources
+        registries = {
+            "tools": (self.tools.registry,),
+            "resources": (resources.registry, resources.templates),
+            "prompts": (self.prompts.registry,),
+        }
+        for kind in switch(registries, frozenset(tags), enabled=enabled):
+            self.list_changed(f"notifications/{kind}/list_changed")
 
     def list_changed(self, method: str) -> None:
         """Tell the clients that a list changed, for which ``method`` is the notification. The methods that change a

@@ -46,7 +46,7 @@ from .tool_tasks import (
     run_within,
     task_of_call,
 )
-from .visibility import Visible, checked_scopes, checked_visible
+from .visibility import Visible, checked_scopes, checked_tags, checked_visible
 
 if TYPE_CHECKING:
     from ..protocol.schema_validator import SchemaValidator
@@ -72,6 +72,7 @@ class RegisteredTool:
     output_validator: SchemaValidator | None
     scopes: frozenset[str]
     visible: Visible | None
+    tags: frozenset[str]
     task: TaskSupport | None
     on_restart: OnRestart
 
@@ -150,6 +151,7 @@ class Tools:
             _validator(output) if options.get("validate_output") else None,
             checked_scopes(tool.name, options.get("scopes", ())),
             checked_visible(tool.name, options.get("visible")),
+            checked_tags(tool.name, options.get("tags", ())),
             options.get("task") or None,
             options.get("on_restart", "fail"),
         )
@@ -239,22 +241,23 @@ class Tools:
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
-        """Return the tool that the parameters of a call, unchecked, name; `None` where none exists for this caller."""
+        """Return the tool that the parameters of a call, unchecked, name, disabled or not; `None` where none exists for
+        this caller."""
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
         if (entry := self.registry.get_for_all(name)) is not None:
             return entry
-        find = partial(self.registry.get_for, auth)
+        find = partial(self.registry.get_for, auth, disabled=True)
         return find(name) or self._beyond(name, arguments or {}, find)[2]
 
     def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
         """Return the tool that has made a task; `None` for one that is gone."""
-        if (entry := self.registry.get(record.name)) is not None or record.name not in self.listed.names():
+        if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
             return entry
         params = structure(decode_value(record.params), CallToolParams)
-        name, _, _ = self._beyond(params.name, params.arguments or {}, self.registry.get)
-        return self.registry.get(name)
+        name, _, _ = self._beyond(params.name, params.arguments or {}, self.registry.known)
+        return self.registry.known(name)
 
     def knows_task(self, scope: RequestScope, record: TaskRecord) -> bool:
         """Return whether the task of ``record`` exists for the caller of a request, as its tool does. The scopes of a
@@ -263,7 +266,7 @@ class Tools:
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
-        return self.registry.get_for(peer.auth, entry.listed.name) is not None
+        return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` where a task does not exist for the caller of a request, or the caller lacks a scope of

@@ -32,6 +32,11 @@ class Offer(Protocol):
         """Tells for whom the offer exists, and never raises; `None`: for everybody."""
         ...
 
+    @property
+    def tags(self) -> frozenset[str]:
+        """Words of the author, by which offers are disabled and enabled."""
+        ...
+
 
 def depends_on_caller(offer: Offer) -> bool:
     """Return whether some callers may see ``offer`` and others not."""
@@ -90,3 +95,10 @@ def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
         if not _SCOPE.fullmatch(scope):
             raise ValueError(f"{name}: {scope[:200]!r} is no scope: no blanks, quotes and backslashes, ASCII alone")
     return frozenset(scopes)
+
+
+def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
+    """Return the ``tags`` of the offer ``name``. Raises `TypeError` for anything but several texts."""
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise TypeError(f'{name}: tags are several texts:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]')
+    return frozenset(tags)
