@@ -131,7 +131,7 @@ class Gateway(Server):
         """Offer what the catalogue knows, and tell the clients of changes."""
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self.group.catalogue.known(name)
-        gone = [key for key, (entry, _) in shown.items() if known.get(key) != entry]
+        gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
         new = [entry for key, entry in known.items() if key not in shown or key in gone]
         for key in gone:
             if registry.get(key) is shown.pop(key)[1]:
