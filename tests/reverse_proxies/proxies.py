@@ -44,6 +44,8 @@ class Proxy:
     """How the page writes where the proxy listens."""
     listens_at: str = "{}"
     """How a test writes that, for a port."""
+    backend: str = ""
+    """The part of the page's configuration that another one of the page replaces."""
 
     @property
     def is_installed(self) -> bool:
@@ -69,7 +71,7 @@ class Proxy:
         text = configuration(self.name, replaced)
         if language is not None:
             second = {"8765": str(server), **{old: str(new) for old, new in more.items()}}
-            text = text.partition("\nbackend ")[0] + "\n" + configuration(language, second)
+            text = re.sub(self.backend, lambda _: configuration(language, second), text, flags=re.MULTILINE | re.DOTALL)
         file = folder / "proxy.conf"
         file.write_text(self.frame.format(text))
         command = [shutil.which(self.command[0], path=PATHS), *self.command[1:]]
@@ -102,8 +104,9 @@ http {{
     {}
 }}
 """,
+    backend=r"^upstream mcp \{.*?^\}\n",
 )
-HAPROXY = Proxy("haproxy", ["haproxy", "-db", "-f", "{file}"])
+HAPROXY = Proxy("haproxy", ["haproxy", "-db", "-f", "{file}"], backend=r"^backend .*")
 CADDY = Proxy(
     "caddy",
     ["caddy", "run", "--config", "{file}", "--adapter", "caddyfile"],

@@ -5,6 +5,7 @@ machines reach a server that lets everybody in, the opening of the listeners war
 from __future__ import annotations
 
 import logging
+import select
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,10 @@ from .process import collecting_rarely, shutting_down_at_signals
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TURNED_AWAY: Final = 64
+_MOST_LAST: Final = 1000
+"""Turns for connections that wait to be accepted at the end."""
+_LAST_REQUESTS: Final = 0.5
+"""Seconds of the delay of a drain in which requests are taken over open connections alone."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
@@ -104,8 +109,11 @@ class _Accepting:
         self._is_expected = False
         """True from the first signal on."""
         self._is_ending = False
+        self._ending = trio.Event()
+        self._sockets: list[Any] = []
 
     async def run(self, listeners: SocketListeners, task_status: trio.TaskStatus[SocketListeners]) -> None:
+        self._sockets = [found for found in map(_socket, listeners) if found is not None]
         async with trio.open_nursery() as nursery:
             with self._scope:
                 # `trio.serve_listeners` closes the listeners when it is left, survives the errors of accepting, and
@@ -113,6 +121,7 @@ class _Accepting:
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
+            await self._ending.wait()
             await self._front.ended()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -128,11 +137,19 @@ class _Accepting:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
+        # A connection that the system has accepted, and nobody else, would be reset, and its request be lost.
+        for _ in range(_MOST_LAST):
+            if not any(_has_connection(each) for each in self._sockets):
+                break
+            await trio.lowlevel.checkpoint()
+        self._scope.cancel(reason=reason)
+        await trio.sleep(_LAST_REQUESTS)
         if not self._is_ending:
             self._shut_down(reason, hurry=False)
 
     def _shut_down(self, reason: str, *, hurry: bool) -> None:
         self._is_ending = True
+        self._ending.set()
         self._scope.cancel(reason=reason)
         self._front.shut_down(reason, hurry=hurry)
         end_tasks(self._running, hurry=hurry)
@@ -232,9 +249,21 @@ def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
         )
 
 
+def _socket(listener: trio.abc.Listener[Any]) -> Any:
+    """Return the socket of ``listener``; `None` where there is none."""
+    inner: Any = getattr(listener, "transport_listener", listener)
+    return getattr(inner, "socket", None)
+
+
+def _has_connection(socket: Any) -> bool:
+    """Return whether a connection waits to be accepted."""
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _address(listener: trio.abc.Listener[Any]) -> str | None:
     """Return the address at which ``listener`` listens; `None` for one of another kind, such as a Unix socket."""
-    inner: Any = getattr(listener, "transport_listener", listener)
-    socket: Any = getattr(inner, "socket", None)
+    socket = _socket(listener)
     name: object = None if socket is None else socket.getsockname()
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
