@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
     from .client.timeouts import KeepAlive
+    from .concurrency.interrupts import cancel_on_interrupt
     from .concurrency.time_limits import fail_after_silence, fail_after_work
     from .connecting.bad_target import BadTarget
     from .connecting.http.opening import open_http
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         RestartPolicy,
     )
     from .hosting.group import Group, GroupTask, open_group
+    from .hosting.speaker import current_member
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
     from .openapi.document import APIOperation
     from .openapi.tools import from_openapi
@@ -159,6 +161,7 @@ _NAMES: Final = {
     ".client.remote_tasks": "RunningTask",
     ".client.subscriptions": "Changes",
     ".client.timeouts": "KeepAlive",
+    ".concurrency.interrupts": "cancel_on_interrupt",
     ".concurrency.time_limits": "fail_after_silence fail_after_work",
     ".connecting.bad_target": "BadTarget",
     ".connecting.http.opening": "open_http",
@@ -173,6 +176,7 @@ _NAMES: Final = {
         "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
     ),
     ".hosting.group": "Group GroupTask open_group",
+    ".hosting.speaker": "current_member",
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
     ".openapi.document": "APIOperation",
     ".openapi.tools": "from_openapi",
@@ -407,7 +411,9 @@ __all__ = [
     "WorkerTasks",
     "WorkloadIdentity",
     "audit_log",
+    "cancel_on_interrupt",
     "concurrency_limit",
+    "current_member",
     "error_result",
     "fail_after_silence",
     "fail_after_work",

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import trio
 
 from ..classes import frozen
+from ..client.options import ClientOptions
+from ..hosting.speaker import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
 from ..protocol.meta import related_task_of
@@ -42,6 +44,18 @@ class Questions:
         self._open: set[trio.CancelScope] = set()
         self.refused = False
         """True once the user refused to answer in place of a model; the server gets an error."""
+
+    def options(self) -> ClientOptions:
+        """Return the handlers among the options of a client; none without a user, since servers do not ask for what is
+        not declared."""
+        if not self._terminal.can_ask:
+            return {}
+        return {
+            "elicitation": self.form,
+            "elicitation_url": self.url,
+            "sampling": self.sample,
+            "sampling_asks_user": True,
+        }
 
     def give_up(self) -> None:
         """Answer open questions with ``cancel``, because the user has left them."""
@@ -161,6 +175,23 @@ class Questions:
             self._terminal.say("  Refused; the server is told.")
             return None
         return CreateMessageResult("assistant", TextContent(typed), "a person at a terminal", "endTurn")
+
+
+def terminal_options(*, log_level: str | None = None) -> ClientOptions:
+    """Return options of a client whose user is asked at the terminal, as by ``trio-mcp call``: to fill in forms, to
+    visit pages, and to answer in place of a model. Log messages of ``log_level`` and above are printed to standard
+    error; `None` prints none.
+
+        async with open_stdio(["python", "server.py"], **terminal_options()) as client:
+
+    Without a terminal as standard input and standard error, no question is declared, so that no server asks. In a
+    `Group`, each question names its member. One question at a time has the terminal; a cancel ends a question.
+    """
+    terminal = Terminal(log_level)
+    options = Questions(terminal, lambda: current_member() or "the server").options()
+    if log_level is not None:
+        options["on_log"] = terminal.log
+    return options
 
 
 # This draft's validator checks formats, too.

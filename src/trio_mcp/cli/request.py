@@ -241,12 +241,7 @@ class _Run:
         options = ClientOptions(era=era, on_log=self._terminal.log)
         if self._options.timeout is not None:
             options["connect_timeout"] = self._options.timeout
-        if self._terminal.can_ask:  # servers do not ask for what is not declared
-            options["elicitation"] = self._questions.form
-            options["elicitation_url"] = self._questions.url
-            options["sampling"] = self._questions.sample
-            options["sampling_asks_user"] = True
-        return options
+        return {**options, **self._questions.options()}
 
     async def _want_logs(self, client: Client) -> None:
         # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.

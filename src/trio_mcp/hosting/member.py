@@ -31,6 +31,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..transports.process import LastLines
 from .catalogue import Catalogue, ListName
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable
+from .speaker import spoken_by
 
 logger = logging.getLogger("trio_mcp")
 
@@ -53,7 +54,8 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        self._options: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
+        given: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
+        self._options = spoken_by(name, given)
         self._connect_timeout = ClientSettings(**self._options).connect_timeout
         self._listing = Listing(name, catalogue)
         self._changed = changed

@@ -1,0 +1,50 @@
+"""Hosts of other people ask the user at the terminal as the commands do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.cli.terminals import answer, in_terminal, plain
+
+from trio_mcp.cli.questions import terminal_options
+
+_HOST = """
+import signal
+import trio
+from trio_mcp import MemberDescription, RequestContext, Server, cancel_on_interrupt, open_group
+from trio_mcp.cli.questions import terminal_options
+
+server = Server("desk")
+
+@server.tool
+async def order(ctx: RequestContext) -> str:
+    return str((await ctx.elicit("Dish?", {"type": "object", "properties": {"dish": {"type": "string"}}})).content)
+
+async def main():
+    async with open_group({"kitchen": MemberDescription(server)}, **terminal_options(log_level="info")) as group:
+        with cancel_on_interrupt() as scope:
+            print(await group.call_tool("kitchen__order"))
+        if scope.cancelled_caught:
+            print("cancelled")
+        print((await group.call_tool("kitchen__order")).content[0].text)
+
+trio.run(main)
+"""
+
+
+async def test_the_question_of_a_member_is_left_by_ctrl_c_and_then_answered(tmp_path: Path) -> None:
+    host = tmp_path / "host.py"
+    host.write_text(_HOST)
+    async with in_terminal([sys.executable, str(host)]) as terminal:
+        await answer(terminal, ("dish (may be left empty): ", "\x03"), ("cancelled", ""))
+        terminal.shown = terminal.shown.partition("cancelled")[2]
+        await answer(terminal, ("dish (may be left empty): ", "soup\n"), ("edit [yes]: ", "\n"))
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert "kitchen asks: Dish?" in shown
+    assert shown.endswith("{'dish': 'soup'}\n")
+
+
+def test_without_a_terminal_no_question_is_declared() -> None:
+    assert terminal_options() == {}

@@ -1,0 +1,63 @@
+"""Ctrl-C cancels a call, where a host wants that."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.lowlevel
+
+from trio_mcp import CancelCause, Cancellation, RequestContext, Server, cancel_on_interrupt, open_memory
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_raised() -> Iterator[None]:
+    """Also where the tests run in the background, and would ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+async def test_the_first_interrupt_cancels_the_call_in_the_server_with_a_reason() -> None:
+    server, seen = Server("slow"), list[Cancellation | None]()
+
+    @server.tool
+    async def wait(ctx: RequestContext) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+        finally:
+            seen.append(ctx.cancellation)
+
+    async with open_memory(server) as client:
+        with cancel_on_interrupt() as scope:
+            await client.call_tool("wait")
+        assert scope.cancelled_caught
+        await client.ping()
+    (cancelled,) = seen
+    assert cancelled is not None
+    assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the user pressed Ctrl-C")
+
+
+async def test_the_second_interrupt_and_those_after_the_block_are_raised() -> None:
+    with pytest.raises(KeyboardInterrupt), cancel_on_interrupt() as scope:
+        signal.raise_signal(signal.SIGINT)
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+        assert scope.cancel_called
+        signal.raise_signal(signal.SIGINT)
+    with cancel_on_interrupt():
+        await trio.lowlevel.checkpoint()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+async def test_elsewhere_than_in_the_main_thread_it_is_an_error() -> None:
+    def enter() -> None:
+        with cancel_on_interrupt():
+            pass
+
+    with pytest.raises(RuntimeError, match="main thread"):
+        await trio.to_thread.run_sync(enter)
