@@ -1,10 +1,11 @@
-"""The arounds that are ready for use: limits of time, rate and concurrency, and the log of who did what."""
+"""The arounds that are ready for use: limits of time, rate and concurrency, and the log of who did what (AR-04)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -26,8 +27,10 @@ from trio_mcp import (
     WorkerContext,
     audit_log,
     concurrency_limit,
+    open_http,
     open_memory,
     rate_limit,
+    serve_http,
     time_limit,
 )
 from trio_mcp.arounds import _Buckets
@@ -35,6 +38,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.connection import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.testing import open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
 
 Era = Literal["legacy", "modern"]
@@ -177,6 +181,31 @@ async def test_a_stream_has_no_limit(server: Server, autojump_clock: MockClock) 
             assert await anext(aiter(changes))
 
 
+@pytest.mark.parametrize("limit", [time_limit(5), rate_limit(1, per=1e6), concurrency_limit(1)])
+async def test_questions_about_tasks_have_no_limit(limit: Any, autojump_clock: MockClock) -> None:
+    server = Server("s")
+    server.around("tasks/get", "tasks/result", "tasks/cancel")(limit)
+
+    @server.tool(task="optional")
+    async def work() -> str:
+        await trio.sleep(20)
+        return "done"
+
+    async with open_scripted_client(server, "2025-11-25") as client:
+
+        async def ask(method: str, **params: Any) -> Any:
+            request = await client.request(method, params)
+            return (await client.until({"id": request, "result": ...}))["result"]
+
+        client.patience = 100
+        task = (await ask("tools/call", name="work", task={}))["task"]["taskId"]
+        waiting = await client.request("tasks/result", {"taskId": task})
+        for _ in range(3):
+            assert (await ask("tasks/get", taskId=task))["status"] == "working"
+        result = (await client.until({"id": waiting, "result": ...}))["result"]
+    assert result["content"][0]["text"] == "done"
+
+
 # Rate
 
 
@@ -304,6 +333,27 @@ async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockCl
         second = await caller.start("work")
         for task in (first, second):
             assert (await caller.final(task))["status"] == "completed"
+
+
+async def test_over_http_the_address_is_the_caller_where_nobody_is_known(server: Server) -> None:
+    keys: list[Any] = []
+
+    def by_caller(request: ServerRequest) -> Any:
+        keys.append((request.caller, request.caller_name))
+        return request.caller
+
+    server.around("tools/call")(rate_limit(1, per=1e6, key=by_caller))
+    async with trio.open_nursery() as nursery:
+        (listener, *_) = await nursery.start(partial(serve_http, server, port=0))
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        for era in ERAS:
+            async with open_http(url, era=era) as client:
+                if era == "legacy":
+                    await client.call_tool("other")
+                else:
+                    await busy(client.call_tool("other"))
+        nursery.cancel_scope.cancel()
+    assert keys == [(("address", "127.0.0.1"), "127.0.0.1")] * 2
 
 
 # Concurrency

@@ -3,7 +3,8 @@
     server.around("tools/call")(rate_limit(60, per=60.0))
 
 Each is a function for `Server.around`, with a state of its own: given to two servers or twice to one, its limit is
-shared. Streams, and tasks that run again after a restart, were admitted before, and pass the limits.
+shared. Limits hold for calls, reads, prompts, completions and listings. Streams, questions about tasks (``tasks/...``),
+and tasks that run again after a restart pass.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def time_limit(seconds: float) -> Around:
     _check_positive("seconds", seconds)
 
     async def limit_time(request: ServerRequest, next: Next) -> Any:
-        if request.streams:
+        if _is_beside_limits(request):
             return await next(request)
         result = None
         with request.move_on_after(seconds):
@@ -152,10 +153,16 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
     return write_audit
 
 
+def _is_beside_limits(request: ServerRequest) -> bool:
+    """Return whether no limit holds: for streams, and for requests about tasks, which may wait for the end of a task,
+    or cancel one. `Limits` bounds both."""
+    return request.streams or request.method.startswith("tasks/")
+
+
 def _was_admitted(request: ServerRequest) -> bool:
-    """Return whether no limit holds: for streams, which `Limits` bounds, and for tasks that run again."""
+    """Return whether no limit of numbers holds: beside limits, and for tasks that run again."""
     task = request.ctx.task
-    return request.streams or (task is not None and task.has_started)
+    return _is_beside_limits(request) or (task is not None and task.has_started)
 
 
 def _check_positive(name: str, number: float) -> None:
@@ -204,6 +211,8 @@ def _write(
     duration: float,
 ) -> None:
     """Write the record of a request that has ended."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     given: JSONObject = request.params.arguments or {} if request.has_arguments else {}
     shown = {name: _shown(given[name]) for name in names if name in given}
     facts = {"method": request.method, "offer": request.offer, "caller": request.caller_name, "outcome": outcome}

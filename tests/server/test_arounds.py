@@ -1,5 +1,5 @@
 """Functions around requests: they check, change and observe, in both eras, under cancel, in tasks and where handlers
-run again."""
+run again (AR-01, AR-02, AR-03)."""
 
 from __future__ import annotations
 

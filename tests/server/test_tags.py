@@ -1,4 +1,4 @@
-"""Tags: what is disabled is in no listing and unknown, clients are told, and what is under way goes on."""
+"""Tags: what is disabled is in no listing and unknown, clients are told, and what is under way goes on (AR-05)."""
 
 from __future__ import annotations
 
