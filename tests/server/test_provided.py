@@ -550,6 +550,30 @@ async def test_a_handler_that_returns_its_questions_gets_new_values(era: Any) ->
     assert EVENTS == ["+first", "-first"] * 2
 
 
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_of_another_server_is_provided_and_closed(era: Any, once: bool) -> None:
+    other = server_of(first)
+
+    def behind() -> Any:
+        return open_memory(other)
+
+    for provider in (partial(open_memory, other), behind):
+        server = Server("s")
+
+        @server.tool
+        async def ask(client: Annotated[Client, Provide(provider, once=once)]) -> str:
+            if not await text_of(client, "show"):
+                raise ToolError("nothing came")
+            raise ToolError("the client of a nursery tells errors as they are")
+
+        async with open_memory(server, era=era) as client:
+            for _ in range(2):
+                assert await text_of(client, "ask") == "the client of a nursery tells errors as they are"
+                assert other.statistics().connections == int(once)
+        assert other.statistics().connections == 0
+
+
 # Once for a server
 
 
@@ -616,6 +640,15 @@ async def test_each_run_of_a_server_has_values_of_its_own() -> None:
             assert EVENTS == ["+settings", "+pool"] * 2
             assert await text_of(other, "show") == "connection of pool of settings"
         assert await text_of(one, "show") == "connection of pool of settings"
+
+
+async def test_once_is_there_for_what_is_disabled_when_the_server_starts() -> None:
+    server = server_of(connection, tags=["more"])
+    server.disable("more")
+    async with open_memory(server) as client:
+        assert EVENTS == ["+settings", "+pool"]
+        server.enable("more")
+        assert await text_of(client, "show") == "connection of pool of settings"
 
 
 async def test_a_server_whose_function_fails_does_not_start() -> None:

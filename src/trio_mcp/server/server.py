@@ -331,7 +331,10 @@ class Server:
     def provided_once(self) -> Iterator[Provider]:
         """Return the providers that are entered with the server, for parameters of what the server itself offers."""
         registries = (self.tools.registry, self.resources.registry, self.resources.templates, self.prompts.registry)
-        for handler in (*(offer.handler for each in registries for offer in each), *self.completions.handlers()):
+        for handler in (
+            *(offer.handler for each in registries for offer in each.including_disabled()),
+            *self.completions.handlers(),
+        ):
             yield from handler.once
 
     def lifespan_in(self, host: RequestHost) -> Any:
