@@ -309,6 +309,11 @@ def test_a_limit_is_greater_than_0(make: Callable[[], Any], words: str) -> None:
         make()
 
 
+def test_places_are_counted_in_integers() -> None:
+    with pytest.raises(TypeError, match="int"):
+        concurrency_limit(2.5)  # type: ignore[arg-type]
+
+
 async def test_a_task_that_runs_again_was_admitted_before(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
 

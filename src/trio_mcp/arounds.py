@@ -88,9 +88,10 @@ def concurrency_limit(most: int, *, key: Key = _by_caller) -> Around:
     default; further requests wait, in the order of their arrival, within the bounds of `Limits`.
 
     A handler that is parked, and a task until its end, keeps its place. Raises `ValueError` for a limit that is not
-    greater than 0.
+    greater than 0, `TypeError` for one that is no integer.
     """
     _check_positive("most", most)
+    trio.CapacityLimiter(most)  # raises here, and not at the first request, for what is no number of places
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:

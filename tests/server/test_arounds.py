@@ -479,18 +479,54 @@ def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> Non
         server.around("tools/call", "tools/cal")
 
 
+def test_methods_and_functions_are_given_one_after_the_other() -> None:
+    server: Any = Server("s")
+    for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
+        with pytest.raises(TypeError, match=r'right:  server.around\("tools/call"\)\(function\)'):
+            server.around(*given)
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.requests = 0
+
+    async def __call__(self, request: ServerRequest, next: Next) -> Any:
+        self.requests += 1
+        return await next(request)
+
+
+async def test_an_object_with_a_state_may_run_around_requests() -> None:
+    server = shop()
+    counted = server.around("tools/call")(Counted())
+    async with open_memory(server) as client:
+        await client.call_tool("double", {"number": 2})
+    assert counted.requests == 1
+
+
+async def test_a_request_is_shown_without_what_its_client_has_sent() -> None:
+    server, shown = shop(), list[str]()
+
+    @server.around("tools/call")
+    async def show(request: ServerRequest, next: Next) -> Any:
+        shown.append(repr(request))
+        return await next(request)
+
+    async with open_memory(server) as client:
+        await client.call_tool("double", {"number": 2})
+    assert shown == ["ServerRequest(method='tools/call')"]
+
+
 async def three(request: ServerRequest, next: Next, more: object) -> Any: ...
 async def one(request: ServerRequest) -> Any: ...
 def plain(request: ServerRequest, next: Next) -> Any: ...
 
 
-@pytest.mark.parametrize("function", [three, one, plain, 5, ServerRequest])
+@pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
 def test_a_function_that_cannot_run_around_requests_is_refused_where_it_is_declared(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
         Server("s").around("tools/call")(function)
-    if callable(function):
-        with pytest.raises(TypeError, match="async def around"):
-            Server("s").around(function)
+    with pytest.raises(TypeError, match="async def around"):
+        Server("s").around(function)
 
 
 async def no_return(request: ServerRequest, next: Next) -> Any:

@@ -289,6 +289,20 @@ async def test_what_has_lost_its_name_in_a_mounting_server_stays_disabled() -> N
         assert (await client.call_tool("part_third")).text == "third"
 
 
+async def test_what_is_disabled_is_found_by_no_search_and_called_by_no_detour() -> None:
+    server = made()
+    server.searchable(pinned=["second"])
+    async with open_memory(server) as client:
+        assert "third" in (await client.call_tool("search_tools", {"query": "third"})).text
+        server.disable("beta")
+        assert await named(client.list_tools()) == ["search_tools", "call_tool"]
+        assert "No tool fits" in (await client.call_tool("search_tools", {"query": "third second"})).text
+        assert "no tool 'third'" in (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text
+        server.enable("beta")
+        assert await named(client.list_tools()) == ["search_tools", "call_tool", "second"]
+        assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
+
+
 async def test_scopes_of_what_is_disabled_at_the_start_are_asked_for() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")

@@ -46,16 +46,16 @@ class ServerRequest:
 
     method: str
     """Method, ``"tools/call"`` for example."""
-    params: Any
+    params: Any = attrs.field(repr=False)
     """Parameters as the client gave them, in the class of the specification: ``name`` and ``arguments`` of a call or a
     prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see `offer`."""
-    ctx: RequestContext
+    ctx: RequestContext = attrs.field(repr=False)
     """The context that a handler gets: who asks, ways to tell and ask the client, the task, and notice of a cancel."""
-    arguments: JSONObject
+    arguments: JSONObject = attrs.field(repr=False)
     """Arguments of a call or of a prompt, which `with_arguments` replaces; empty in other requests."""
-    _scope: RequestScope
-    _answer: Callable[..., Awaitable[Any]]
-    _offer: Callable[[Any, Auth | None], str | None]
+    _scope: RequestScope = attrs.field(repr=False)
+    _answer: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
+    _offer: Callable[[Any, Auth | None], str | None] = attrs.field(repr=False)
 
     @property
     def auth(self) -> Auth | None:
@@ -121,13 +121,17 @@ class Around(Protocol):
 def methods_of(names: Iterable[str]) -> frozenset[str]:
     """Return the methods called ``names``; all for none. Raises `ValueError` for one with nothing to run around."""
     for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+            raise TypeError(
+                "server.around takes names of methods, and gives a decorator:\n"
+                '    wrong:  server.around("tools/call", function), server.around(["tools/call"])\n'
+                '    right:  server.around("tools/call")(function)'
+            )
         if name in AROUND_METHODS:
             continue
-        known = isinstance(name, str) and name in METHODS  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
-        words = "is answered at once, without a task" if known else "is no request of a client"
-        raise ValueError(
-            f"nothing runs around {name!r}, which {words}; methods are: {', '.join(sorted(AROUND_METHODS))}"
-        )
+        words = "is answered at once, without a task" if name in METHODS else "is no request of a client"
+        methods = ", ".join(sorted(AROUND_METHODS))
+        raise ValueError(f"nothing runs around {name!r}, which {words}. Methods: {methods}")
     return frozenset(names) or AROUND_METHODS
 
 

@@ -386,15 +386,15 @@ class Server:
         """
         from .around import check_around, methods_of  # late: only servers with arounds need it
 
-        chosen, function = (methods, None) if not methods or isinstance(methods[0], str) else ((), methods[0])
-        names = methods_of(chosen)
+        is_bare = len(methods) == 1 and callable(methods[0])
+        names = methods_of(() if is_bare else methods)
 
         def register(function: A) -> A:
             check_around(function)
             self._arounds.append((names, function))
             return function
 
-        return register if function is None else register(function)
+        return register(methods[0]) if is_bare else register
 
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
