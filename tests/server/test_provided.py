@@ -716,6 +716,10 @@ class Depends:
         self.function = function
 
 
+class Security(Depends):
+    """As that of FastAPI."""
+
+
 def declare(annotation: Any, default: Any = ...) -> None:
     async def show(value: Any) -> None: ...
 
@@ -754,6 +758,7 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
         (lambda: declare(Annotated[str, Provide]), "one Provide"),
         (lambda: declare(str, Depends(awaited)), r"right:  value: Annotated\[Database, Provide\(connect\)\]"),
         (lambda: declare(Annotated[str, Depends(awaited)]), "Depends is of another package"),
+        (lambda: declare(str, Security(awaited)), "Depends is of another package"),
         (lambda: declare(list[Annotated[str, Provide(awaited)]]), "around its whole annotation"),
         (lambda: declare(Annotated[str, Provide(awaited), Provide(plain)]), "one Provide"),
         (lambda: declare(Annotated[str, Provide(lacks)]), "lacks: nobody provides the parameter 'table'"),

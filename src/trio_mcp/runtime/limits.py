@@ -117,7 +117,8 @@ class Limits:
     progress_interval: float = _seconds(0.1)
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
-    """Time that a cancelled handler may clean up before being reported; a thread is abandoned then."""
+    """Time that a cancelled handler may clean up before being reported; a thread is abandoned then. The cleanup of what
+    was provided (`Provide`) may wait for so long, and is cancelled then."""
     shutdown_grace: float = _seconds(1.0)
     """Longest time that a cancelled handler may clean up before its thread is abandoned, when the server or the
     connection ends."""

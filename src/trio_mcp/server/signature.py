@@ -223,7 +223,7 @@ def _check_no_method(name: str, first: inspect.Parameter) -> None:
 def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | None:
     """Return the `Provide` of a parameter, if any. Raises `TypeError` for a `Depends` of other packages."""
     for note in (parameter.default, *getattr(hint, "__metadata__", ())):
-        if type(note).__name__.lstrip("_") in ("Depends", "Security"):
+        if any(kind.__name__.lstrip("_") == "Depends" for kind in type(note).__mro__):
             raise TypeError(
                 f"{name}: parameter {parameter.name!r}: Depends is of another package, and is not read here:\n"
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
