@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, Unpack, cast, overload
 
 import attrs
 
@@ -394,7 +394,7 @@ class Server:
             self._arounds.append((names, function))
             return function
 
-        return register(methods[0]) if is_bare else register
+        return register(cast("Any", methods[0])) if is_bare else register
 
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
