@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, dataclass_transform
 
 import attrs
 
@@ -125,6 +125,23 @@ class _Late:
     def __get__(self, instance: object, owner: type) -> Any:
         self.complete()
         return getattr(owner if instance is None else instance, self._name)
+
+
+class Renamed:
+    """An attribute that other SDKs have, absent here: its use raises `AttributeError` with the code to write.
+    Unlike ``__getattr__``, a descriptor costs nothing where other attributes are used."""
+
+    __slots__ = ("_instead", "_name")
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        words = f"{owner.__name__!r} object has no attribute {self._name!r}; write {self._instead}"
+        raise AttributeError(words, name=self._name, obj=instance)
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:

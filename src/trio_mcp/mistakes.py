@@ -119,17 +119,6 @@ CONTEXT_NAMES: Final = {
     "cancel_token": "trio's cancel scopes: a cancel of the request is trio.Cancelled at the next await",
 }
 
-CLIENT_NAMES: Final = {
-    "initialize": "nothing: async with open_stdio(...) as client has done it",
-    "session": "the client itself",
-    "is_connected": "client.lost",
-    "call_tool_mcp": "client.call_tool",
-    "list_tools_mcp": "client.list_tools",
-    "send_ping": "client.ping()",
-    "close": "the end of async with open_stdio(...) as client",
-    "disconnect": "the end of async with open_stdio(...) as client",
-}
-
 OPTIONS: Final = {
     "structured_output": "a return annotation, or output_schema",
     "exclude_args": "Annotated[Database, Provide(connect)] for what the model must not give",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -184,6 +186,12 @@ async def test_of_too_many_definitions_the_nearest_are_kept() -> None:
         for _ in range(100):
             value = {"next": value}
         assert not (await called(api, described, {"body": value})).is_error
+
+
+def test_without_the_extra_the_error_names_it() -> None:
+    code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr.splitlines()[-1] == "ImportError: from_openapi needs httpx2: install 'trio-mcp[openapi]'"
 
 
 async def test_an_api_is_mounted_in_another_server() -> None:

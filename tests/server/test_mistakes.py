@@ -201,6 +201,29 @@ ROWS: dict[str, tuple[str, str]] = {
         "async def main():\n    async with open_memory(server) as client:\n        await client.list_tools()  # !",
         "[tool async for tool in client.list_tools()]",
     ),
+    "list of list_tools": (
+        "async def main():\n    async with open_memory(server) as client:\n        list(client.list_tools())  # !",
+        "by async for: [tool async for tool in client.list_tools()]",
+    ),
+    "initialize": (
+        "async def main():\n    async with open_memory(server) as client:\n        await client.initialize()  # !",
+        "has no attribute 'initialize'; write nothing: async with",
+    ),
+    "session": (
+        "async def main():\n    async with open_memory(server) as client:\n        client.session.call_tool('a')  # !",
+        "write the client itself",
+    ),
+    "is_connected": (
+        "async def main():\n    async with open_memory(server) as client:\n        client.is_connected()  # !",
+        "write client.lost",
+    ),
+    "isError": (
+        "CallToolResult([]).isError  # !",
+        "'CallToolResult' object has no attribute 'isError'; write is_error",
+    ),
+    "structuredContent": ("CallToolResult([]).structuredContent  # !", "write structured_content"),
+    "data": ("CallToolResult([]).data  # !", "write structured_content"),
+    "inputSchema": ("Tool('a', {}).inputSchema  # !", "write input_schema"),
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import trio
 
-from ..classes import define
+from ..classes import Renamed, define
 from ..concurrency.fair_share import Caller
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
@@ -74,6 +74,15 @@ class Client(Requests):
     A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave the
     call unchanged, and the server is called again with their answers.
     """
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+        initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
+        session = Renamed("the client itself")
+        is_connected = Renamed("client.lost")
+        close = Renamed("nothing: the block of async with open_stdio(...) as client closes the client")
+        send_ping = Renamed("client.ping()")
+        call_tool_mcp = Renamed("client.call_tool(name, arguments)")
+        list_tools_mcp = Renamed("client.list_tools()")
 
     def __init__(self, transport: Transport, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
         self.host = RequestHost(settings.limits, tracing=settings.tracing)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from math import inf
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from ..classes import frozen
 from ..concurrency.nurseries import run_together
@@ -99,6 +99,11 @@ class Pages(AsyncIterator[T], Generic[T]):
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: [{self._list.said}]")
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError(f"a listing comes page by page from the server, by async for: [{self._list.said}]")
 
     async def __anext__(self) -> T:
         while not self._items:

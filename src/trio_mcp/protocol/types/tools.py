@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
-from ...classes import value
+from ...classes import Renamed, value
 from ...jsonrpc.errors import MCPError
 from ..fields import JSONObject, since
 from .content import ContentBlock, text_in
@@ -174,6 +174,10 @@ class Tool:
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
     meta: JSONObject | None = since("2025-06-18")
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+        inputSchema = Renamed("input_schema")
+        outputSchema = Renamed("output_schema")
+
 
 class ToolError(MCPError):
     """Raised in a tool to tell the model the reason of a failure: the error becomes a result with ``isError``.
@@ -217,6 +221,11 @@ class CallToolResult:
     structured_content: Any = since("2025-06-18")
     is_error: bool | None = None
     meta: JSONObject | None = None
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+        isError = Renamed("is_error")
+        structuredContent = Renamed("structured_content")
+        data = Renamed("structured_content")
 
     @property
     def text(self) -> str:
