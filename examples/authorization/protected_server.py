@@ -44,7 +44,7 @@ async def read_notes() -> list[str]:
     return notes
 
 
-@server.tool(scopes=["notes:write"])
+@server.tool(scopes=["notes:write"], visible=lambda auth: True)  # who may only read sees it, and is asked for more
 async def write_note(text: str) -> str:
     """Write a note."""
     notes.append(text)

@@ -48,7 +48,7 @@ def notes() -> Server:
         principal = ctx.auth.principal
         return {"sub": principal.subject, "client": principal.client_id, "scopes": sorted(principal.scopes)}
 
-    @server.tool(scopes=[WRITE])
+    @server.tool(scopes=[WRITE], visible=lambda _: True)
     async def write() -> str:
         return "written"
 

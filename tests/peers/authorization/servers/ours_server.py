@@ -18,7 +18,7 @@ async def whoami(ctx: RequestContext) -> dict[str, str]:
     return {"subject": ctx.auth.claims["sub"], "scopes": " ".join(sorted(ctx.auth.scopes))}
 
 
-@server.tool(scopes=["files:write"])
+@server.tool(scopes=["files:write"], visible=lambda _: True)
 async def write(ctx: RequestContext) -> dict[str, str]:
     return await whoami(ctx)
 
