@@ -79,7 +79,7 @@ def server() -> Server:
 
     @server.tool(
         output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
-        validate_output=True,
+        check_output=True,
     )
     async def wrong() -> dict[str, Any]:
         return {"n": "seven"}

@@ -26,6 +26,7 @@ from trio_mcp import (
     open_memory,
     text_result,
 )
+from trio_mcp.server.annotations import schema_of
 from trio_mcp.server.results import result_maker
 
 
@@ -82,11 +83,18 @@ def test_what_is_no_object_is_wrapped(returns: Any, value: Any) -> None:
     assert make(value).structured_content == {"result": value}
 
 
-def test_a_list_of_classes_keeps_its_definitions_beside_the_wrapper() -> None:
+def test_a_list_of_classes_has_the_class_in_the_wrapper_and_no_reference() -> None:
     schema, _ = result_maker(list[Weather], None)
     assert schema is not None
-    assert schema["properties"]["result"]["items"] == {"$ref": "#/$defs/Weather"}
-    assert "Weather" in schema["$defs"]
+    assert schema["properties"]["result"]["items"] == schema_of(Weather)
+    assert "$defs" not in schema
+
+
+def test_a_list_of_a_class_that_holds_itself_keeps_the_definition_beside_the_wrapper() -> None:
+    schema, _ = result_maker(list[Chain], None)
+    assert schema is not None
+    assert schema["properties"]["result"]["items"] == {"$ref": "#/$defs/Chain"}
+    assert "Chain" in schema["$defs"]
 
 
 def test_a_class_that_holds_itself_keeps_its_definition() -> None:

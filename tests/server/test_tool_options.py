@@ -198,7 +198,7 @@ async def test_output_is_checked_where_that_is_asked_for() -> None:
     server = Server("s")
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
-    @server.tool(output_schema=schema, validate_output=True)
+    @server.tool(output_schema=schema, check_output=True)
     async def broken() -> dict[str, Any]:
         return {"n": "three"}
 

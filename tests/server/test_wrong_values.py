@@ -52,7 +52,7 @@ def deep_server() -> Server:
     async def typed(levels: int) -> list[Any]:
         return nested(levels)
 
-    @server.tool(output_schema={"type": "object"}, validate_output=True)
+    @server.tool(output_schema={"type": "object"}, check_output=True)
     async def validated(levels: int) -> CallToolResult:
         return CallToolResult(structured_content={"a": nested(levels)})
 

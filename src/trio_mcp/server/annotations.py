@@ -19,6 +19,7 @@ from msgspec import inspect as kinds
 
 from ..protocol.fields import JSONObject
 from ..protocol.foreign_types import is_model, readable, schema_of_foreign
+from ..protocol.inlining import inlined
 from ..protocol.plain_classes import is_plain_class
 
 if TYPE_CHECKING:
@@ -340,7 +341,8 @@ def _package_of(note: Any) -> str:
 
 def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None) -> JSONObject:
     """Return the JSON Schema of a type, as it is ``read`` or written, by ``encoders`` if need be, its root never a
-    reference. Raises `TypeError` for a type that has none."""
+    reference, and without references where that is possible (`inlined`). Raises `TypeError` for a type that has
+    none."""
     inner: JSONObject = {}
     prefix = ""
 
@@ -366,9 +368,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Encoders | None = None)
         root = dict(definitions[reference.rpartition("/")[2]])
         if not _refers(definitions, reference):  # a class that is made of itself
             del definitions[reference.rpartition("/")[2]]
-    if definitions:
-        root = {**root, "$defs": definitions}
-    return root
+    return inlined({**root, "$defs": definitions}) if definitions else root
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:

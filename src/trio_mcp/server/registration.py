@@ -91,7 +91,7 @@ class ToolOptions(PromptOptions, total=False):
     for the check are refused like arguments that do not fit (see the README: Revisions)."""
     output_schema: JSONObject | None
     """Replaces the schema made from the return annotation, and is kept verbatim."""
-    validate_output: bool
+    check_output: bool
     """True: a result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
     timeout: float | None
     """Seconds after which the handler is cancelled and the model is told. The time counts from the start of the

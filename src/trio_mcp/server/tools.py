@@ -148,7 +148,7 @@ class Tools:
             schema is not None and handler.names == ("arguments",),
             options.get("replay", False),
             _validator(schema),
-            _validator(output) if options.get("validate_output") else None,
+            _validator(output) if options.get("check_output") else None,
             checked_scopes(tool.name, options.get("scopes", ())),
             checked_visible(tool.name, options.get("visible")),
             checked_tags(tool.name, options.get("tags", ())),

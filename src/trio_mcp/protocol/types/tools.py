@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
+import msgspec
 
 from ...classes import Renamed, value
 from ...jsonrpc.errors import MCPError
@@ -12,6 +13,8 @@ from ..fields import JSONObject, since
 from .content import ContentBlock, text_in
 from .input_required import InputRequest
 from .lifecycle import CacheScope, Icon
+
+T = TypeVar("T")
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -231,3 +234,27 @@ class CallToolResult:
     def text(self) -> str:
         """The text blocks of ``content``, joined by newlines; empty when there are none."""
         return text_in(self.content)
+
+    def as_(self, kind: type[T]) -> T:
+        """Return the data of the result as a ``kind``: the structured content, or, where there is none, the text, as
+        JSON unless ``kind`` is `str`. A value that the server has wrapped as ``{"result": …}``, since it is no object,
+        is unwrapped where the whole does not fit.
+
+        Raises `ToolError` with the text when the tool failed, and `ValueError`, naming the place, for data that does
+        not fit.
+        """
+        from ..plain_classes import convert  # late: only clients that want objects need it
+
+        if self.is_error:
+            raise ToolError(self.text)
+        data = self.structured_content
+        if data is None:
+            if kind is str:
+                return cast("T", self.text)
+            data = msgspec.json.decode(self.text)
+        try:
+            return convert(data, kind)
+        except ValueError:
+            if not (isinstance(data, dict) and cast("JSONObject", data).keys() == {"result"}):
+                raise
+        return convert(cast("JSONObject", data)["result"], kind)

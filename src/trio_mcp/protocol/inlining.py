@@ -1,0 +1,128 @@
+"""References inside of a JSON Schema are replaced by the definitions, since many readers of schemas, models among
+them, do not follow references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from .fields import JSONObject
+
+_MOST: Final = 1_000
+"""Objects of a schema without references. A larger schema is better read with its definitions apart."""
+_MOST_DEFINITIONS: Final = 100
+_PREFIXES: Final = ("#/$defs/", "#/definitions/")
+_DATA: Final = frozenset(("const", "default", "enum", "example", "examples"))
+"""Keywords whose values are no schemas."""
+_NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+"""Keywords whose values are schemas by names."""
+_NOTES: Final = frozenset(("title", "description", "default", "deprecated", "examples", "readOnly", "writeOnly"))
+"""Keywords beside a reference that override those of the definition."""
+_OTHER_WAYS: Final = frozenset(("$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"))
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def inlined(schema: JSONObject) -> JSONObject:
+    """Return ``schema`` with the definitions in the place of local references.
+
+    Definitions that refer to themselves, directly or by others, stay, as do those that such a definition needs. The
+    same object is returned where nothing is to be replaced, where the result would be too large, and for a schema with
+    identifiers or anchors, in which a reference may mean something else.
+    """
+    keyword = next((key for key in ("$defs", "definitions") if key in schema), None)
+    if keyword is None or any(not _OTHER_WAYS.isdisjoint(each) for each in _schemas_in(schema)):
+        return schema
+    definitions = cast("dict[str, Any]", schema[keyword])
+    rest = {key: value for key, value in schema.items() if key != keyword}
+    needed = _reached({**definitions, "": rest}, "")
+    if len(needed) > _MOST_DEFINITIONS:
+        return schema
+    try:
+        whole = _Inlining({name: definitions[name] for name in needed - _endless(definitions, needed)}).of(rest)
+    except _TooLarge:
+        return schema
+    kept = _reached({**definitions, "": whole}, "")
+    return {**whole, keyword: {name: definitions[name] for name in definitions if name in kept}} if kept else whole
+
+
+def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
+    """Return those of ``names`` whose definitions refer to themselves."""
+    return {name for name in names if name in _reached(definitions, name)}
+
+
+class _Inlining:
+    """Replaces references to ``definitions``, which have no end otherwise."""
+
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self._definitions = definitions
+        self._count = 0
+
+    def of(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [self.of(each) for each in cast("list[Any]", schema)]
+        if not isinstance(schema, dict):
+            return schema
+        self._count += 1
+        if self._count > _MOST:
+            raise _TooLarge
+        members = cast("JSONObject", schema)
+        name = _named_by(members.get("$ref"))
+        if name is None or name not in self._definitions:
+            return {key: self._member(key, value) for key, value in members.items()}
+        beside = {key: self._member(key, value) for key, value in members.items() if key != "$ref"}
+        target = self.of(self._definitions[name])
+        if isinstance(target, dict) and (beside.keys() & (whole := cast("JSONObject", target)).keys()) <= _NOTES:
+            return {**whole, **beside}
+        all_of: list[Any] = [target, *beside.get("allOf", [])]
+        return {**beside, "allOf": all_of}
+
+    def _member(self, key: str, value: Any) -> Any:
+        if key in _DATA:
+            return value
+        if key in _NAMED and isinstance(value, dict):
+            return {name: self.of(each) for name, each in cast("JSONObject", value).items()}
+        return self.of(value)
+
+
+def _named_by(reference: Any) -> str | None:
+    """Return the name of the definition that ``reference`` means; `None` where it means anything else."""
+    if isinstance(reference, str):
+        for prefix in _PREFIXES:
+            name = reference.removeprefix(prefix)
+            if name != reference and not any(sign in name for sign in "/~%"):
+                return name
+    return None
+
+
+def _reached(definitions: dict[str, Any], start: str) -> set[str]:
+    """Return the names of the definitions that ``start`` refers to, directly or by others."""
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for each in _schemas_in(definitions[ahead.pop()]):
+            name = _named_by(each.get("$ref"))
+            if name is not None and name in definitions and name not in found:
+                found.add(name)
+                ahead.append(name)
+    return found
+
+
+def _schemas_in(schema: Any) -> Iterator[JSONObject]:
+    """Yield all objects in ``schema`` that are schemas."""
+    ahead = [schema]
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, list):
+            ahead += cast("list[Any]", each)
+        elif isinstance(each, dict):
+            members = cast("JSONObject", each)
+            yield members
+            for key, value in members.items():
+                if key in _NAMED and isinstance(value, dict):
+                    ahead += cast("JSONObject", value).values()
+                elif key not in _DATA:
+                    ahead.append(value)

@@ -1,0 +1,122 @@
+"""Definitions of a schema stand where they are referred to, as far as they end, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from trio_mcp.protocol.inlining import inlined
+from trio_mcp.protocol.schema_validator import SchemaValidator
+
+
+def ref(name: str, **beside: Any) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}", **beside}
+
+
+def schema(properties: dict[str, Any], **defs: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "$defs": defs}
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "title": "Point"}
+TREE = {"type": "object", "properties": {"children": {"type": "array", "items": ref("Tree")}, "at": ref("Point")}}
+
+
+def test_a_definition_stands_at_each_place_that_refers_to_it() -> None:
+    pair = {"type": "array", "prefixItems": [ref("Point"), {"anyOf": [ref("Point"), {"type": "null"}]}]}
+    assert inlined(schema({"a": ref("Point"), "b": ref("Pair")}, Point=POINT, Pair=pair)) == {
+        "type": "object",
+        "properties": {
+            "a": POINT,
+            "b": {"type": "array", "prefixItems": [POINT, {"anyOf": [POINT, {"type": "null"}]}]},
+        },
+    }
+
+
+def test_notes_beside_a_reference_override_those_of_the_definition() -> None:
+    found = inlined(schema({"a": ref("Point", description="here", title="A", default={"x": 1})}, Point=POINT))
+    assert found["properties"]["a"] == {**POINT, "description": "here", "title": "A", "default": {"x": 1}}
+
+
+def test_constraints_beside_a_reference_hold_as_well_as_those_of_the_definition() -> None:
+    found = inlined(schema({"a": ref("Point", required=["y"])}, Point=POINT))
+    assert found["properties"]["a"] == {"required": ["y"], "allOf": [POINT]}
+
+
+def test_a_definition_that_refers_to_itself_stays_with_what_it_needs_and_nothing_else() -> None:
+    other = {"type": "string"}
+    found = inlined(schema({"a": ref("Tree"), "b": ref("Other")}, Tree=TREE, Point=POINT, Other=other, Unused=other))
+    assert found["properties"] == {"a": ref("Tree"), "b": other}
+    assert set(found["$defs"]) == {"Tree", "Point"}
+
+
+def test_two_definitions_that_refer_to_each_other_stay() -> None:
+    one, two = {"properties": {"two": ref("Two")}}, {"properties": {"one": ref("One")}}
+    given = schema({"a": ref("One")}, One=one, Two=two)
+    assert inlined(given) == given
+
+
+def test_the_older_keyword_counts_too() -> None:
+    given = {"properties": {"a": {"$ref": "#/definitions/Point"}}, "definitions": {"Point": POINT}}
+    assert inlined(given) == {"properties": {"a": POINT}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "object", "properties": {"a": POINT}},
+        schema({"a": {"$ref": "#/$defs/Other"}, "b": {"$ref": "https://example.com/x"}, "c": {"$ref": 3}}),
+        {**schema({"a": ref("Point")}, Point=POINT), "$id": "https://example.com/schema"},
+        schema({"a": ref("Point")}, Point={**POINT, "$anchor": "point"}),
+        schema({"a": {"$ref": "#/$defs/Point/properties/x"}}, Point=POINT),
+    ],
+)
+def test_what_has_no_local_reference_or_another_way_to_refer_is_kept(given: Any) -> None:
+    assert inlined(given) in (given, {key: value for key, value in given.items() if key != "$defs"})
+
+
+def test_names_and_data_that_look_like_references_are_left_alone() -> None:
+    given = schema(
+        {"$ref": {"type": "string"}, "default": {"const": ref("Point")}, "e": {"enum": [ref("Point")]}}, Point=POINT
+    )
+    assert inlined(given)["properties"] == given["properties"]
+
+
+def test_a_schema_that_would_be_too_large_keeps_its_definitions() -> None:
+    doubling = {f"D{level}": {"allOf": [ref(f"D{level + 1}"), ref(f"D{level + 1}")]} for level in range(40)}
+    given = schema({"a": ref("D0")}, **doubling, D40={"type": "string"})
+    assert inlined(given) is given
+    many = schema({f"p{each}": ref(f"D{each}") for each in range(500)}, **{f"D{each}": {} for each in range(500)})
+    assert inlined(many) is many
+
+
+LEAVES = st.sampled_from([{"type": "integer"}, {"type": "string", "minLength": 1}, ref("A"), ref("B", minimum=2)])
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda each: {"type": "array", "items": each}, inner),
+        st.builds(lambda each: {"anyOf": each}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda each: {"type": "object", "properties": {"x": each}}, inner),
+    ),
+    max_leaves=5,
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.integers(0, 4), st.text(max_size=1)),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.fixed_dictionaries({"x": inner})),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=examples(200))
+@given(root=SCHEMAS, a=SCHEMAS, value=VALUES)
+def test_the_same_values_fit_before_and_after(root: Any, a: Any, value: Any) -> None:
+    given = {"properties": {"root": root}, "$defs": {"A": a, "B": {"type": "integer", "maximum": 3}}}
+    try:
+        before = SchemaValidator(given)
+    except ValueError:  # what refers to itself in the same place is no usable schema
+        return
+    after = SchemaValidator(inlined(given))
+    assert (before.faults({"root": value}) is None) == (after.faults({"root": value}) is None)

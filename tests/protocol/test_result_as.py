@@ -1,0 +1,76 @@
+"""The data of a result as the class that a client wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_mcp import CallToolResult, Server, TextContent, ToolError, open_memory
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+@attrs.frozen
+class Named:
+    result: str
+
+
+def result(structured: Any = None, text: str = "", *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult([TextContent(text)], structured_content=structured, is_error=is_error)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "value"),
+    [
+        (result({"x": 1}), Point, Point(1)),
+        (result({"result": 3}), int, 3),
+        (result({"result": [{"x": 1}]}), list[Point], [Point(1)]),
+        (result({"result": "a"}), Named, Named("a")),
+        (result({"result": "a"}), str, "a"),
+        (result({"result": "a"}), dict[str, str], {"result": "a"}),
+        (result(None, "plain"), str, "plain"),
+        (result(None, '{"x": 1}'), Point, Point(1)),
+        (result([1, 2], "[1, 2]"), list[int], [1, 2]),
+    ],
+)
+def test_data_becomes_what_is_asked_for(given: CallToolResult, kind: Any, value: Any) -> None:
+    assert given.as_(kind) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "told"),
+    [
+        (result({"x": "one"}), Point, r"\$\.x"),
+        (result({"result": "one"}), int, "Expected `int`"),
+        (result(None, "plain"), Point, "malformed"),
+        (result({"x": 1}), str, "Expected `str`"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_names_the_place(given: CallToolResult, kind: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        given.as_(kind)
+
+
+def test_the_result_of_a_tool_that_failed_has_no_data() -> None:
+    with pytest.raises(ToolError, match="no such file"):
+        result(None, "no such file", is_error=True).as_(Point)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_what_a_handler_returns_is_what_a_client_reads(era: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    def move(point: Point) -> list[Point]:
+        return [point, Point(2)]
+
+    async with open_memory(server, era=era) as client:
+        moved = await client.call_tool("move", {"point": {"x": 1}})
+        assert moved.as_(list[Point]) == [Point(1), Point(2)]
