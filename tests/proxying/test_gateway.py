@@ -499,3 +499,25 @@ async def test_subscriptions_are_kept_over_a_restart_and_end_with_the_client(
             assert way.members.watched_of("one") == {"note://motto"}
         await wait_all_tasks_blocked()
         assert way.members.watched_of("one") == set()
+
+
+async def test_a_question_in_the_reading_of_a_resource_of_a_member_is_answered(front: Any, back: Any) -> None:
+    server = Server("s")
+
+    @server.resource("note://whose")
+    async def whose(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("who?", FORM)
+        return str(answer.content)
+
+    @server.prompt
+    async def greet(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("who?", FORM)
+        return str(answer.content)
+
+    async def answer(_: object) -> dict[str, str]:
+        return {"name": "Ann"}
+
+    async with gate({"one": server}, back) as way, open_memory(way, era=front, elicitation=answer) as client:
+        (contents,) = (await client.read_resource("member://one/note://whose")).contents
+        assert contents.text == "{'name': 'Ann'}"
+        assert (await client.get_prompt("one__greet")).messages[0].content == TextContent("{'name': 'Ann'}")

@@ -134,9 +134,11 @@ class MemberResources(Resources):
         self.news = trio.lowlevel.ParkingLot()
         """Tasks that wait for another set of watched resources."""
 
-    def find(self, uri: str, auth: Auth | None) -> tuple[RegisteredResource, dict[str, str]] | None:
+    def find(
+        self, uri: str, auth: Auth | None, *, disabled: bool = False
+    ) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the entry that serves ``uri``: see `Resources.find`."""
-        found = super().find(uri, auth)
+        found = super().find(uri, auth, disabled=disabled)
         if found is not None or len(uri) > LONGEST_URI:
             return found
         parsed = parse_uri(uri)

@@ -1,13 +1,12 @@
-"""Server: the tools, resources and prompts for clients, and the methods with which authors register each."""
+"""Server: what is offered under one name, alone or with other servers, and how it runs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from functools import partial
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 import attrs
 
@@ -34,39 +33,26 @@ from ..stores.task_store import TaskStore
 from ..tasks.record_writers import Outcomes
 from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
-from .connected_clients import ConnectedClient, Observers
 from .kept_tasks import KeptTasks
-from .prompts import Completions, Prompts
+from .offering import Offering
 from .registration import (
     NOT_CACHED,
     CacheHints,
-    PromptOptions,
-    ResourceOptions,
-    ToolOptions,
-    check_options,
     hints_by_method,
-    switch,
 )
 from .request_state import StateCipher
-from .resources import Resources
 from .results import encoders_of
 from .running_tasks import RunningTasks
-from .tools import Tools
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
-    from .around import Around, Arounds
+    from .around import Arounds
     from .provider import Provider
 
-    A = TypeVar("A", bound=Around)
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
-RootsChanged = Callable[[ConnectedClient], Any]
 
 
-class Server:
+class Server(Offering):
     """Tools, resources and prompts under one name. A server holds nothing of any connection, so one server may serve
     many connections.
 
@@ -134,11 +120,8 @@ class Server:
         self.tracing = tracing
         self.expose_errors = expose_errors
         written = encoders_of(encoders)
-        self.tools = Tools(page_size, written)
         self.cache_hints = hints_by_method(cache, cache_by_method)
-        self.resources = Resources(page_size, self.cache_hints["resources/read"], written)
-        self.prompts = Prompts(page_size)
-        self.completions = Completions(self.prompts, self.resources)
+        super().__init__(page_size, self.cache_hints["resources/read"], written)
         self.state_cipher = StateCipher(name, secrets)
         self._has_secrets = bool(secrets)
         self.load = Load()
@@ -151,11 +134,6 @@ class Server:
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
         """The values of the lifespan, by the home of the handlers, which there may be several of."""
-        self.observers = Observers()
-        self.roots_changed: RootsChanged | None = None
-        """The function given to `on_roots_changed`."""
-        self._arounds: list[tuple[frozenset[str], Around]] = []
-        """Functions given to `around`, outermost first, each with its methods."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
@@ -176,111 +154,7 @@ class Server:
             extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
 
-    # Offering
-
-    @overload
-    def tool(self, function: F, /) -> F: ...
-    @overload
-    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
-        """Offer a function as a tool. `ToolOptions` documents the keywords.
-
-        The function's parameters, checked before each call, give the input schema: attrs classes, dataclasses,
-        TypedDicts, models of pydantic, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``
-        or ``Field(ge=1)``; a plain string in ``Annotated`` describes a parameter. A parameter annotated
-        `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
-
-        ``Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]`` has modern clients repeat a text,
-        an integer or a boolean in the header ``Mcp-Param-Region`` over HTTP, where intermediaries see the value: no
-        secrets (2026-07-28 tools, x-mcp-header).
-
-        The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
-        text. Text, content blocks, `Image`, `Audio` and `File`, alone or in a list or tuple, are content and have no
-        schema; `None` and an empty list of blocks give empty content. Without an annotation a list or tuple is content
-        when there is a block inside.
-
-        ``replay=True``: the handler is safe to run again. A question to a modern client then stops the handler, its
-        cleanup runs, and the handler runs from the top when the client comes back, with all answers so far at once.
-        Nothing is kept in between, so the client may come back to another process that shares a secret. Ask the same
-        questions in the same words each time. Without ``replay``, a handler that asks is parked: the handler waits at
-        its question.
-
-        ``task="optional"``: a call may be a task, which outlives its request, where the client knows tasks: in revision
-        2025-11-25 where the client asks for a task, later where the call takes longer than `TaskSettings.grace`, or the
-        handler calls `TaskContext.start`. The handler is the same for both, and for ordinary calls, in which
-        ``ctx.task`` is `None`. ``"required"``: always a task; other clients are refused. ``on_restart``: the fate of a
-        task whose process ends before the task, where `TaskSettings.store` outlives the process. With ``"fail"`` a
-        handler runs at most once; with ``"again"`` and ``"resume"`` at least once.
-
-        Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
-        digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
-        cannot be used. Clients are told of a tool that is added at run time.
-        """
-        check_options("@server.tool", options, ToolOptions)
-        register = self._registration("tools", partial(self.tools.add, options=options))
-        return register if function is None else register(function)
-
-    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offer a function as the resource ``uri``, or as a family of resources if ``uri`` is a template.
-        `ResourceOptions` documents the keywords.
-
-        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are the
-        names of the template, with values converted from text. The function may rely on these rules: the text of a
-        value is not empty, was percent-decoded once, after the match, and holds no control characters; ``{name}`` is no
-        ``.`` or ``..`` and holds no slash or backslash; ``{+name}`` does not begin with a slash or backslash, and
-        ``..`` is none of its segments. A URI that does not fit is not found. Links in a file system are the handler's
-        own business.
-
-        The function returns text, bytes, JSON data, `ResourceContents` or a list of `ResourceContents`, or a complete
-        `ReadResourceResult`, with cache hints of its own if need be. Raises as `tool`, and `ValueError` for a template
-        that is ambiguous: between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of
-        ``:@!$&'()*+,;=[]``, which then ends the name; and at most one name can be a ``{+name}``.
-        """
-        if callable(uri):
-            raise TypeError(
-                "a resource has a URI of its own, and its decorator takes it:\n"
-                "    wrong:  @server.resource\n"
-                '    right:  @server.resource("note://{name}")'
-            )
-        check_options("@server.resource", options, ResourceOptions)
-        return self._registration("resources", partial(self.resources.add, uri, options=options))
-
-    @overload
-    def prompt(self, function: F, /) -> F: ...
-    @overload
-    def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
-    def prompt(self, function: F | None = None, /, **options: Unpack[PromptOptions]) -> F | Callable[[F], F]:
-        """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
-        returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
-        `PromptOptions` documents the keywords. Raises as `tool`."""
-        check_options("@server.prompt", options, PromptOptions)
-        register = self._registration("prompts", partial(self.prompts.add, options=options))
-        return register if function is None else register(function)
-
-    def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
-        """Return the decorator that has ``add`` register a function, and tells the clients that a list changed."""
-
-        def register(function: F) -> F:
-            add(function)
-            self.list_changed(f"notifications/{kind}/list_changed")
-            return function
-
-        return register
-
-    def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
-        """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
-
-        The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
-        already. The function returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for
-        both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError` when the argument has
-        a completer already.
-        """
-
-        def register(function: F) -> F:
-            self.completions.add(function, prompt=prompt, resource=resource, argument=argument)
-            return function
-
-        return register
+    # The whole, of several servers
 
     def mount(self, other: Server, *, prefix: str) -> None:
         """Offer what another server offers, now and at any later time, besides what this server has.
@@ -319,11 +193,6 @@ class Server:
         self.tools.list_instead(search.listed, search.beyond)
         self.list_changed("notifications/tools/list_changed")
 
-    @property
-    def offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
-        """All that clients can name."""
-        return self.tools, self.resources, self.prompts, self.completions
-
     def parts(self) -> list[Server]:
         """Return this server, and each server that is mounted here or in one of these, once."""
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each.parts())]))
@@ -340,110 +209,6 @@ class Server:
     def lifespan_in(self, host: RequestHost) -> Any:
         """Return the value that the lifespan yielded for the server that runs with ``host``."""
         return self._lifespans[host]
-
-    def on_roots_changed(self, function: F) -> F:
-        """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
-
-            @server.on_roots_changed
-            async def changed(client: ConnectedClient) -> None:
-                watch(client.session_id, await client.list_roots())
-
-        The function is async, or a plain ``def`` that is quick, since a plain function runs in trio's thread. For each
-        client one call runs at a time, beside the requests, and one more call follows for all changes told meanwhile;
-        the end of the connection cancels the call. Exceptions of the function are logged. Modern clients tell nothing:
-        ask with `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
-        """
-        if self.roots_changed is not None:
-            raise ValueError("this server has a function for changed roots already: let that one call both")
-        self.roots_changed = function
-        return function
-
-    @overload
-    def around(self, function: A, /) -> A: ...
-    @overload
-    def around(self, /, *methods: str) -> Callable[[A], A]: ...
-    def around(self, *methods: Any) -> Any:
-        """Have a function run around each request of these ``methods``, by default of all: to check, to change, or to
-        observe.
-
-            @server.around("tools/call")
-            async def logged(request: ServerRequest, next: Next) -> Any:
-                result = await next(request)
-                print(request.params.name, result.is_error)
-                return result
-
-        ``next`` gives the result, a `CallToolResult` for example, or raises the handler's exception. The function
-        refuses a request by raising `CodedError`, or `ToolError` in a call; hands on other arguments by
-        ``next(request.with_arguments({...}))``; answers by itself when ``next`` is not called; and returns the result,
-        changed by `attrs.evolve` or not. The first declaration is outermost. The function runs in the scope of the
-        request: a cancel reaches the function, and the time of the function is time of the request. Around a handler
-        that is parked, the function waits as well; where a handler runs again (``replay``, a task after a restart), so
-        does the function. A round that asks the client is a result, too: an `InputRequiredResult`.
-
-        Methods are all with a task for each request, listings, streams and ``tasks/...`` included.
-        Functions are composed when the server starts: a later declaration counts from the next start on. Raises
-        `ValueError` for any other method, `TypeError` for a function that is not ``async def`` of two parameters.
-        """
-        from .around import check_around, methods_of  # late: only servers with arounds need it
-
-        is_bare = len(methods) == 1 and callable(methods[0])
-        names = methods_of(() if is_bare else methods)
-
-        def register(function: A) -> A:
-            check_around(function)
-            self._arounds.append((names, function))
-            return function
-
-        return register(cast("Any", methods[0])) if is_bare else register
-
-    def remove_tool(self, name: str) -> None:
-        """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
-        self.tools.registry.remove(name)
-        self.list_changed("notifications/tools/list_changed")
-
-    def remove_resource(self, uri: str) -> None:
-        """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
-        self.resources.remove(uri)
-        self.list_changed("notifications/resources/list_changed")
-
-    def remove_prompt(self, name: str) -> None:
-        """Withdraw a prompt and tell the clients. Raises `KeyError`."""
-        self.prompts.registry.remove(name)
-        self.list_changed("notifications/prompts/list_changed")
-
-    def disable(self, *tags: str) -> None:
-        """Withdraw all tools, resources, templates and prompts that have one of ``tags``, and tell the clients.
-
-        From then on they are in no listing and are unknown to requests, until all their tags are enabled again, also
-        those that are added later. Calls under way go on, rounds of parked handlers and tasks included; a handler that
-        would run from the top is not found. Raises `ValueError`, with nothing changed, for a tag that nothing has had.
-        """
-        self._switch(tags, enabled=False)
-
-    def enable(self, *tags: str) -> None:
-        """Offer again what `disable` has withdrawn for ``tags``, and tell the clients. Raises as `disable`."""
-        self._switch(tags, enabled=True)
-
-    def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
-        resources = self.resources
-        registries = {
-            "tools": (self.tools.registry,),
-            "resources": (resources.registry, resources.templates),
-            "prompts": (self.prompts.registry,),
-        }
-        for kind in switch(registries, frozenset(tags), enabled=enabled):
-            self.list_changed(f"notifications/{kind}/list_changed")
-
-    def list_changed(self, method: str) -> None:
-        """Tell the clients that a list changed, for which ``method`` is the notification. The methods that change a
-        list call this. Never waits."""
-        self.observers.list_changed(method)
-
-    def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
-        waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
-        `trio.from_thread.run_sync`."""
-        self.observers.resource_updated(uri)
 
     def share_secret(self, secret: bytes) -> None:
         """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
