@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -402,6 +403,39 @@ async def test_each_caller_has_places_and_gives_back_those_it_leaves(server: Ser
             assert (await ann.call_tool("other")).text == "other"
     (kept,) = [cell.cell_contents for cell in limit.__closure__ if isinstance(cell.cell_contents, dict)]  # type: ignore
     assert kept == {}, "nothing is kept of callers without requests"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("era", ERAS)
+async def test_no_place_is_lost_however_calls_are_left(
+    era: Era, seed: int, server: Server, audited: Callable[[], list[Any]], autojump_clock: MockClock
+) -> None:
+    chance, ended = random.Random(seed), 0
+    server.around("tools/call")(audit_log())
+    server.around("tools/call")(concurrency_limit(3))
+    server.around("tools/call")(time_limit(6))
+
+    async with open_memory(server, era=era) as client:
+
+        async def leave() -> None:
+            nonlocal ended
+            await trio.sleep(chance.uniform(0, 20))
+            with trio.move_on_after(chance.uniform(0, 10)):
+                await client.call_tool("sleep", {"seconds": chance.uniform(0, 8)})
+            ended += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(leave)
+        await trio.sleep(20)
+        async with trio.open_nursery() as nursery:
+            start = trio.current_time()
+            for _ in range(3):
+                nursery.start_soon(client.call_tool, "sleep", {"seconds": 1})
+        assert trio.current_time() - start == pytest.approx(1)
+    assert ended == 100
+    outcomes = {record.outcome for record in audited()}
+    assert outcomes == {"ok", "failed", "cancelled"}
 
 
 # Audit
