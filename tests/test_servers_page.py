@@ -10,6 +10,8 @@ from tests.pages import Page
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
+from trio_mcp import open_memory
+
 PAGE = Page("servers.md")
 
 
@@ -41,3 +43,11 @@ async def test_pages_stand_beside_the_endpoint(page: Page, capsys: pytest.Captur
             answers.append((answer.status, answer.body))
     assert answers == [(200, b'{"version":"0.0.0"}'), (403, b"who are you?"), (204, b"")]
     assert capsys.readouterr().out == "a call from outside: hi\n"
+
+
+async def test_a_section_of_a_docstring_describes_the_parameters(page: Page) -> None:
+    async with open_memory(page.load("described").server) as client:
+        (tool,) = await client.list_tools()
+    assert tool.description == "Search the archive."
+    described = [each["description"] for each in tool.input_schema["properties"].values()]
+    assert described == ["What to look for.", "How many names at most."]

@@ -23,6 +23,7 @@ from ..protocol.types.lifecycle import Icon
 from ..runtime.requests.scope import RequestScope
 from ..tasks.host import TaskHost
 from .annotations import as_read, check_keys, check_notes, check_own, most_hashed, needs_options, schema_of
+from .docstrings import parameters_in
 from .registration import PromptOptions
 from .request_context import LiveContext
 from .worker_context import WorkerContext, is_context
@@ -70,6 +71,7 @@ class UserFunction:
                 f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
             ) from None
         context_name: str | None = None
+        doc, described = parameters_in(inspect.getdoc(function))
         fields: list[Any] = []
         provided: dict[str, Provide] = {}
         for parameter in inspect.signature(function).parameters.values():
@@ -85,7 +87,7 @@ class UserFunction:
             if (note := _provided(name, parameter, hint)) is not None:
                 provided[parameter.name] = note
                 continue
-            fields.append(_field(name, parameter, hint))
+            fields.append(_field(name, parameter, hint, described.get(parameter.name)))
         check_own(f"what {name} returns", hints.get("return"))
         model, schema = _model(name, fields)
         called, once = function, ()
@@ -101,7 +103,7 @@ class UserFunction:
             tuple(field[0] for field in fields),
             schema,
             hints.get("return", inspect.Parameter.empty),
-            inspect.getdoc(function),
+            doc,
             model,
             needs_options(model),
             most_hashed(model),
@@ -236,14 +238,14 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
     return provide_of(name, parameter, hint)
 
 
-def _field(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
+def _field(name: str, parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, ...]:
     try:
         hint, default = as_read(hint, parameter.default)
     except TypeError as error:
         raise TypeError(f"{name}: parameter {parameter.name!r}: {error}") from None
     check_notes(name, parameter.replace(default=default), hint)
     _check_default(f"{name}: parameter {parameter.name!r}", parameter, hint, default)
-    hint = _with_descriptions(hint)
+    hint = _with_descriptions(hint, described)
     if default is parameter.empty:
         return (parameter.name, hint)
     if isinstance(default, list | dict | set | bytearray) or is_model(cast("Any", type(default))):
@@ -281,14 +283,15 @@ def _takes_none(hint: Any) -> bool:
     return True
 
 
-def _with_descriptions(hint: Any) -> Any:
-    """Return an annotation in which the plain strings of ``Annotated`` are descriptions."""
-    if get_origin(hint) is not Annotated:
-        return hint
-    kind, *notes = get_args(hint)
+def _with_descriptions(hint: Any, described: str | None) -> Any:
+    """Return an annotation in which the plain strings of ``Annotated`` and the notes of PEP 727 (``Doc``) are
+    descriptions; ``described`` is one from elsewhere, for an annotation that has none."""
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
-        kind = Annotated[kind, msgspec.Meta(description=note) if isinstance(note, str) else note]
-    return kind
+        text = note if isinstance(note, str) else getattr(note, "documentation", None)
+        kind = Annotated[kind, msgspec.Meta(description=text) if isinstance(text, str) else note]
+        described = None if isinstance(text, str) or getattr(note, "description", None) is not None else described
+    return kind if described is None else Annotated[kind, msgspec.Meta(description=described)]
 
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
