@@ -47,7 +47,7 @@ async def test_pages_stand_beside_the_endpoint(page: Page, capsys: pytest.Captur
 
 async def test_a_section_of_a_docstring_describes_the_parameters(page: Page) -> None:
     async with open_memory(page.load("described").server) as client:
-        (tool,) = await client.list_tools()
+        (tool,) = [each async for each in client.list_tools()]
     assert tool.description == "Search the archive."
     described = [each["description"] for each in tool.input_schema["properties"].values()]
     assert described == ["What to look for.", "How many names at most."]
