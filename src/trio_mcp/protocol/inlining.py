@@ -29,7 +29,7 @@ class _TooLarge(Exception):
 def inlined(schema: JSONObject) -> JSONObject:
     """Return ``schema`` with the definitions in the place of local references.
 
-    Definitions that refer to themselves, directly or by others, stay, as do those that such a definition needs. The
+    Definitions that refer to themselves, directly or by others, stay, with all definitions that these need. The
     same object is returned where nothing is to be replaced, where the result would be too large, and for a schema with
     identifiers or anchors, in which a reference may mean something else.
     """
@@ -50,7 +50,7 @@ def inlined(schema: JSONObject) -> JSONObject:
 
 
 def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return those of ``names`` whose definitions refer to themselves."""
+    """Return the ``names`` of definitions that refer to themselves."""
     return {name for name in names if name in _reached(definitions, name)}
 
 

@@ -1,8 +1,8 @@
 """pydantic, where an author's file has imported it: JSON data as its models, models as JSON data, and their schemas.
 
 `foreign_types` alone imports this module, and not before pydantic was imported by others. A model is read as JSON text,
-by its own rules: what is strict in Python, a date for example, has a form in JSON. What a schema cannot say, such as a
-validator, is enforced where the model is read.
+by its own rules: a strict date, for example, has a form in JSON. Rules that a schema cannot express, such as a
+validator, are enforced where the model is read.
 
 pydantic would report each fault of a value, and a peer decides how many there are. Lists therefore stop at their first
 fault here, and the parts of large values are counted first.

@@ -1,4 +1,4 @@
-"""Docstrings with sections, in the style of Google, NumPy or Sphinx: what is said of parameters goes into their schema.
+"""Docstrings with sections, in the style of Google, NumPy or Sphinx: the section about parameters goes into the schema.
 
 griffe reads the sections, and is imported for a docstring that has some (extra ``trio-mcp[docstrings]``). Without it
 such a docstring stays whole in the description.
@@ -36,7 +36,7 @@ def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
-    """Yield what another section says, for a description."""
+    """Yield the words of another section, for a description."""
     match kind:
         case "text":
             yield value
