@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 from tests.hosting.members import QUICK, Scripted, greeter, hangs, serves
+from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
@@ -26,6 +27,7 @@ from trio_mcp import (
     Next,
     PeerError,
     PromptReference,
+    ProtocolViolation,
     RequestContext,
     ResourceLink,
     ResourceTemplateReference,
@@ -521,3 +523,38 @@ async def test_a_question_in_the_reading_of_a_resource_of_a_member_is_answered(f
         (contents,) = (await client.read_resource("member://one/note://whose")).contents
         assert contents.text == "{'name': 'Ann'}"
         assert (await client.get_prompt("one__greet")).messages[0].content == TextContent("{'name': 'Ann'}")
+
+
+async def test_changes_of_resources_reach_clients_of_a_server_that_a_gateway_is_mounted_in(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    behind, whole, told = everything(), Server("whole"), list[str]()
+    async with gate({"one": behind}, back) as way:
+        whole.mount(way, prefix="")
+        async with open_memory(whole, era=front, on_resource_updated=told.append) as client:
+            await client.subscribe("member://one/note://motto")
+            await trio.sleep(1)
+            behind.resource_updated("note://motto")
+            await trio.sleep(1)
+            assert told == ["member://one/note://motto"]
+
+
+async def test_a_member_whose_results_make_no_sense_harms_nobody(front: Any, autojump_clock: MockClock) -> None:
+    async def odd(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        contents: list[Any] = [3, [3, {"type": "resource", "resource": []}], None, [{}], {"type": "resource_link"}]
+        while True:
+            message = await peer.read()
+            if message.get("method") == "tools/list":
+                await peer.result(message, {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]})
+            elif message.get("method") == "tools/call":
+                await peer.result(message, {"content": contents.pop(0)})
+
+    async with (
+        gate({"odd": MemberDescription(Scripted(odd)), "one": greeter()}) as way,
+        open_memory(way, era=front) as client,
+    ):
+        for _ in range(5):
+            with pytest.raises((PeerError, ProtocolViolation)):
+                await client.call_tool("odd__act")
+        assert (await client.call_tool("one__greet")).text == "hello from greeter"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from trio_mcp import (
     CallToolResult,
     PeerError,
     PromptReference,
+    Provide,
     RequestContext,
     ResourceTemplateReference,
     Server,
@@ -296,3 +298,49 @@ async def test_a_mounted_handler_asks_and_is_cancelled_as_any(era: str) -> None:
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel(reason="enough")
     assert steps == ["enough"]
+
+
+STEPS = list[str]()
+
+
+@asynccontextmanager
+async def connect() -> AsyncIterator[str]:
+    STEPS.append("connected")
+    yield "database"
+    STEPS.append("closed")
+
+
+async def test_what_is_provided_once_is_entered_once_for_a_mounted_handler() -> None:
+    part, server = Server("part"), Server("whole")
+
+    @part.tool
+    async def query(database: Annotated[str, Provide(connect, once=True)]) -> str:
+        return database
+
+    server.mount(part, prefix="p")
+    async with open_memory(server) as client:
+        assert text(await client.call_tool("p_query")) == "database"
+        assert text(await client.call_tool("p_query")) == "database"
+    assert STEPS == ["connected", "closed"]
+
+
+async def test_tags_of_a_mounted_server_can_be_disabled_on_either_side() -> None:
+    part, server = Server("part"), Server("whole")
+    part.tool(tags=["rare"])(anything)
+    server.mount(part, prefix="p")
+    for side in (part, server):
+        async with open_memory(server) as client:
+            side.disable("rare")
+            assert [tool.name async for tool in client.list_tools()] == []
+            side.enable("rare")
+            assert [tool.name async for tool in client.list_tools()] == ["p_anything"]
+
+
+async def test_what_is_hidden_from_a_caller_is_so_where_it_is_mounted() -> None:
+    part, server = Server("part"), Server("whole")
+    part.tool(visible=lambda auth: auth is not None)(anything)
+    server.mount(part, prefix="p")
+    async with open_memory(server) as client:
+        assert [tool.name async for tool in client.list_tools()] == []
+        with pytest.raises(PeerError, match="Unknown tool"):
+            await client.call_tool("p_anything")

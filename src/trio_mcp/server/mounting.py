@@ -62,6 +62,7 @@ def show(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn)
             mirror.check_free(name)
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
+    all_resources.mounted.append(resources)
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 

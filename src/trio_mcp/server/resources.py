@@ -68,6 +68,8 @@ class Resources:
         self._encoders = encoders
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
+        self.mounted: list[Resources] = []
+        """The resources of mounted servers."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
@@ -111,7 +113,9 @@ class Resources:
         return any(each.scopes for registry in registries for each in registry.including_disabled())
 
     def note_watcher(self, uri: str, more: int) -> None:
-        """Note that one client more, or less, wants to be told of changes of ``uri``: nothing has to be done."""
+        """Note that one client more, or less, wants to be told of changes of ``uri``, for those who have to know."""
+        for resources in self.mounted:
+            resources.note_watcher(uri, more)
 
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
