@@ -15,15 +15,19 @@ from trio_mcp import (
     Client,
     InputRequired,
     Limits,
+    PeerError,
     PromptReference,
     Provide,
     RequestContext,
+    ResourceNotFound,
     Server,
     ToolError,
     WorkerContext,
     open_memory,
 )
+from trio_mcp.concurrency.time_limits import Graces
 from trio_mcp.protocol.types.elicitation import ElicitFormParams
+from trio_mcp.server import provided
 from trio_mcp.server.client_data import ElicitAnswer
 from trio_mcp.testing import in_turn, provide_instead
 
@@ -304,17 +308,50 @@ async def test_cleanup_ends_with_the_grace(autojump_clock: MockClock) -> None:
             finally:
                 EVENTS.append(f"given up at {trio.current_time() - start:g}")
 
-    @server.tool
-    async def hang(one: Annotated[str, Provide(first)], value: Annotated[None, Provide(stubborn)]) -> None:
+    @server.tool(timeout=2)
+    async def hang(
+        one: Annotated[str, Provide(first)],
+        two: Annotated[None, Provide(stubborn)],
+        three: Annotated[None, Provide(asynccontextmanager(stubborn))],
+    ) -> None:
         await trio.sleep_forever()
 
     async with open_memory(server) as client:
         start = trio.current_time()
-        with trio.move_on_after(2):
+        with trio.move_on_after(1):
             await client.call_tool("hang")
         await trio.sleep(10)
-        assert EVENTS == ["+first", "given up at 5"]
+        assert EVENTS == ["+first", "given up at 4", "given up at 4"]
+        start = trio.current_time()
+        assert "limit of 2 seconds" in await text_of(client, "hang")
+        assert EVENTS[3:] == ["+first", "given up at 5", "given up at 5"]
         assert server.statistics().in_flight == 0
+
+
+async def test_all_cleanups_of_a_request_share_one_grace(autojump_clock: MockClock) -> None:
+    server = Server("s", limits=Limits(cleanup_grace=5))
+
+    async def slow() -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            try:
+                await trio.sleep(3)
+            finally:
+                EVENTS.append(f"{trio.current_time() - start:g}")
+
+    @server.tool
+    async def hang(
+        one: Annotated[None, Provide(slow)], two: Annotated[None, Provide(asynccontextmanager(slow))]
+    ) -> None:
+        await trio.sleep_forever()
+
+    async with open_memory(server) as client:
+        start = trio.current_time()
+        with trio.move_on_after(1):
+            await client.call_tool("hang")
+        await trio.sleep(10)
+    assert EVENTS == ["4", "6"]
 
 
 async def test_the_end_of_the_server_shortens_the_grace(autojump_clock: MockClock) -> None:
@@ -468,6 +505,47 @@ async def test_a_provider_sees_the_exception_of_the_handler_and_the_client_its_t
     async with open_memory(server) as client:
         assert await text_of(client, "fail") == "no such row"
     assert EVENTS == ["rolled back: no such row"]
+
+
+async def test_what_a_resource_raises_is_known_through_the_nursery_of_a_provider() -> None:
+    async def nursery() -> AsyncGenerator[trio.Nursery]:
+        async with trio.open_nursery() as opened:
+            yield opened
+
+    server = Server("s")
+
+    @server.resource("note://{name}")
+    async def note(name: str, tasks: Annotated[trio.Nursery, Provide(nursery)]) -> str:
+        tasks.start_soon(trio.sleep_forever)
+        raise ResourceNotFound
+
+    async with open_memory(server) as client:
+        with pytest.raises(PeerError, match="Resource not found"):
+            await client.read_resource("note://a")
+
+
+async def test_what_could_not_be_entered_is_not_left() -> None:
+    class Broken:
+        def __enter__(self) -> None:
+            raise ToolError("no door")
+
+        def __exit__(self, *_: object) -> None:
+            EVENTS.append("left")
+
+    async with open_memory(server_of(Broken)) as client:
+        assert await text_of(client, "show") == "no door"
+    assert EVENTS == []
+
+
+async def test_of_a_cleanup_that_is_over_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[trio.CancelScope] = []
+    monkeypatch.setattr(Graces, "end", lambda _, scope: ended.append(scope))
+    async with open_memory(server_of(opened)) as client:
+        await client.call_tool("show")
+        assert len(ended) == 1
+    async with open_memory(server_of(connection)):
+        assert len(vars(provided)["_shared"]) == 1
+    assert not vars(provided)["_shared"]
 
 
 async def test_a_provider_that_fails_is_a_failure_of_the_tool() -> None:

@@ -112,3 +112,5 @@ def test_pages_of_a_caller_are_full_of_what_the_caller_sees() -> None:
     pages.remove("hidden")
     pages.remove("f")
     assert not pages.depends_on_caller
+    pages.remove("a")
+    assert (pages.get("a"), pages.get_for_all("a")) == (None, None)

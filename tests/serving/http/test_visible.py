@@ -412,3 +412,13 @@ async def test_a_session_has_the_list_of_the_token_that_asks(tokens: Tokens) -> 
             assert len(messages_in(answer)[-1]["result"]["tools"]) == number
         refused = await endpoint.ask("POST", session, message("tools/call", {"name": "write"}, 2))
         assert messages_in(refused)[-1]["error"]["message"] == "Unknown tool: write"
+
+
+async def test_a_task_is_hidden_with_its_tool_where_nobody_is_authenticated() -> None:
+    is_open = [True]
+    async with in_memory(guarded(visible=lambda _: is_open[0])) as endpoint:
+        made = await endpoint.modern("tools/call", {"name": "work", "arguments": {}, "_meta": KNOWS})
+        task = made.json["result"]["taskId"]
+        for is_open[0], found in ((True, True), (False, False)):
+            state = await endpoint.modern("tasks/get", {"taskId": task, "_meta": KNOWS}, Mcp_Name=task)
+            assert ("result" in state.json) is found
