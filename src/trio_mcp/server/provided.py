@@ -118,9 +118,7 @@ class _Values:
     def begin_grace(self) -> None:
         """Let the cleanup wait where the request was cancelled. Called before each value is left, since a cancel
         may come in between."""
-        if self._scope is None or self.cleanup.shield:
-            return
-        if trio.current_effective_deadline() <= trio.current_time():
+        if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.begin(self.cleanup)
 
     def end_grace(self) -> None:
