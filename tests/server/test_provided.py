@@ -599,8 +599,13 @@ def confirmed_in_a_thread(ctx: WorkerContext) -> str:
     return name_in(ctx.elicit("Sure?", Form))
 
 
+def confirmed_on_the_way(ctx: WorkerContext) -> Generator[str]:
+    yield confirmed_in_a_thread(ctx)
+    ctx.check_cancelled()
+
+
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize("provider", [confirmed, confirmed_in_a_thread])
+@pytest.mark.parametrize("provider", [confirmed, confirmed_in_a_thread, confirmed_on_the_way])
 async def test_a_provider_asks_the_user(provider: Any, era: Any) -> None:
     async with open_memory(server_of(provider), era=era, elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"

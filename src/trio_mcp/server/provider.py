@@ -108,7 +108,7 @@ class Provider:
     function: Callable[..., Any]
     open: Callable[..., Any]
     in_thread: bool
-    """True when ``open`` is to be called in a worker thread."""
+    """True when the function runs in a worker thread, and gets a `WorkerContext`."""
     is_entered: bool
     """True when ``open`` returns a context manager to enter."""
     context_name: str | None
@@ -147,7 +147,7 @@ class Provider:
         return cls(
             function,
             _opening(function),
-            not (is_async or is_generator),
+            not is_async,
             is_generator or (is_class and (hasattr(function, "__aenter__") or hasattr(function, "__enter__"))),
             context_name,
             needs,
