@@ -10,7 +10,7 @@ from tests.pages import Page
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
-from trio_mcp import open_memory
+from trio_mcp import ElicitFormParams, ElicitResult, open_memory
 
 PAGE = Page("servers.md")
 
@@ -51,3 +51,13 @@ async def test_a_section_of_a_docstring_describes_the_parameters(page: Page) -> 
     assert tool.description == "Search the archive."
     described = [each["description"] for each in tool.input_schema["properties"].values()]
     assert described == ["What to look for.", "How many names at most."]
+
+
+async def test_a_handler_asks_for_one_value_at_a_time(page: Page) -> None:
+    async def answer(question: ElicitFormParams) -> ElicitResult:
+        return ElicitResult("accept", {"value": 2 if question.message == "How many?" else "large"})
+
+    async with open_memory(page.load("ordering").server, elicitation=answer) as client:
+        assert (await client.call_tool("order")).text == "2 large"
+    async with open_memory(page.load("ordering").server, elicitation=lambda _: ElicitResult("decline")) as client:
+        assert (await client.call_tool("order")).text == "nothing ordered"

@@ -5,7 +5,8 @@ A form is a class with plain fields, as the flat JSON Schema that the specificat
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
+from enum import Enum
 from functools import cached_property
 from types import UnionType
 from typing import (
@@ -23,6 +24,7 @@ from typing import (
     get_origin,
     get_type_hints,
     is_typeddict,
+    overload,
 )
 from weakref import WeakKeyDictionary
 
@@ -56,8 +58,18 @@ class ElicitAnswer:
     action: Literal["accept", "decline", "cancel"]
     content: JSONObject | None = None
 
-    def content_as(self, kind: type[T]) -> T | None:
-        """Return the accepted form as a ``kind``; `None` when the user did not accept.
+    @property
+    def value(self) -> Any:
+        """The answer to a question for one value, as JSON data; `None` when the user did not accept."""
+        return (self.content or {}).get(VALUE)
+
+    @overload
+    def content_as(self, kind: type[T]) -> T | None: ...
+    @overload
+    def content_as(self, kind: Any) -> Any: ...
+    def content_as(self, kind: Any) -> Any:
+        """Return the accepted form, or the one value that was asked for, as a ``kind``; `None` when the user did not
+        accept.
 
         Fields that the user left out and that may be `None` are `None`. Raises `ValueError` when the content does
         not fit.
@@ -65,6 +77,8 @@ class ElicitAnswer:
         if self.action != "accept":
             return None
         content = self.content or {}
+        if is_one_value(kind):
+            return convert(content.get(VALUE), kind)
         return convert({**dict.fromkeys(optional_fields(kind)), **content}, kind)
 
 
@@ -112,6 +126,20 @@ def _is_of_specification(kind: Any) -> bool:
     return any(map(_is_of_specification, get_args(kind)))
 
 
+VALUE: Final = "value"
+"""The field of a form that asks for one value."""
+
+
+def is_one_value(kind: Any) -> bool:
+    """Return whether ``kind`` is a type of one field of a form, and no class with fields: text, a number, a boolean, an
+    Enum, a Literal, or a list of choices."""
+    if get_origin(kind) is Annotated:
+        return is_one_value(get_args(kind)[0])
+    if get_origin(kind) in (Literal, list):
+        return True
+    return isinstance(kind, type) and issubclass(kind, str | int | float | Enum | date)
+
+
 _FORMS: Final = WeakKeyDictionary[type, "Form"]()
 
 
@@ -144,7 +172,7 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the form's JSON Schema: a dict unchanged, a class translated.
+    """Return the form's JSON Schema: a dict unchanged, a class translated, any other type as the one field `VALUE`.
 
     A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
     `CodedError` (-32602) for what is neither class nor dict, for a NamedTuple, which is an array in JSON, and, naming
@@ -153,6 +181,8 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     if isinstance(form, dict):
         check_form_schema(form)
         return form
+    if is_one_value(form):
+        return _one_field(form)
     if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise _no_form(form)
     kind = readable(form)
@@ -176,10 +206,20 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     return schema
 
 
+def _one_field(kind: Any) -> JSONObject:
+    """Return the form of one value."""
+    schema = schema_of(kind)
+    field = _flat(schema, cast("JSONObject", schema.pop("$defs", {}))) | _said_beside(kind, schema)
+    form: JSONObject = {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
+    check_form_schema(form)
+    return form
+
+
 def _no_form(form: object) -> CodedError:
     return CodedError(
         INVALID_PARAMS,
-        f"Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, not {form!r}",
+        "Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, or, for one "
+        f"value, str, int, float, bool, an Enum, a Literal or a list of choices, not {form!r}",
     )
 
 

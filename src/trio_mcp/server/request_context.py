@@ -338,10 +338,16 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(
-        self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None, task_ttl: float | None = None
+        self,
+        message: str,
+        form: type | JSONObject | Any,
+        *,
+        meta: JSONObject | None = None,
+        task_ttl: float | None = None,
     ) -> ElicitAnswer:
-        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object. ``task_ttl``:
-        see `send_request`.
+        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object; or to give one
+        value: `str`, `int`, `float`, `bool`, a date, an Enum, a Literal, or a list of such choices, which is
+        `ElicitAnswer.value`. ``task_ttl``: see `send_request`.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
         ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
