@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -43,6 +44,7 @@ from trio_mcp import (
     proxy,
 )
 from trio_mcp.protocol.errors import UPSTREAM_LOST
+from trio_mcp.proxying.members import MemberUpstream
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -557,4 +559,47 @@ async def test_a_member_whose_results_make_no_sense_harms_nobody(front: Any, aut
         for _ in range(5):
             with pytest.raises((PeerError, ProtocolViolation)):
                 await client.call_tool("odd__act")
+        assert (await client.call_tool("one__greet")).text == "hello from greeter"
+
+
+async def test_a_cancelled_task_of_the_gateway_is_cancelled_at_the_member(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    server, steps = Server("s"), list[str]()
+
+    @server.tool
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            steps.append("cancelled")
+
+    async with gate({"one": server}, back) as way, open_memory(way, era=front) as client:
+        task = await client.start_task("one__wait")
+        await trio.sleep(1)
+        await task.cancel()
+        await trio.sleep(1)
+        assert steps == ["cancelled"]
+
+
+async def test_nothing_is_left_of_calls_that_are_cancelled_at_any_moment(
+    front: Any, back: Any, autojump_clock: MockClock
+) -> None:
+    draw = random.Random(f"{front} {back}")
+
+    async def call(client: Client) -> None:
+        with trio.move_on_after(draw.random() * 0.02):
+            await client.call_tool("one__sleep", {"seconds": draw.random() * 0.02})
+
+    async with gate({"one": greeter()}, back) as way, open_memory(way, era=front) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(call, client)
+                await trio.sleep(draw.random() * 0.003)
+        await trio.sleep(1)
+        behind = way.group.present("one")
+        assert behind is not None
+        upstream = MemberUpstream.shared_through(behind)
+        assert (upstream.downstreams, upstream.calls) == ({}, {})
+        assert {each.method.name for each in behind.connection.state.outbound} <= {"subscriptions/listen"}
         assert (await client.call_tool("one__greet")).text == "hello from greeter"
