@@ -261,3 +261,23 @@ def test_a_schema_that_cannot_be_one_is_refused_at_registration(schema: dict[str
 
     with pytest.raises(ValueError, match=r"schema|Schema"):
         Server("s").tool(input_schema=schema)(tool)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_lenient_tool_reads_numbers_and_booleans_from_text_and_others_do_not(era: Any) -> None:
+    server = Server("s")
+
+    async def add(a: int, b: float, flag: bool, points: list[int]) -> list[Any]:
+        return [a, b, flag, points]
+
+    server.tool(name="strict")(add)
+    server.tool(name="lenient", lenient=True)(add)
+    arguments = {"a": "3", "b": "1.5", "flag": "true", "points": ["1", 2]}
+    async with open_memory(server, era=era) as client:
+        assert (await client.call_tool("lenient", arguments)).as_(list[Any]) == [3, 1.5, True, [1, 2]]
+        assert "$.a" in (await client.call_tool("lenient", {**arguments, "a": "three"})).text
+        refused = await client.call_tool("strict", arguments)
+        assert refused.is_error
+        assert "Expected `int`, got `str`" in refused.text
+        strict, lenient = [tool async for tool in client.list_tools()]
+        assert strict.input_schema == lenient.input_schema

@@ -91,6 +91,9 @@ class ToolOptions(PromptOptions, total=False):
     for the check are refused like arguments that do not fit (see the README: Revisions)."""
     output_schema: JSONObject | None
     """Replaces the schema made from the return annotation, and is kept verbatim."""
+    lenient: bool
+    """True: numbers, booleans and null are read from text as well, as ``"3"`` and ``"true"``, which some models send.
+    The schema stays as it is. By default JSON types are never converted."""
     check_output: bool
     """True: a result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
     timeout: float | None

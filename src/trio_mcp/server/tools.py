@@ -62,6 +62,8 @@ class RegisteredTool:
     listed: Tool
     param_headers: tuple[ParamHeader, ...]
     handler: UserFunction
+    bind: Callable[[JSONObject], dict[str, Any]]
+    """Converts the arguments: see `UserFunction.bind`."""
     to_result: ToResult
     timeout: float | None
     slots: _Slots | None
@@ -141,6 +143,7 @@ class Tools:
             tool,
             mirrored,
             handler,
+            partial(handler.bind, strict=False) if options.get("lenient") else handler.bind,
             to_result,
             options.get("timeout"),
             None if slots is None else _Slots(slots),
@@ -197,7 +200,7 @@ class Tools:
             bound["arguments"] = arguments
         elif fault is None:
             try:
-                bound = entry.handler.bind(arguments)
+                bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
         if fault is not None:
