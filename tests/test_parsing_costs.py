@@ -103,7 +103,7 @@ def read_in_two(data: bytes) -> None:
 
 
 CHECKS = host_checks_for("127.0.0.1", ["https://app.example.com", "http://localhost:*"], None)
-ENTRANCE = Entrance(EndpointSettings("/mcp", CHECKS), Cors(CHECKS), stateless=False)
+ENTRANCE = Entrance(EndpointSettings("/mcp", CHECKS), Cors(CHECKS), None, stateless=False)
 
 
 def enter(method: str = "POST", **headers: str) -> None:

@@ -100,7 +100,7 @@ class Server(Offering):
     ) -> None:
         if foreign:
             _refuse(foreign)
-        if " " in version.strip():
+        if len(version.split()) > 4:  # a sentence, which other SDKs take in the second place
             raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
         if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):
             raise TypeError(f"the lifespan {lifespan.__name__} needs @asynccontextmanager above it")
