@@ -114,6 +114,22 @@ async def test_there_is_an_output_schema_where_all_answers_of_success_have_it(
     assert (tool.output_schema is not None) is has
 
 
+async def test_a_hook_of_the_author_that_refuses_a_status_gives_the_status() -> None:
+    async def refuse(response: httpx2.Response) -> None:
+        response.raise_for_status()
+
+    async with open_api(Answer(403, b"secret"), event_hooks={"response": [refuse]}) as api:
+        result = await called(api, document(), {})
+    assert (result.is_error, result.text) == (True, "403 Forbidden")
+
+
+async def test_the_answer_to_a_request_for_the_head_has_no_body() -> None:
+    described = answering({"type": "object"})
+    described["paths"]["/do"]["head"] = described["paths"]["/do"].pop("get")
+    async with open_api() as api:
+        assert (await called(api, described, {})).text == "200 OK"
+
+
 @pytest.mark.parametrize("follows", [True, False])
 async def test_redirects_are_followed_within_the_origin_and_nowhere_else(follows: bool) -> None:
     async def answer(seen: Seen) -> Answer:

@@ -110,6 +110,12 @@ async def test_nothing_is_offered_but_what_was_asked_for() -> None:
         assert list(await tools_of(from_openapi(PETS, http=HTTP, operations=asked))) == names
 
 
+async def test_the_tags_of_operations_are_tags_of_tools() -> None:
+    server = from_openapi(PETS, http=HTTP, operations=everything)
+    server.disable("pets")
+    assert "listPets" not in await tools_of(server)
+
+
 async def test_a_name_that_the_document_does_not_have_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"no operation 'POST /dogs', 'listpets'"):
         from_openapi(PETS, http=HTTP, operations=["listpets", "POST /dogs", "drop"])

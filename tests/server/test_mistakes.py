@@ -172,7 +172,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "asyncio.to_thread": ("async def do():\n    await asyncio.to_thread(print)  # !", "write trio.to_thread.run_sync"),
     "asyncio's processes": (
         "async def do():\n    await asyncio.create_subprocess_exec('true')  # !",
-        "write trio.run_process",
+        "write run_process_tree",
     ),
     "a library for asyncio": (
         "async def do():\n    await aiohttp.get()  # !",

@@ -43,6 +43,8 @@ class AnswerReader:
         """Return the answers of ``operation``. There is an output schema where all answers that tell of success are
         JSON of one schema: a result must have structured content then."""
         found: list[Any] = []
+        if operation.method == "HEAD":
+            return Answers(operation.name, None, False)
         for status, value in members_of(operation.data.get("responses")).items():
             if str(status)[0] == "2":
                 answer, base = self._document.follow(value, operation.base)
@@ -76,7 +78,7 @@ class Answers:
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
         """Return the result of an open ``response``, of ``most`` bytes at most."""
-        status = _status(response)
+        status = status_of(response)
         if response.is_redirect:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
         if response.is_error:
@@ -122,7 +124,7 @@ class Answers:
         return EmbeddedResource(BlobResourceContents(f"openapi:{self._name}", data, kind or "application/octet-stream"))
 
 
-def _status(response: httpx2.Response) -> str:
+def status_of(response: httpx2.Response) -> str:
     """Return the status in the words of the standard: a server may write any words."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
@@ -144,7 +146,7 @@ async def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -
         if len(body) <= most:
             raise
     if len(body) > most and not is_cut:
-        raise ToolError(f"{_status(response)}, and the answer is larger than {most:,} bytes: ask for less")
+        raise ToolError(f"{status_of(response)}, and the answer is larger than {most:,} bytes: ask for less")
     return bytes(body[:most])
 
 

@@ -212,7 +212,7 @@ class Arguments:
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
-    texts = [str(part) for part in re.split(r"[/\\]", _simple(parameter, value, _text))]
+    texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
     if ".." in texts or "." in texts:  # servers decode a path, and some go up then
         raise Unsendable(f"{parameter.argument} has . or .. as a part of the path")
     if not (text := parameter.texts(value)[0]):

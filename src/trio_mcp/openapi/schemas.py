@@ -44,6 +44,7 @@ class Schemas:
         self._left_out = left_out
         self._names: dict[tuple[str, str], str] = {}
         """The names of components, by their document and pointer."""
+        self._taken: set[str] = set()
         self._ahead: list[tuple[str, Any, str]] = []
         """Components with a name that are still to be converted."""
         self._definitions: dict[str, Any] = {}
@@ -121,7 +122,8 @@ class Schemas:
     def _name_of(self, reference: str, base: str) -> str:
         value, uri, pointer = self._document.target(reference, base)
         if (uri, pointer) not in self._names:
-            name = legal_name(pointer.rpartition("/")[2] or uri, self._names.values())
+            name = legal_name(pointer.rpartition("/")[2] or uri, self._taken)
+            self._taken.add(name)
             self._names[uri, pointer] = name
             self._ahead.append((name, value, uri))
         name = self._names[uri, pointer]

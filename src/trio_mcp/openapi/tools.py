@@ -9,12 +9,13 @@ from typing import Any, Final, cast
 
 import httpx2
 
+from ..jsonrpc.errors import clean
 from ..protocol.fields import JSONObject
 from ..protocol.types.tools import CallToolResult, ToolAnnotations
 from ..server.registration import ToolOptions
 from ..server.results import error_result
 from ..server.server import Server
-from .answers import AnswerReader, Answers
+from .answers import AnswerReader, Answers, status_of
 from .arguments import ArgumentReader, Arguments, Unsendable
 from .document import APIOperation, Document, Loader, members_of
 
@@ -158,6 +159,8 @@ class _APITool:
             description="\n\n".join(texts) or f"{operation.method} {operation.path}",
             input_schema=self._arguments.schema,
         )
+        if operation.tags:
+            made["tags"] = operation.tags
         if operation.method in _HINTS:
             made["annotations"] = _HINTS[operation.method]
         if self._answers.schema is not None:
@@ -179,8 +182,10 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API has not answered in time")
+        except httpx2.HTTPStatusError as error:  # of a hook of the author's
+            return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
-            logger.warning("%s: %s", name, type(error).__name__)
+            logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])
             return error_result("the API cannot be reached, or has given no proper answer")
 
     async def _opened(self, request: httpx2.Request) -> httpx2.Response:
