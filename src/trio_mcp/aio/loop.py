@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -88,27 +89,28 @@ class Opened(AbstractAsyncContextManager[V]):
         self._manager = manager
         self._view = view
         self._by = by
-        self._ended = asyncio.Event()
+        self._ended = _news()
 
     async def __aenter__(self) -> V:
         loop = asyncio.get_running_loop()
-        post, news, ended = loop.call_soon_threadsafe, asyncio.Event(), self._ended
+        opened, ended = _news(), self._ended
 
         def tell(_: Errand | None) -> None:  # without this object, which is closed when nobody else refers to it
-            post(ended.set)
-            post(news.set)
+            ended.set_result(None)
+            if not opened.done():
+                opened.set_result(None)
 
         manager = self._manager(Loop(loop))
-        self._hold = hold = Hold(manager, partial(post, news.set), loop.is_closed)
+        self._hold = hold = Hold(manager, partial(opened.set_result, None), loop.is_closed)
         self._call = call = Call(hold.run, tell)
         hold.thread = begin(call, self._by)
         try:
-            await news.wait()
+            await asyncio.wrap_future(opened)
         except BaseException as error:
             call.cancel(_words_of(error))
             await self._close()
             raise
-        if self._ended.is_set():
+        if ended.done():
             hold.thread.join()
             call.result()
         self._keeper = self._keep()
@@ -129,7 +131,7 @@ class Opened(AbstractAsyncContextManager[V]):
         self._call.raise_failure()
 
     async def _keep(self) -> AsyncGenerator[None]:
-        """Wait to be closed, as each loop does at its end with the generators that began in it."""
+        """Wait to be closed, as each loop does at its end with the generators that began there."""
         try:
             yield
         finally:
@@ -139,9 +141,9 @@ class Opened(AbstractAsyncContextManager[V]):
         """Close, and return when nothing is left; a cancel is raised then."""
         self._hold.close()
         cancelled: BaseException | None = None
-        while not self._ended.is_set():
+        while not self._ended.done():
             try:
-                await self._ended.wait()
+                await asyncio.wrap_future(self._ended)
             except asyncio.CancelledError as error:
                 cancelled = error
         self._hold.thread.join()
@@ -150,6 +152,13 @@ class Opened(AbstractAsyncContextManager[V]):
                 raise cancelled
             finally:
                 del cancelled
+
+
+def _news() -> Future[None]:
+    """Return a future for any number of tasks, of any loops, that no cancel of a task cancels."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+    return future
 
 
 class Steps(AsyncIterator[T], Generic[T]):

@@ -75,6 +75,7 @@ class TrioThread:
                 self._works -= 1
                 if not self._works:
                     self._idle.set()
+                    atexit.unregister(self._finish)
                     if TrioThread._present is self:
                         TrioThread._present = None
             work.end()
@@ -83,7 +84,6 @@ class TrioThread:
         """Wait for the end of the thread if no work is left, which takes no longer than a moment."""
         if not self._works:
             self._thread.join()
-            atexit.unregister(self._finish)
 
     def _finish(self) -> None:
         if self.run_soon(self._give_up):

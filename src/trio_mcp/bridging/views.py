@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from .calls import Begin, run_at_once
 
@@ -26,8 +26,14 @@ class Same(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, view: View, owner: type) -> T:
-        return getattr(view._original, self._name)  # pyright: ignore[reportPrivateUsage]
+    @overload
+    def __get__(self, view: None, owner: type) -> Same[T]: ...
+
+    @overload
+    def __get__(self, view: View, owner: type) -> T: ...
+
+    def __get__(self, view: View | None, owner: type) -> T | Same[T]:
+        return self if view is None else getattr(view._original, self._name)  # pyright: ignore[reportPrivateUsage]
 
 
 def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
