@@ -1,0 +1,136 @@
+"""Clients of asyncio programs over each transport that listens, and their handlers when a server takes back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.bridging.seen import Seen, run
+
+from trio_mcp import (
+    CancelCause,
+    ElicitResult,
+    RequestContext,
+    Server,
+    aio,
+    serve_http,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
+
+
+@contextmanager
+def served(serve: Callable[..., Any], *args: Any, **options: Any) -> Iterator[int]:
+    """Serve in a thread with a run of trio of its own; gives the port."""
+    ready, ports = threading.Event(), list[int]()
+    stop: list[Callable[[], None]] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(partial(serve, *args, **options))
+            name = listeners[0].socket.getsockname()
+            ports.append(name[1] if isinstance(name, tuple) else 0)
+            token = trio.lowlevel.current_trio_token()
+            stop.append(lambda: token.run_sync_soon(nursery.cancel_scope.cancel))
+            ready.set()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield ports[0]
+    finally:
+        stop[0]()
+        thread.join(20)
+
+
+async def call_and_cancel(seen: Seen, client: aio.Client) -> None:
+    assert (await client.call_tool("echo", {"text": "hi"})).is_error is not True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await client.call_tool("wait")
+    for _ in range(500):
+        if seen.cancelled:
+            break
+        await asyncio.sleep(0.01)
+    (cancelled,) = seen.cancelled
+    assert cancelled is not None
+    assert cancelled.cause in (CancelCause.PEER, CancelCause.DISCONNECT), "over HTTP, the end of the exchange"
+
+
+@pytest.mark.parametrize("name", ["http", "websocket", "tcp", "unix"])
+def test_each_transport_carries_calls_and_cancels(seen: Seen, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    serve, args, options = {
+        "http": (serve_http, (seen.server,), {"port": 0}),
+        "websocket": (serve_websocket, (seen.server,), {"port": 0}),
+        "tcp": (serve_tcp, (seen.server,), {"port": 0}),
+        "unix": (serve_unix, (seen.server, path), {}),
+    }[name]
+
+    def opened(port: int) -> AbstractAsyncContextManager[aio.Client]:
+        match name:
+            case "http":
+                return aio.open_http(f"http://127.0.0.1:{port}/mcp")
+            case "websocket":
+                return aio.open_websocket(f"ws://127.0.0.1:{port}/mcp")
+            case "tcp":
+                return aio.open_tcp("127.0.0.1", port)
+            case _:
+                return aio.open_unix(path)
+
+    with served(serve, *args, **options) as port:
+
+        async def main() -> None:
+            async with opened(port) as client:
+                await call_and_cancel(seen, client)
+
+        run(main)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_handler_is_cancelled_with_the_question_it_answers(era: Any) -> None:
+    server, ended = Server("impatient"), list[str]()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        await ctx.elicit("Name?", {"type": "object", "properties": {"name": {"type": "string"}}})
+        return "answered"
+
+    async def main() -> None:
+        async def answer(_: object) -> ElicitResult:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+            return ElicitResult("cancel")
+
+        async with aio.open_memory(server, era=era, elicitation=answer) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await client.call_tool("ask")
+            await client.ping()
+            for _ in range(500):
+                if ended:
+                    break
+                await asyncio.sleep(0.01)
+        assert ended == ["cancelled"]
+
+    run(main)
+
+
+def test_a_client_is_closed_by_the_task_of_another_event_loop(seen: Seen) -> None:
+    opened = aio.open_memory(seen.server)
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        client = one.run(opened.__aenter__())
+        other.run(client.ping())
+        other.run(opened.__aexit__(None, None, None))
