@@ -260,3 +260,18 @@ async def test_a_server_that_refuses_by_http_is_told_from_one_that_is_not_there(
     assert ended.status == ending
     assert ("not you" in ended.stderr) is (status is not None)
     assert len(ended.stderr.splitlines()) == 1
+
+
+async def test_the_description_of_an_argument_stands_behind_its_type(tmp_path: Path):
+    code = """
+        from typing import Annotated
+        from trio_mcp import Server
+        server = Server("shop")
+
+        @server.tool
+        async def order(number: Annotated[int, "How many.\\nAt most nine."], note: str = "") -> str:
+            return "ordered"
+    """
+    shown = (await run([*INSPECT, written(tmp_path / "shop.py", code)])).stdout
+    assert "number: integer - How many." in shown
+    assert "At most nine" not in shown

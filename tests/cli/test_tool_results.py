@@ -47,3 +47,16 @@ def test_failure_goes_to_stderr_unless_all_of_it_is_wanted(capsys: pytest.Captur
     assert capsys.readouterr() == ("", "no luck\n")
     show_result(failed, LATEST, raw=True)
     assert json.loads(capsys.readouterr().out)["isError"] is True
+
+
+def test_text_that_repeats_structured_content_is_indented_in_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    result = CallToolResult([TextContent('{"a":[1]}')], structured_content={"a": [1]})
+    show_result(result, LATEST, raw=False)
+    assert capsys.readouterr().out == '{"a":[1]}\n'
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    show_result(result, LATEST, raw=False)
+    assert capsys.readouterr().out == '{\n  "a": [\n    1\n  ]\n}\n'
+    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, raw=False)
+    assert capsys.readouterr().out == "one\n"

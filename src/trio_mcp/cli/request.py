@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TextIO, TypeVar
 
 import click
@@ -37,6 +38,7 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
+from .media_files import saved
 from .printable import name_shown, printable, say
 from .questions import Questions
 from .reporting import WITH_SERVER, say_error
@@ -308,17 +310,34 @@ def say_urls(data: Any) -> None:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 
 
-def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
+def show_result(
+    result: CallToolResult, revision: Revision, *, raw: bool, save: Path | None = None, name: str = "result"
+) -> None:
     """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
-    printed as JSON, always to standard output."""
+    printed as JSON, always to standard output. Images, sounds and files go into the folder ``save``, under ``name``; in
+    a terminal, text that only repeats structured content is indented. Raises `Unusable` where nothing can be saved."""
     if raw:
         print_json(unstructure(result, revision))
         return
     out = sys.stderr if result.is_error else sys.stdout
     for block in result.content:
-        print_line(words_of_block(block), out)
+        path = None if save is None else saved(block, save, name)
+        if path is not None:
+            print_line(f"[saved {path}]", out)
+        elif out.isatty() and isinstance(block, TextContent) and _repeats(block.text, result.structured_content):
+            print_line(json.dumps(result.structured_content, indent=2), out)
+        else:
+            print_line(words_of_block(block), out)
     if not result.content and result.structured_content is not None:
         print_line(json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty()), out)
+
+
+def _repeats(text: str, structured: Any) -> bool:
+    """Return whether ``text`` is the JSON of ``structured``, an object or a list."""
+    try:
+        return isinstance(structured, dict | list) and json.loads(text) == structured
+    except (ValueError, RecursionError):
+        return False
 
 
 def words_of_block(block: ContentBlock) -> str:

@@ -173,6 +173,37 @@ def target_typed(
     raise NoTarget("a token is sent over https or wss alone, or to this machine over http or ws")
 
 
+def with_extras(target: Target, headers: Sequence[str], env: Sequence[str]) -> Target:
+    """Return ``target`` with ``headers``, each like ``Name: value``, for a server over HTTP or WebSocket, and the
+    variables ``env``, each like ``NAME=value``, for a command. Raises `NoTarget`."""
+    try:
+        if headers:
+            if not isinstance(target, Address):
+                raise NoTarget("--header is for a URL")
+            target = attrs.evolve(target, headers={**target.headers, **dict(map(_header, headers))})
+        if env:
+            if not isinstance(target, Command):
+                raise NoTarget("--env is for a command, or a file")
+            target = attrs.evolve(target, env={**(target.env or {}), **dict(map(_variable, env))})
+    except BadTarget as error:
+        raise NoTarget(str(error)) from None
+    return target
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not (colon and name.strip()):
+        raise NoTarget("a header is like 'Name: value'")  # the text may be a secret
+    return name.strip(), value.strip()
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise NoTarget("a variable is like NAME=value")
+    return name, value
+
+
 def _found(
     typed: str | Sequence[str], config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None
 ) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import attrs
 import click
@@ -26,9 +27,17 @@ from .options import TARGET, TOOL, TargetCommand, request_options
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Save images, sounds and files of the result in this folder, which is made if need be.",
+)
 @click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and do not wait for its end.")
 @request_options
-def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as_task: bool) -> CallTool | StartTask:
+def call(
+    tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, save: Path | None, as_task: bool
+) -> CallTool | StartTask:
     """Call a tool of a server and print its result.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
@@ -54,7 +63,7 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
     wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
     """
     typed = None if given is None else object_typed(given)
-    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=raw)
+    calling = CallTool(tool=tool, pairs=arguments, given=typed, as_json=raw, save=save)
     return StartTask(calling=calling) if as_task else calling
 
 
@@ -65,6 +74,8 @@ class CallTool(CommandRequest[CallToolResult]):
     tool: str
     pairs: Sequence[str]
     given: JSONObject | None
+    save: Path | None = None
+    """The folder for images, sounds and files."""
     arguments: JSONObject = attrs.field(init=False)
     """The arguments, once `prepare` has converted them."""
 
@@ -80,7 +91,7 @@ class CallTool(CommandRequest[CallToolResult]):
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
         """Print the result; the result of a failed tool goes to standard error."""
-        show_result(result, revision, raw=self.as_json)
+        show_result(result, revision, raw=self.as_json, save=self.save, name=self.tool)
         if not result.is_error:
             return ENDED_WELL
         say(f"the tool {self.tool!r} failed")

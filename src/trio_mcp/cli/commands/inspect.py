@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
@@ -39,7 +39,14 @@ from .options import TARGET, TargetCommand, connection_options, words_after_dash
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
 @connection_options
 def inspect(
-    target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool, sign_in: SignIn
+    target: str,
+    as_json: bool,
+    config: Path | None,
+    era: Any,
+    timeout: float | None,
+    stderr: bool,
+    sign_in: SignIn,
+    extras: Callable[[Target], Target],
 ) -> int:
     """Show what a server offers: its tools, resources and prompts.
 
@@ -60,7 +67,7 @@ def inspect(
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
     typed = words_after_dashes(target)
-    where = target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in)
+    where = extras(target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in))
     status = inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
         say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
@@ -69,6 +76,7 @@ def inspect(
 
 _PIPED_WIDTH: Final = 160
 _LONGEST_URI: Final = 2000
+_LONGEST_DESCRIPTION: Final = 60
 
 
 def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "modern", "legacy"], timeout: float) -> int:
@@ -158,9 +166,16 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
     needed = {name for name in names if isinstance(name, str)}
     arguments = [
         f"{name_shown(name)}{'' if name in needed else '?'}: {name_shown(reader.words(schema, tool.input_schema))}"
+        + _described(schema)
         for name, schema in (cast("JSONObject", properties) if isinstance(properties, dict) else {}).items()
     ]
     return name_shown(tool.name), "\n".join(arguments), on_one_line(tool.description or tool.title or "")
+
+
+def _described(schema: Any) -> str:
+    """Return the description of an argument, on one line behind its type; empty without one."""
+    text = cast("JSONObject", schema).get("description") if isinstance(schema, dict) else None
+    return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
 
 def _task_support(tool: Tool) -> str:

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from ...client.client import Client
-    from ...connecting.targets import Address
+    from ...connecting.targets import Address, Target
     from ..request import CommandRequest
     from ..targets import SignIn
 
@@ -64,9 +64,10 @@ config_option_of_starters = click.option("--config", type=_CONFIG, help=f"{_LOOK
 
 
 def connection_options(command: F) -> F:
-    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, and those of
-    `sign_in_options`."""
-    command = cast("F", sign_in_options(command))
+    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, --header, --env,
+    and those of `sign_in_options`. The function gets the argument ``extras`` for the headers and variables: a function
+    that adds them to a target."""
+    command = cast("F", extras_options(sign_in_options(command)))
     for option in (
         click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
         click.option(
@@ -88,6 +89,37 @@ def connection_options(command: F) -> F:
     return command
 
 
+def extras_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --header and --env. The function gets the argument ``extras``, which adds both to a target."""
+
+    @wraps(command)
+    def run(*args: Any, headers: tuple[str, ...], env: tuple[str, ...], **named: Any) -> Any:
+        def extras(target: Target) -> Target:
+            from ..targets import with_extras
+
+            return with_extras(target, headers, env)
+
+        return command(*args, extras=extras, **named)
+
+    for option in (
+        click.option(
+            "--env",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A variable of the environment of a command that is started. Repeatable.",
+        ),
+        click.option(
+            "--header",
+            "headers",
+            multiple=True,
+            metavar="'NAME: VALUE'",
+            help="A header of each request to a URL; other users of this machine may see what is typed. Repeatable.",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
 def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., int]:
     """Make the function of a command from a function that returns the request, given the arguments and options of its
     own.
@@ -105,6 +137,7 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
         timeout: float | None,
         stderr: bool,
         sign_in: SignIn,
+        extras: Callable[[Target], Target],
         *own: P.args,
         **named: P.kwargs,
     ) -> int:
@@ -114,7 +147,7 @@ def request_options(request: Callable[P, CommandRequest[Any]]) -> Callable[..., 
 
         recent_stderr = None if stderr else RecentStderr()
         options = RequestOptions(
-            target=target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in),
+            target=extras(target_typed(words_after_dashes(target), config, recent_stderr or CopiedToStderr(), sign_in)),
             recent_stderr=recent_stderr,
             log_level=None if log_level.lower() == "off" else log_level.lower(),
             era=era,

@@ -1,0 +1,61 @@
+"""``--header`` and ``--env``: what the user adds to the server that is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import TRIO_MCP, run, running, written
+
+from trio_mcp import Address, Command
+from trio_mcp.cli.targets import NoTarget, with_extras
+
+SERVER = """
+    import os
+    from trio_mcp import RequestContext, Server
+
+    server = Server("told")
+
+    @server.tool
+    async def told(ctx: RequestContext) -> str:
+        return f"{os.environ.get('KEY')} {(ctx.headers or {}).get('x-key')}"
+"""
+
+
+def test_headers_go_to_a_url_and_variables_to_a_command() -> None:
+    assert with_extras(Address("https://a/mcp", headers={"A": "1"}), ["B: 2: 3"], []) == Address(
+        "https://a/mcp", headers={"A": "1", "B": "2: 3"}
+    )
+    assert with_extras(Command(["a"], env={"A": "1"}), [], ["B=2=3", "C="]) == Command(
+        ["a"], env={"A": "1", "B": "2=3", "C": ""}
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "env", "told"),
+    [
+        (Command(["a"]), ["A: 1"], [], "--header is for a URL"),
+        (Address("https://a/mcp"), [], ["A=1"], "--env is for a command"),
+        (Address("tcp://a:1"), ["A: 1"], [], "not for"),
+        (Address("https://a/mcp"), ["secret"], [], "a header is like 'Name: value'"),
+        (Command(["a"]), [], ["secret"], "a variable is like NAME=value"),
+        (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),
+    ],
+)
+def test_what_cannot_be_added_is_a_sentence_that_repeats_no_secret(
+    target: Command | Address, headers: list[str], env: list[str], told: str
+) -> None:
+    with pytest.raises(NoTarget, match=told) as caught:
+        with_extras(target, headers, env)
+    assert "secret" not in str(caught.value)
+
+
+async def test_both_arrive(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    ended = await run([*TRIO_MCP, "call", file, "told", "--env", "KEY=from the user"])
+    assert ended.stdout == "from the user None\n"
+    async with running("run", file, "--http", "0") as server:
+        url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
+        ended = await run([*TRIO_MCP, "call", url, "told", "--header", "X-Key: 42"])
+        assert ended.stdout == "None 42\n"
+        assert "told" in (await run([*TRIO_MCP, "inspect", url, "--header", "X-Key: 42"])).stdout

@@ -1,0 +1,67 @@
+"""Images, sounds and files of a result in a folder of the user's."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from trio_mcp import (
+    REVISIONS,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+from trio_mcp.cli.media_files import saved
+from trio_mcp.cli.printable import Unusable
+from trio_mcp.cli.request import show_result
+
+DATA = base64.b64encode(b"data").decode()
+
+
+@pytest.mark.parametrize(
+    ("block", "file"),
+    [
+        (ImageContent(DATA, "image/png"), "draw-1.png"),
+        (AudioContent(DATA, "audio/x-wav; rate=8000"), "draw-1.wav"),
+        (EmbeddedResource(BlobResourceContents("shop://../../dot", DATA, "application/pdf")), "draw-1.pdf"),
+        (ImageContent(DATA, "image/../../../etc/passwd"), "draw-1.bin"),
+        (ImageContent(DATA, ""), "draw-1.bin"),
+    ],
+)
+def test_data_is_saved_under_the_name_of_the_tool_with_the_suffix_of_its_type(
+    block: ImageContent, file: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert saved(block, folder, "draw") == folder / file
+    assert (folder / file).read_bytes() == b"data"
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == [file]
+
+
+def test_nothing_is_overwritten_and_text_is_not_saved(tmp_path: Path) -> None:
+    (tmp_path / "draw-1.png").write_text("mine")
+    assert saved(ImageContent(DATA, "image/png"), tmp_path, "draw") == tmp_path / "draw-2.png"
+    assert (tmp_path / "draw-1.png").read_text() == "mine"
+    assert saved(TextContent("text"), tmp_path, "draw") is None
+
+
+def test_a_name_of_a_tool_cannot_leave_the_folder(tmp_path: Path) -> None:
+    assert saved(ImageContent(DATA, "image/png"), tmp_path / "a", "../../x/.y") == tmp_path / "a" / "_x_y-1.png"
+
+
+def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="no base64"):
+        saved(ImageContent("!", "image/png"), tmp_path, "draw")
+    (tmp_path / "file").touch()
+    with pytest.raises(Unusable, match="nothing can be saved"):
+        saved(ImageContent(DATA, "image/png"), tmp_path / "file", "draw")
+
+
+def test_the_path_stands_where_the_image_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = CallToolResult([TextContent("here:"), ImageContent(DATA, "image/png")])
+    show_result(result, REVISIONS["2026-07-28"], raw=False, save=tmp_path, name="draw")
+    assert capsys.readouterr().out == f"here:\n[saved {tmp_path / 'draw-1.png'}]\n"
