@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from ..bridging.calls import Begin, Call, Errand, Hold, begin, check_may_wait, run_blocking, words_of
+from ..bridging.calls import Begin, Call, Errand, Hold, begin, check_may_wait, run_blocking, wait_for, words_of
 from ..bridging.thread import TrioThread, Work
 from ..bridging.views import View
 
@@ -50,7 +50,7 @@ class Opened(AbstractContextManager[V]):
         hold.thread = begin(call, self._by)
         self._hold = hold
         try:
-            news.wait()
+            wait_for(news)
         except BaseException as error:
             call.cancel(words_of(error))
             self._close(hold)
@@ -79,9 +79,9 @@ class Opened(AbstractContextManager[V]):
     def _close(self, hold: Hold[Any]) -> None:
         hold.close()
         try:
-            self._ended.wait()
+            wait_for(self._ended)
         except KeyboardInterrupt:
-            self._ended.wait()
+            wait_for(self._ended)
             hold.thread.join()
             raise
         hold.thread.join()

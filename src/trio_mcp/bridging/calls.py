@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import queue
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
@@ -223,6 +224,23 @@ def check_may_wait() -> None:
         )
 
 
+_LOOK: Final = 0.2
+"""Seconds between two looks of a thread that waits: an interrupt that comes right before the wait does not end it, and
+would be seen only after it."""
+
+
+def wait_for(event: threading.Event) -> None:
+    """Wait for ``event``, so that an interrupt is raised soon, whenever it comes."""
+    while not event.wait(_LOOK):
+        pass
+
+
+def _next(inbox: queue.SimpleQueue[Errand | None]) -> Errand | None:
+    while True:
+        with suppress(queue.Empty):
+            return inbox.get(timeout=_LOOK)
+
+
 def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This thread waits, and runs
     the errands of the call. An interrupt cancels the call, and is raised when the call has ended; a second one is
@@ -232,11 +250,11 @@ def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
     call: Call[T] = Call(lambda: make(call), inbox.put)
     try:
         begin(call, by)
-        while (errand := inbox.get()) is not None:
+        while (errand := _next(inbox)) is not None:
             errand.carry_out()
     except BaseException as failure:
         call.cancel(words_of(failure))
-        while (errand := inbox.get()) is not None:
+        while (errand := _next(inbox)) is not None:
             errand.done()
         raise
     return call.result()
