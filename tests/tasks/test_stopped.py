@@ -14,7 +14,7 @@ from tests.tasks.touchy_store import record_in
 from trio_mcp import SqliteTaskStore
 from trio_mcp.testing.store_records import over
 
-LEASE = 3.0
+LEASE = 9.0
 """Seconds. The process has a third of that for asking the store when it goes on, which may take a while on a busy
 machine; then it gives its tasks up."""
 
@@ -24,7 +24,7 @@ async def test_lone_process_that_was_stopped_goes_on_with_its_tasks(tmp_path: Pa
     process = Process(tmp_path, LEASE)
     try:
         with trio.fail_after(PATIENCE):
-            await process.start("again", 2 * LEASE)
+            await process.start("again", LEASE + 3)
             await process.reading.receive_some()  # the answer: the task is kept
             async with SqliteTaskStore(tmp_path / "tasks.db") as store:
                 (task,) = await store.page("", None, 9)

@@ -32,6 +32,10 @@ class Ticket:
     waiting_since: float | None = None
     """Time at which the wait for a slot began; `None` where there was one, or nobody measures."""
 
+    def waited(self, now: float) -> float:
+        """Return the seconds of the wait for a slot, which ends ``now``."""
+        return 0.0 if self.waiting_since is None else now - self.waiting_since
+
 
 class Admission(Generic[T]):
     """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, and for

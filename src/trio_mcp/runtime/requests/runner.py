@@ -175,10 +175,7 @@ class RequestRunner:
                 async with trio.open_nursery() as nursery:
                     scope.start(nursery)
                     if self._tracer is not None:
-                        since = scope.ticket.waiting_since
-                        span = self._tracer.handling(
-                            scope.request, 0.0 if since is None else trio.current_time() - since
-                        )
+                        span = self._tracer.handling(scope.request, scope.ticket.waited(trio.current_time()))
                     try:
                         answer = self._handler.answer(scope)
                         del self  # the request may become a task, and then outlives this runner and its connection
