@@ -19,19 +19,21 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from ..bridging.calls import Begin, Call, Errand, Hold, begin, words_of
-from ..bridging.thread import TrioThread, Work
+from ..bridging.calls import Begin, BridgedCall, Errand, Hold, begin, words_of
+from ..bridging.thread import ThreadWork, TrioThread
 from ..bridging.views import View
 
 T = TypeVar("T")
 V = TypeVar("V", bound=View)
 
 
-async def run_in_trio(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
+async def run_in_trio(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This task waits, and runs the
     errands of the call. A cancel of this task cancels the call, and is raised when the call has ended."""
     inbox: asyncio.Queue[Errand | None] = asyncio.Queue()
-    call: Call[T] = Call(lambda: make(call), partial(asyncio.get_running_loop().call_soon_threadsafe, inbox.put_nowait))
+    call: BridgedCall[T] = BridgedCall(
+        lambda: make(call), partial(asyncio.get_running_loop().call_soon_threadsafe, inbox.put_nowait)
+    )
     begin(call, by)
     failure: BaseException | None = None
     while True:
@@ -81,7 +83,7 @@ class Opened(AbstractAsyncContextManager[V]):
     of the loop closes all that is open.
     """
 
-    _call: Call[None]
+    _call: BridgedCall[None]
     _hold: Hold[Any]
     _keeper: AsyncGenerator[None]
 
@@ -102,7 +104,7 @@ class Opened(AbstractAsyncContextManager[V]):
 
         manager = self._manager(Loop(loop))
         self._hold = hold = Hold(manager, partial(opened.set_result, None), loop.is_closed)
-        self._call = call = Call(hold.run, tell)
+        self._call = call = BridgedCall(hold.run, tell)
         hold.thread = begin(call, self._by)
         try:
             await asyncio.wrap_future(opened)
@@ -117,7 +119,7 @@ class Opened(AbstractAsyncContextManager[V]):
         await anext(self._keeper)
         return self._view(hold.value, self.begin)
 
-    def begin(self, work: Work) -> TrioThread:
+    def begin(self, work: ThreadWork) -> TrioThread:
         """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
         return self._hold.begin(work)
 
@@ -176,7 +178,7 @@ class Steps(AsyncIterator[T], Generic[T]):
             await run_in_trio(self._by, self._take)
         return self._taken.popleft()
 
-    async def _take(self, _: Call[Any]) -> None:
+    async def _take(self, _: BridgedCall[Any]) -> None:
         if self._made is None:
             self._made = self._make()
         self._taken.append(await anext(self._made))

@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from ..bridging.calls import Begin, Call, Errand, Hold, begin, check_may_wait, run_blocking, wait_for, words_of
-from ..bridging.thread import TrioThread, Work
+from ..bridging.calls import Begin, BridgedCall, Errand, Hold, begin, check_may_wait, run_blocking, wait_for, words_of
+from ..bridging.thread import ThreadWork, TrioThread
 from ..bridging.views import View
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Opened(AbstractContextManager[V]):
     end of the interpreter. A first interrupt is raised when nothing is left, a second one at once.
     """
 
-    _call: Call[None]
+    _call: BridgedCall[None]
     _hold: Hold[Any] | None = None
 
     def __init__(self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], by: Begin) -> None:
@@ -46,7 +46,7 @@ class Opened(AbstractContextManager[V]):
             news.set()
 
         hold = Hold(self._manager(), news.set)
-        self._call = call = Call(hold.run, tell)
+        self._call = call = BridgedCall(hold.run, tell)
         hold.thread = begin(call, self._by)
         self._hold = hold
         try:
@@ -60,7 +60,7 @@ class Opened(AbstractContextManager[V]):
             call.result()
         return self._view(hold.value, self.begin)
 
-    def begin(self, work: Work) -> TrioThread:
+    def begin(self, work: ThreadWork) -> TrioThread:
         """Begin ``work`` in the trio thread; at the latest the end of this context manager ends it."""
         assert self._hold is not None, "it was entered"
         return self._hold.begin(work)
@@ -105,7 +105,7 @@ class Steps(Iterator[T], Generic[T]):
                 raise StopIteration from None
         return self._taken.popleft()
 
-    async def _take(self, _: Call[Any]) -> None:
+    async def _take(self, _: BridgedCall[Any]) -> None:
         if self._made is None:
             self._made = self._make()
         self._taken.append(await anext(self._made))

@@ -1,4 +1,4 @@
-"""Call: a function that runs in trio's thread for a caller elsewhere; Hold: a context manager that is open there.
+"""BridgedCall: a function that runs in trio's thread for a caller elsewhere; Hold: a context manager open there.
 
 A caller sees its call through to the end: an interrupt or a failure of the caller's cancels
 the call, and the caller goes on when the call has ended. Callbacks of a call are errands, which its caller runs.
@@ -21,7 +21,7 @@ from ..classes import define
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import CodedError
 from ..runtime.transport import ConnectionLost
-from .thread import TrioThread, Work, run_soon
+from .thread import ThreadWork, TrioThread, run_soon
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ Tell: TypeAlias = Callable[[Errand | None], object]
 """Gives the caller an errand, or tells of the end of its call. Raises `RuntimeError` when the caller is gone."""
 
 
-class Call(Generic[T]):
+class BridgedCall(Generic[T]):
     """A call of ``function`` in the trio thread. ``tell`` is called there."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], tell: Tell) -> None:
@@ -70,7 +70,7 @@ class Call(Generic[T]):
     # In the trio thread
 
     async def run(self) -> None:
-        """See `Work.run`."""
+        """See `ThreadWork.run`."""
         with self._scope:
             try:
                 self._results.append(await self._function())
@@ -78,7 +78,7 @@ class Call(Generic[T]):
                 self._error = error
 
     def end(self) -> None:
-        """See `Work.end`."""
+        """See `ThreadWork.end`."""
         with suppress(RuntimeError):
             self._tell(None)
 
@@ -172,13 +172,13 @@ class Hold(Generic[T]):
         """Have the context manager left. From any thread, any number of times."""
         self.thread.run_soon(self._closing.set)
 
-    def begin(self, work: Work) -> TrioThread:
+    def begin(self, work: ThreadWork) -> TrioThread:
         """Begin ``work``, as `TrioThread.begin` does; at the latest the end of this hold ends it."""
         if not self.thread.run_soon(copy_context().run, self._start, work):
             work.end()
         return self.thread
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: ThreadWork) -> None:
         if self._nursery is None:
             work.end()
         else:
@@ -188,18 +188,18 @@ class Hold(Generic[T]):
 _LOOKS_EVERY: Final = 1.0
 
 
-async def _do(work: Work) -> None:
+async def _do(work: ThreadWork) -> None:
     try:
         await work.run()
     finally:
         work.end()
 
 
-Begin: TypeAlias = Callable[[Work], TrioThread]
+Begin: TypeAlias = Callable[[ThreadWork], TrioThread]
 """`TrioThread.begin` or `Hold.begin`."""
 
 
-def begin(call: Call[Any], by: Begin) -> TrioThread:
+def begin(call: BridgedCall[Any], by: Begin) -> TrioThread:
     """Begin ``call``."""
     thread = by(call)
     call.began(thread)
@@ -241,13 +241,13 @@ def _next(inbox: queue.SimpleQueue[Errand | None]) -> Errand | None:
             return inbox.get(timeout=_LOOK)
 
 
-def run_blocking(by: Begin, make: Callable[[Call[Any]], Awaitable[T]]) -> T:
+def run_blocking(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
     """Run the coroutine that ``make`` returns in the trio thread, and return the result. This thread waits, and runs
     the errands of the call. An interrupt cancels the call, and is raised when the call has ended; a second one is
     raised at once."""
     check_may_wait()
     inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
-    call: Call[T] = Call(lambda: make(call), inbox.put)
+    call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
     try:
         begin(call, by)
         while (errand := _next(inbox)) is not None:

@@ -18,7 +18,7 @@ _PATIENCE: Final = 10.0
 """Seconds that the end of the interpreter waits for clients that nobody has closed."""
 
 
-class Work(Protocol):
+class ThreadWork(Protocol):
     """The work that the thread does for a caller."""
 
     async def run(self) -> None:
@@ -47,7 +47,7 @@ class TrioThread:
         self._ready.wait()
 
     @classmethod
-    def begin(cls, work: Work) -> TrioThread:
+    def begin(cls, work: ThreadWork) -> TrioThread:
         """Begin ``work`` in the thread of this process, and return the thread."""
         with cls._lock:
             thread = cls._present
@@ -67,7 +67,7 @@ class TrioThread:
             self._ready.set()
             await self._idle.wait()
 
-    async def _do(self, work: Work) -> None:
+    async def _do(self, work: ThreadWork) -> None:
         try:
             await work.run()
         finally:

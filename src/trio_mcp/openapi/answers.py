@@ -39,34 +39,34 @@ class AnswerReader:
         self._document = document
         self._schemas = Schemas(document, "writeOnly")
 
-    def read(self, operation: APIOperation) -> Answers:
+    def read(self, operation: APIOperation) -> OperationAnswers:
         """Return the answers of ``operation``. There is an output schema where all answers that tell of success are
         JSON of one schema: a result must have structured content then."""
         found: list[Any] = []
         if operation.method == "HEAD":
-            return Answers(operation.name, None, False)
+            return OperationAnswers(operation.name, None, False)
         for status, value in members_of(operation.data.get("responses")).items():
             if str(status)[0] == "2":
                 answer, base = self._document.follow(value, operation.base)
                 content = members_of(answer.get("content"))
                 media = [members_of(each) for kind, each in content.items() if _is_json(kind)]
                 if len(media) != 1 or len(content) != 1 or "schema" not in media[0]:
-                    return Answers(operation.name, None, False)
+                    return OperationAnswers(operation.name, None, False)
                 made = self._schemas.converted(media[0]["schema"], base)
                 found += [] if made in found else [made]
         if len(found) != 1 or found[0] in ({}, True, False):
-            return Answers(operation.name, None, False)
+            return OperationAnswers(operation.name, None, False)
         return self._with_schema(operation.name, found[0])
 
-    def _with_schema(self, name: str, schema: Any) -> Answers:
+    def _with_schema(self, name: str, schema: Any) -> OperationAnswers:
         root = self._schemas.resolved(schema)
         is_object = root.get("type") == "object"
         if not is_object:
             root = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-        return Answers(name, self._schemas.complete(root), not is_object)
+        return OperationAnswers(name, self._schemas.complete(root), not is_object)
 
 
-class Answers:
+class OperationAnswers:
     """The answers of one operation, the tool ``name``."""
 
     def __init__(self, name: str, schema: JSONObject | None, is_wrapped: bool) -> None:

@@ -15,7 +15,7 @@ from ..protocol.types.tools import CallToolResult, ToolAnnotations
 from ..server.registration import ToolOptions
 from ..server.results import error_result
 from ..server.server import Server
-from .answers import AnswerReader, Answers, status_of
+from .answers import AnswerReader, OperationAnswers, status_of
 from .arguments import ArgumentReader, Arguments, Unsendable
 from .document import APIOperation, Document, Loader, members_of
 
@@ -138,7 +138,7 @@ class _APITool:
         http: httpx2.AsyncClient,
         server: httpx2.URL,
         arguments: Arguments,
-        answers: Answers,
+        answers: OperationAnswers,
         max_bytes: int,
     ) -> None:
         self._operation = operation

@@ -29,7 +29,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..server.prompts import Completions
 from ..server.registration import Registry
 from ..server.server import Server
-from .member_offers import MemberCompletions, MemberResources, Offers
+from .member_offers import MemberCompletions, MemberOffers, MemberResources
 from .members import Forwarder, MemberUpstream
 
 logger = logging.getLogger("trio_mcp")
@@ -86,7 +86,7 @@ class Gateway(Server):
         """The group, whose statuses tell how the members are."""
         self._words = instructions
         forwarder = Forwarder(group, patience)
-        offers = Offers(forwarder)
+        offers = MemberOffers(forwarder)
         self.members = MemberResources(page_size, self.cache_hints["resources/read"], offers)
         self.resources = self.members
         self.completions = Completions(self.prompts, self.resources)

@@ -58,7 +58,7 @@ async def _anything(arguments: dict[str, Any]) -> Any:
     """Stand for what a member does."""
 
 
-class Offers:
+class MemberOffers:
     """Makes the entries of a gateway of those of a catalogue."""
 
     def __init__(self, forwarder: Forwarder) -> None:
@@ -126,7 +126,7 @@ class MemberURIs(UriTemplate):
 class MemberResources(Resources):
     """The resources of members, also those that no member lists, and who watches them."""
 
-    def __init__(self, page_size: int | None, hints: CacheHints, offers: Offers) -> None:
+    def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
         self._offers = offers
         self._watchers: dict[str, Counter[str]] = {}

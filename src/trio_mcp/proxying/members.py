@@ -1,6 +1,6 @@
 """Requests to a gateway are forwarded to the members of its group, over the connections that the group keeps.
 
-`MemberUpstream` is a member as its callers share it; a `Caller` is a client of the gateway while its calls are in
+`MemberUpstream` is a member as its callers share it; a `GatewayCaller` is a client of the gateway while it has calls in
 flight. `Forwarder` finds the member for a request, and gives the result its names in the catalogue.
 """
 
@@ -38,7 +38,7 @@ from .upstream import Upstream
 _COMPLETE: Final = "notifications/elicitation/complete"
 
 
-class Caller(Downstream):
+class GatewayCaller(Downstream):
     """A client of a gateway, as one member sees the client: through the calls in flight alone, which carry its logs and
     its questions. Changes reach the client by the gateway."""
 
@@ -99,20 +99,20 @@ class MemberUpstream(Upstream):
 
     def __init__(self, client: Client, *_: Any, **__: Any) -> None:
         super().__init__(client, TaskOwners(), shared=True)
-        self._callers: dict[object, Caller] = {}
-        self._calls: Counter[Caller] = Counter()
+        self._callers: dict[object, GatewayCaller] = {}
+        self._calls: Counter[GatewayCaller] = Counter()
 
     def passes_tasks(self, revision: Revision) -> bool:
         """Return false: no client is told of a task of the member."""
         return False
 
     @contextmanager
-    def caller_of(self, scope: RequestScope) -> Generator[Caller]:
+    def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
         """Return the party that asks in ``scope``, which the member knows inside of the block."""
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
-            caller = self._callers[party] = Caller(scope)
+            caller = self._callers[party] = GatewayCaller(scope)
             self.take_in(caller)
         self._calls[caller] += 1
         try:

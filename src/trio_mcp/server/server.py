@@ -100,18 +100,7 @@ class Server(Offering):
     ) -> None:
         if foreign:
             _refuse(foreign)
-        if len(version.split()) > 4:  # a sentence, which other SDKs take in the second place
-            raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
-        if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):
-            raise TypeError(f"the lifespan {lifespan.__name__} needs @asynccontextmanager above it")
-        if hasattr(lifespan, "__aenter__") and not isinstance(lifespan, type):
-            raise TypeError(
-                "a lifespan is called with the server at each start:\n"
-                "    wrong:  Server('name', lifespan=lifespan(None))\n"
-                "    right:  Server('name', lifespan=lifespan)"
-            )
-        if page_size is not None and page_size < 1:
-            raise ValueError(f"page_size must be at least 1, not {page_size}")
+        _check_usable(version, lifespan, page_size)
         self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
         self.instructions = instructions
         self.limits = limits
@@ -284,6 +273,22 @@ class Server(Offering):
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
         export."""
         return self.load.statistics()
+
+
+def _check_usable(version: str, lifespan: object, page_size: int | None) -> None:
+    """Raise `ValueError` or `TypeError` for arguments of a server that other SDKs take, and this one cannot."""
+    if len(version.split()) > 4:  # a sentence, which other SDKs take in the second place
+        raise ValueError(f"a version is like '1.0', not {version[:100]!r}; write instructions=...")
+    if isgeneratorfunction(lifespan) or isasyncgenfunction(lifespan):
+        raise TypeError(f"the lifespan {lifespan.__name__} needs @asynccontextmanager above it")
+    if hasattr(lifespan, "__aenter__") and not isinstance(lifespan, type):
+        raise TypeError(
+            "a lifespan is called with the server at each start:\n"
+            "    wrong:  Server('name', lifespan=lifespan(None))\n"
+            "    right:  Server('name', lifespan=lifespan)"
+        )
+    if page_size is not None and page_size < 1:
+        raise ValueError(f"page_size must be at least 1, not {page_size}")
 
 
 def _refuse(foreign: Mapping[str, Any]) -> NoReturn:

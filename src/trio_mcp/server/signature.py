@@ -64,12 +64,7 @@ class UserFunction:
         """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except NameError as error:
-            raise TypeError(
-                f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
-            ) from None
+        hints = _hints(name, function)
         context_name: str | None = None
         doc, described = parameters_in(inspect.getdoc(function))
         fields: list[Any] = []
@@ -165,6 +160,16 @@ class UserFunction:
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
         hook = read_foreign if strict else read_foreign_text
         return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=hook)
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function, resolved. Raises `TypeError` where one cannot be."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
+        ) from None
 
 
 def _checked_name(function: Callable[..., Any]) -> str:

@@ -95,12 +95,12 @@ def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "moder
     return ENDED_WELL
 
 
-def _json(offers: Offers) -> str:
+def _json(offers: ServerOffers) -> str:
     # Escapes keep control characters from a terminal, and are the same JSON.
     return json.dumps(offers.as_json(), indent=2, ensure_ascii=sys.stdout.isatty()) + "\n"
 
 
-def _tables(offers: Offers) -> str:
+def _tables(offers: ServerOffers) -> str:
     is_terminal = sys.stdout.isatty()
     console = Console(highlight=False, force_terminal=is_terminal, width=None if is_terminal else _PIPED_WIDTH)
     with console.capture() as captured:
@@ -108,7 +108,7 @@ def _tables(offers: Offers) -> str:
     return captured.get()
 
 
-def _show(offers: Offers, console: Console) -> None:
+def _show(offers: ServerOffers, console: Console) -> None:
     reader = SchemaReader()
     for label, words in _facts(offers):
         console.print(Text(f"{label:<13}", "bold") + Text(printable(words)), soft_wrap=True)
@@ -134,7 +134,7 @@ def _show(offers: Offers, console: Console) -> None:
         console.print(table)
 
 
-def _facts(offers: Offers) -> Iterable[tuple[str, str]]:
+def _facts(offers: ServerOffers) -> Iterable[tuple[str, str]]:
     if offers.info is not None:
         yield "server", f"{name_shown(offers.info.name)} {name_shown(offers.info.version)}"
         if offers.info.title:
@@ -147,7 +147,7 @@ def _facts(offers: Offers) -> Iterable[tuple[str, str]]:
         yield "instructions", offers.instructions
 
 
-def _capabilities(offers: Offers) -> Iterable[str]:
+def _capabilities(offers: ServerOffers) -> Iterable[str]:
     declared = cast("JSONObject", unstructure(offers.capabilities, offers.revision))
     for name, value in declared.items():
         parts = cast("JSONObject", value) if isinstance(value, dict) else {}
@@ -205,7 +205,7 @@ T = TypeVar("T")
 
 
 @frozen(kw_only=True)
-class Offers:
+class ServerOffers:
     """All offers of a server. A list is `None` where the server declares nothing of the kind."""
 
     info: Implementation | None
@@ -243,11 +243,11 @@ class Offers:
         }
 
 
-async def ask_for_offers(client: Client) -> Offers:
+async def ask_for_offers(client: Client) -> ServerOffers:
     """List everything that the server declares. Raises as the calls do."""
     declared = client.server_capabilities
     has_resources = declared.resources is not None
-    return Offers(
+    return ServerOffers(
         info=client.server_info,
         revision=client.revision,
         capabilities=declared,

@@ -18,7 +18,7 @@ from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, NOT_WRITTEN
 from ..targets import HOSTS, Host, command_of_file, is_file
-from .inspect import Offers, ask_for_offers
+from .inspect import ServerOffers, ask_for_offers
 
 
 def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -149,17 +149,17 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
     return text
 
 
-async def _tried(wanted: Installation) -> Offers:
+async def _tried(wanted: Installation) -> ServerOffers:
     """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
     async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
         return await ask_for_offers(client)
 
 
-def _name_of(offers: Offers) -> str:
+def _name_of(offers: ServerOffers) -> str:
     return name_shown(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
 
 
-def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: Offers) -> int:
+def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers: ServerOffers) -> int:
     tools = len(offers.tools or ())
     say(f"the server answered, with {tools} tool{'' if tools == 1 else 's'}")
     if text == file.text:
