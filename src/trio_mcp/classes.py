@@ -53,6 +53,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
     for name, method in methods.items():
         if name not in vars(kind):
             setattr(kind, name, method)
+    kind.__doc__ = FieldsDocumented(kind.__doc__)
     options |= {"eq": False, "repr": False, "getstate_setstate": False}
     return _made_later(make, kind, options) if _is_plain(kind) else make(kind, **options)
 
@@ -125,6 +126,26 @@ class _Late:
     def __get__(self, instance: object, owner: type) -> Any:
         self.complete()
         return getattr(owner if instance is None else instance, self._name)
+
+
+class FieldsDocumented:
+    """The docstring of a class, to which the text under each field is added when somebody looks."""
+
+    __slots__ = ("_doc",)
+
+    def __init__(self, doc: str | None) -> None:
+        self._doc = doc
+
+    def __get__(self, instance: object, owner: type) -> str | None:
+        from .fields_documented import documented  # late: for people alone
+
+        return documented(owner, self._doc)
+
+
+def keywords(kind: type[T]) -> type[T]:
+    """Make ``kind``, a `TypedDict` of keyword arguments, show its keys in `help`."""
+    kind.__doc__ = cast("str", FieldsDocumented(kind.__doc__))
+    return kind
 
 
 class Renamed:

@@ -33,6 +33,7 @@ class Change:
     """
 
     kind: ChangeKind
+    """Kind of the change: `tools`, `prompts`, `resources` or `resource`."""
     uri: str | None = None
 
 
@@ -256,6 +257,7 @@ class CachePartition:
     """The part of a `ResponseCache` that one authorization context may see, made by `ResponseCache.partition`."""
 
     cache: ResponseCache
+    """Cache that the part belongs to, and that bounds its size."""
     server: object
     """Server that gave the answers."""
     owner: object

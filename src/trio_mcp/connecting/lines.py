@@ -35,7 +35,8 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @entered("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does."""
+    """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does. ``options``: see
+    `ClientSettings`."""
     try:
         name = socket_path(path)
     except (OSError, ValueError) as error:

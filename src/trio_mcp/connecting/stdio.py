@@ -42,9 +42,9 @@ def open_stdio(
 ) -> AbstractAsyncContextManager[Client]:
     """Start the server ``command`` as a child process, connect to it over stdio, and own both.
 
-    The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of ours with
-    ``inherit_env``. The child's standard error is always read; ``stderr`` gets a copy, and the last lines are part of
-    `ConnectionLost`. ``options`` are those of `ClientSettings`.
+    The child runs in the folder ``cwd``, and gets ``env`` on top of a short list of harmless variables (PATH, HOME,
+    LANG, …), or of all of ours with ``inherit_env``. The child's standard error is always read; ``stderr`` gets a
+    copy, and the last lines are part of `ConnectionLost`. ``options`` are those of `ClientSettings`.
 
     However left, the block closes the child's input and waits up to ``close_grace`` seconds for the child to exit, then
     sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process of
@@ -109,11 +109,17 @@ class Command:
     system could start."""
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
+    """The program and its arguments."""
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_check_environment, kw_only=True)
+    """Variables on top of the inherited variables."""
     inherit_env: bool = attrs.field(default=False, kw_only=True)
+    """True: the child inherits all variables of this process; else a short list of harmless ones."""
     cwd: str | os.PathLike[str] | None = attrs.field(default=None, validator=_check_directory, kw_only=True)
+    """Working directory of the child; `None`: the present one."""
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
+    """Gets a copy of the child's standard error."""
     close_grace: float = attrs.field(default=2.0, kw_only=True)
+    """Seconds that the child has to exit by itself, and once more after SIGTERM."""
 
     @property
     def identity(self) -> Hashable:

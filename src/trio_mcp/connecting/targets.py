@@ -49,6 +49,7 @@ class Address:
     """
 
     url: str = attrs.field(validator=_is_spoken)
+    """URL of the server."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, repr=False)
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
@@ -92,7 +93,9 @@ class InMemory:
     """A server in this process: see `open_memory`."""
 
     server: Server
+    """The server, which runs in this process."""
     stateless: bool = attrs.field(default=False, kw_only=True)
+    """True keeps nothing between requests, see `Server.running`."""
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Run the server and connect to it: see `open_memory`."""

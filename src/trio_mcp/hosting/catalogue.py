@@ -91,6 +91,7 @@ class Entry(Generic[T]):
     name: str
     """The name in the catalogue; for resources the URI there, for templates the template."""
     member: str
+    """Name of the member."""
     item: T
     """The item as its server described it."""
 

@@ -96,7 +96,9 @@ class MemberStatus:
     """The state of a member, with its last failure and its restarts."""
 
     name: str
+    """Name of the member."""
     state: MemberState
+    """Where the member stands between its start and its end."""
     error: Exception | None = None
     """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
     that opening the server raised."""

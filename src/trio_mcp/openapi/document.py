@@ -40,7 +40,9 @@ class APIOperation:
     path: str
     """Path, with the names of its parameters in braces."""
     tags: tuple[str, ...]
+    """Tags that the document gives the operation."""
     deprecated: bool
+    """True where the document advises against the operation."""
     data: JSONObject
     """The operation as the document has it, extensions included."""
     item: JSONObject

@@ -212,6 +212,7 @@ class Auth:
     Privilege Restriction). Empty in a run of a task after a restart: only the `Principal.id` of the caller is kept, and
     no scopes or claims are known."""
     principal: Principal
+    """The caller, as the verifier of the token knows it."""
     extra: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False)
     """Facts that the server's own ``on_authenticated`` has added."""
 

@@ -156,6 +156,7 @@ class TaskPage:
     """A page of tasks, oldest first. ``next_cursor`` leads to the next page; `None` at the end."""
 
     tasks: list[TaskState]
+    """The tasks of the page."""
     next_cursor: str | None = None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedD
 
 import attrs
 
-from ..classes import frozen
+from ..classes import frozen, keywords
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
 from ..protocol.methods import ROWS
@@ -36,6 +36,7 @@ else:
     L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
 
 
+@keywords
 class PromptOptions(TypedDict, total=False):
     """Keywords of a prompt, and in the same sense of a resource and of a tool."""
 
@@ -63,6 +64,7 @@ class PromptOptions(TypedDict, total=False):
     """Tags, by which `Server.disable` and `Server.enable` know the thing. Clients do not see tags."""
 
 
+@keywords
 class ResourceOptions(PromptOptions, total=False):
     """Keywords of a resource, or of all resources of a template."""
 
@@ -80,6 +82,7 @@ class ResourceOptions(PromptOptions, total=False):
     private."""
 
 
+@keywords
 class ToolOptions(PromptOptions, total=False):
     """Keywords of a tool."""
 
@@ -115,6 +118,7 @@ class ToolOptions(PromptOptions, total=False):
     is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""
 
 
+@keywords
 class SamplingOptions(TypedDict, total=False):
     """Keywords of a question to the client's model (2025-11-25 sampling). `None` leaves the choice to the client."""
 

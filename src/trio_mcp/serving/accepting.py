@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 
 import trio
 
+from ..classes import keywords
 from ..concurrency.fair_share import Caller
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.limits import Limits
@@ -196,6 +197,7 @@ class _Accepting:
             logger.exception("a connection failed")
 
 
+@keywords
 class ServingOptions(TypedDict, total=False):
     """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
 

@@ -57,8 +57,8 @@ async def serve_websocket(
 
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
-    ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``wss://``.
-    `ServingOptions` documents ``options``.
+    ``path`` is the path of the endpoint. ``listeners`` of the application's own replace ``host`` and ``port``. With
+    an ``ssl_context`` the URL is ``wss://``. `ServingOptions` documents ``options``.
 
     With ``auth``, the request for a WebSocket needs a token, see `Protected`; the connection is closed (1008) when the
     token ends. Without, a warning is logged where other machines reach the server. Clients find the metadata of the

@@ -58,6 +58,7 @@ class Outcome:
     """The end of the request that a task runs, as JSON text: a result, or the error object of JSON-RPC."""
 
     json: bytes
+    """The result, or the error object."""
     is_error: bool = False
     """True for an error of JSON-RPC."""
     tells_failure: bool = False
@@ -88,6 +89,7 @@ class TaskRecord:
     capabilities: bytes
     """Capabilities that the client declared for the request."""
     on_restart: OnRestart = "fail"
+    """Fate of the task after the death of its process."""
     is_external: bool = False
     """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
     created_at: int = 0
@@ -103,6 +105,7 @@ class TaskRecord:
     poll_ms: int
     """Milliseconds that a client is advised to wait between two looks."""
     phase: TaskPhase = TaskPhase.WORKING
+    """Phase of the task."""
     message: str | None = None
     """Text for people on the present phase."""
     questions: Mapping[str, bytes] = _NOTHING
@@ -114,6 +117,7 @@ class TaskRecord:
     checkpoint: bytes | None = None
     """Last value that the handler gave to `checkpoint`."""
     cancel_reason: str | None = None
+    """Reason that the cancelling party gave."""
     attempt: int = 1
     """Number of runs so far, without the runs that were given up in good order."""
     holder: str | None = None
@@ -182,6 +186,7 @@ class Kept:
     """A record from the store."""
 
     record: TaskRecord
+    """The record as kept."""
     now: int
     """The present of the store, in milliseconds since the epoch."""
 

@@ -35,8 +35,11 @@ class TaskState:
     receiver wishes for, `None` without a wish."""
 
     id: str
+    """Id of the task."""
     status: TaskStatus
+    """Status of the task."""
     message: str | None
+    """Text for people on the present status."""
     created_at: str
     updated_at: str
     ttl: float | None

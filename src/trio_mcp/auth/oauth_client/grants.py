@@ -42,7 +42,9 @@ class PreregisteredClient:
     """
 
     client_id: str
+    """The client id at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
+    """The secret of the client there, if any."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The key that signs assertions (RFC 7523), as PEM or JWK."""
     signing_algorithm: str | None = None

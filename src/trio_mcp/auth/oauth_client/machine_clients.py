@@ -47,6 +47,7 @@ class ClientCredentials(_MachineClient):
 
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False, kw_only=True)
+    """The secret of the client at the authorization server."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False, kw_only=True)
     """The key that signs assertions (RFC 7523), as PEM or JWK. Needs ``trio-mcp[auth]``."""
     signing_algorithm: str | None = attrs.field(default=None, kw_only=True)
@@ -109,6 +110,7 @@ class EnterpriseManaged(_MachineClient):
     idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
     """`None`: the one in the metadata of the identity provider."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
+    """Type of ``subject_token`` (RFC 8693)."""
 
     async def acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get a grant: see `TokenSource.acquire`."""

@@ -49,6 +49,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     client_id: str
     """The name of this server at the issuer."""
     client_secret: str | None = attrs.field(default=None, repr=False)
+    """The secret of this server at the issuer."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """A key, as PEM or JWK, in place of the secret (``private_key_jwt``); needs the extra ``trio-mcp[auth]``."""
     secret_in: Literal["header", "body"] = attrs.field(

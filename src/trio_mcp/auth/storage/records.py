@@ -79,6 +79,7 @@ class Stored:
     """What a client keeps of its authorization at one server, by authorization server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
+    """What is kept of each authorization server, by its issuer."""
     current: str | None = None
     """The issuer whose tokens the client used last; `None` before the first."""
 

@@ -50,6 +50,7 @@ class RouteRequest:
     """A request to a route."""
 
     method: str
+    """HTTP method in capitals."""
     path: str
     """The path as received: nothing is decoded."""
     query: str
@@ -67,7 +68,9 @@ class RouteResponse:
     body: object = b""
     """Text, bytes, or anything that JSON can hold."""
     status: int = 200
+    """HTTP status."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """Further headers."""
 
     def __attrs_post_init__(self) -> None:
         _lines(self.headers.items())

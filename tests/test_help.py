@@ -1,0 +1,64 @@
+"""What `help` shows of public things names every option."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, is_typeddict
+
+import attrs
+import pytest
+
+import trio_mcp
+import trio_mcp.aio
+import trio_mcp.blocking
+from trio_mcp import Server
+
+NAMED = {
+    name: getattr(module, name) for module in (trio_mcp, trio_mcp.aio, trio_mcp.blocking) for name in module.__all__
+}
+FUNCTIONS = {name: thing for name, thing in NAMED.items() if inspect.isfunction(thing)} | {
+    f"Server.{name}": getattr(Server, name) for name in ("tool", "resource", "prompt", "around", "mount", "searchable")
+}
+WITH_FIELDS = {name: thing for name, thing in NAMED.items() if is_typeddict(thing) or attrs.has(thing)}
+LISTED_IN = {"ClientOptions": "ClientSettings"}
+"""Where the keys of a class are described, for a class that repeats the fields of another."""
+OF_TRIO = "task_status"
+"""The keyword of whatever `trio.Nursery.start` can start."""
+
+
+def options(function: Any) -> Iterator[str]:
+    """The names of keyword arguments, and of the classes that list further ones."""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != OF_TRIO:
+            yield parameter.name
+        if parameter.kind is parameter.VAR_KEYWORD and (of := re.search(r"Unpack\[(\w+)\]", str(parameter.annotation))):
+            yield LISTED_IN.get(of[1], of[1])
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_help_of_a_function_names_every_keyword_or_the_class_that_lists_them(name: str) -> None:
+    shown = inspect.getdoc(FUNCTIONS[name]) or ""
+    assert [option for option in options(FUNCTIONS[name]) if not re.search(rf"\b{option}\b", shown)] == []
+
+
+@pytest.mark.parametrize("name", sorted(WITH_FIELDS))
+def test_help_of_a_class_describes_every_field(name: str) -> None:
+    """Under the field, or in the text of the class. The specification describes the fields of its types."""
+    kind = WITH_FIELDS[name]
+    fields = kind.__annotations__ if is_typeddict(kind) else [each.name for each in attrs.fields(kind) if each.init]
+    shown = inspect.getdoc(kind) or ""
+    has_no_texts = kind.__module__.startswith("trio_mcp.protocol.") or name in LISTED_IN
+    told = r"\n  {0}: " if has_no_texts else r"\n  {0}: .*\n      \S|``{0}``"
+    assert [each for each in fields if each[0] != "_" and not re.search(told.format(each), shown)] == []
+
+
+def test_a_field_is_shown_with_its_type_its_default_and_the_text_under_it() -> None:
+    shown = inspect.getdoc(trio_mcp.CacheHints) or ""
+    assert "\n  ttl_ms: int = 0\n      Milliseconds for which" in shown
+
+
+def test_the_fields_of_a_base_come_first() -> None:
+    shown = inspect.getdoc(trio_mcp.ToolOptions) or ""
+    assert 0 < shown.index("\n  name: str | None\n") < shown.index("\n  lenient: bool\n")
