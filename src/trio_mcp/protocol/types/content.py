@@ -94,6 +94,7 @@ class BlobResourceContents:
 
 
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
+"""A resource, or part of it, in either form."""
 
 
 @value
@@ -107,6 +108,7 @@ class EmbeddedResource:
 
 
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+"""A block of the content of a result or a prompt."""
 
 
 def text_in(blocks: Iterable[object]) -> str:
