@@ -1,4 +1,4 @@
-"""What `help` shows of a class with fields: its docstring, then each field with the text that stands under it.
+"""The text that `help` shows of a class with fields: the docstring, then each field with the text under the field.
 
 An editor shows the text under a field by itself, `help` does not: Python keeps no such text. The text is read from the
 source, where there is one, with the first look at the docstring; a program that never looks pays nothing.

@@ -32,6 +32,7 @@ class Conversation:
     """What a framework saw, and what the server noted."""
 
     framework: str
+    over: str
     steps: dict[str, dict[str, Any]]
     journal: Journal
 
@@ -54,10 +55,10 @@ def conversation(
     journal = Journal(tmp_path_factory.mktemp(name) / "journal")
     host = [agents_python, "-W", "ignore", HERE / f"{name}_host.py"]
     if over == "stdio":
-        yield Conversation(name, steps_in(lines_of([*host, *SERVER], journal)), journal)
+        yield Conversation(name, over, steps_in(lines_of([*host, *SERVER], journal)), journal)
     else:
         with listening([*SERVER, "http"], journal, "http") as server:
-            yield Conversation(name, steps_in(lines_of([*host, server.url], journal)), journal)
+            yield Conversation(name, over, steps_in(lines_of([*host, server.url], journal)), journal)
 
 
 def lines_of(command: list[str | Path], journal: Journal) -> list[str]:
@@ -102,4 +103,5 @@ def test_a_cancelled_call_is_not_told_to_the_server_and_ends_with_the_connection
     assert conversation.saw("cancelled") == "cancelled"
     assert conversation.saw("handler") == "runs on"
     assert conversation.saw("afterwards") == conversation.saw("order") or conversation.framework == "langchain"
-    conversation.journal.wait_for("hang ended")
+    if (conversation.framework, conversation.over) != ("pydantic_ai", "stdio"):  # which kills its child at once
+        conversation.journal.wait_for("hang ended")
