@@ -48,6 +48,23 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
     assert not found, "\n".join(found)
 
 
+def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
+    readme = examples_in(PAGES[0])
+    runs: list[tuple[Path, list[str]]] = [(ROOT, ["examples"])]
+    for page in PAGES:
+        if own := examples_in(page):
+            folder = tmp_path / page.stem
+            folder.mkdir()
+            for name, code in (readme | own).items():
+                (folder / name).write_text(code)
+            runs.append((folder, sorted(own)))
+    for folder, names in runs:
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *names]
+        checked = subprocess.run(mypy, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
+        assert checked.returncode == 0, f"{folder.name}: {checked.stdout}{checked.stderr}"
+
+
 WITH_THREADS = """
 from typing import assert_type
 
@@ -145,20 +162,156 @@ async def also(ctx: RequestContext[Database]) -> None:
 """
 
 
+EACH_DECORATOR = """
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Annotated, Any, assert_type
+
+from trio_mcp import (
+    CallToolResult,
+    Client,
+    ElicitAnswer,
+    GetPromptResult,
+    InputRequest,
+    InputRequired,
+    Next,
+    Provide,
+    ReadResourceResult,
+    RequestContext,
+    Server,
+    ServerRequest,
+    WorkerContext,
+    aio,
+    blocking,
+    gateway,
+    open_group,
+    open_memory,
+    rate_limit,
+)
+
+server, other = Server("all"), Server("other")
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+async def user(ctx: RequestContext) -> str:
+    return "guest"
+
+
+@asynccontextmanager
+async def connection() -> AsyncGenerator[dict[str, int]]:
+    yield {}
+
+
+@server.tool
+async def plain(number: int) -> int:
+    return number
+
+
+@server.tool(tags=["slow"], task="optional", on_restart="again", timeout=3.0, visible=lambda auth: auth is not None)
+async def with_options(
+    ctx: RequestContext, who: Annotated[str, Provide(user)], rows: Annotated[dict[str, int], Provide(connection)]
+) -> list[str]:
+    answer = await ctx.elicit("Which?", Colour)
+    assert_type(answer, ElicitAnswer)
+    return [who, *rows]
+
+
+@server.tool
+def in_a_thread(ctx: WorkerContext, text: str) -> str | InputRequired:
+    ctx.progress(1)
+    return InputRequired({"roots": InputRequest("roots/list")}) if text else "nothing"
+
+
+@server.resource("note://{name}", mime_type="text/plain")
+async def note(name: str) -> str | ReadResourceResult:
+    return name
+
+
+@server.prompt
+def greet(name: str) -> str:
+    return f"Greet {name}."
+
+
+@server.prompt(title="Greeting", scopes=["greet"])
+async def greet_well(name: str) -> GetPromptResult:
+    return GetPromptResult([])
+
+
+@server.completion(prompt="greet", argument="name")
+async def names(value: str) -> list[str]:
+    return [value]
+
+
+@server.around
+async def always(request: ServerRequest, next: Next) -> Any:
+    return await next(request)
+
+
+@server.around("tools/call")
+async def calls(request: ServerRequest, next: Next) -> Any:
+    return await next(request)
+
+
+server.around("tools/call")(rate_limit(3, per=1.0))
+server.mount(other, prefix="other")
+server.searchable(pinned=["plain"])
+assert_type(plain, "Callable[[int], Any]")  # fails here: a decorator leaves the function as it is
+
+
+async def host(client: Client) -> None:
+    result = await client.call_tool("plain", {"number": 1})
+    assert_type(result, CallToolResult)
+    assert_type(result.as_(int), int)
+    assert_type(result.as_(dict[str, list[int]]), dict[str, list[int]])
+    async with open_group({}) as group, open_memory(gateway(group)) as at_the_gateway:
+        assert_type(at_the_gateway, Client)
+        assert_type((await group.call_tool("a__b")).text, str)
+
+
+async def asyncio_host() -> None:
+    async with aio.open_memory(server) as client:
+        assert_type((await client.call_tool("plain")).as_(int), int)
+
+
+def script() -> None:
+    with blocking.open_memory(server) as client:
+        assert_type(client.call_tool("plain").as_(int), int)
+"""
+
+
+@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(tmp_path: Path, checker: str) -> None:
+    faults = faults_in(EACH_DECORATOR, tmp_path, checker)
+    line = 1 + EACH_DECORATOR[: EACH_DECORATOR.index("assert_type(plain")].count("\n")
+    assert faults
+    assert all(f"handler.py:{line}:" in fault for fault in faults), "\n".join(faults)
+
+
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
 def test_a_type_checker_knows_what_the_lifespan_yields(tmp_path: Path, checker: str) -> None:
+    faults = faults_in(WITH_LIFESPAN, tmp_path, checker)
+    place = f":{WITH_LIFESPAN.count(chr(10))}"
+    assert faults
+    assert all("columns" in line and place in line for line in faults), "\n".join(faults)
+
+
+def faults_in(code: str, folder: Path, checker: str) -> list[str]:
+    """What a strict checker says of a file of a user's."""
     pytest.importorskip(checker, reason="needs the type checker: pip install -e '.[dev]'")
-    file = tmp_path / "handler.py"
-    file.write_text(WITH_LIFESPAN)
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
+    file = folder / "handler.py"
+    file.write_text(code)
+    (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     arguments = {
-        "pyright": ["--pythonpath", sys.executable, "--project", str(tmp_path)],
-        "mypy": ["--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+        "pyright": ["--pythonpath", sys.executable, "--project", str(folder)],
+        "mypy": ["--strict", "--cache-dir", str(folder / "cache"), str(file)],
     }[checker]
     checked = subprocess.run(
         [sys.executable, "-m", checker, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    faults = [line for line in checked.stdout.splitlines() if "handler.py:" in line]
-    place = f":{WITH_LIFESPAN.count(chr(10))}"
-    assert faults
-    assert all("columns" in line and place in line for line in faults), "\n".join(faults)
+    return [
+        line for line in checked.stdout.splitlines() if "handler.py:" in line and " error:" in line.replace(" - ", " ")
+    ]
