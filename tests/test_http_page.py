@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 import trio
 import trustme
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 from trio_mcp import Limits, ServingOptions, open_http, serve_http
 
@@ -38,9 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    return free_port()
 
 
 @asynccontextmanager

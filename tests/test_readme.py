@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
 import trio_mcp
 from trio_mcp import REVISIONS, Limits, open_stdio
@@ -29,12 +30,6 @@ def rows_of(heading: str) -> list[list[str]]:
     section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def wait_for_listener(port: int) -> None:

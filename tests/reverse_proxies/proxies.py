@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import attrs
 import trio
+from tests.ports import free_port
 
-__all__ = ["CADDY", "HAPROXY", "NGINX", "PAGE", "Proxy", "end", "free_port", "until_listening"]
+__all__ = ["CADDY", "HAPROXY", "NGINX", "PAGE", "Proxy", "end", "until_listening"]
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "deployment.md"
 PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
@@ -115,12 +115,6 @@ CADDY = Proxy(
     address="mcp.example.com",
     listens_at="http://mcp.example.com:{0}, http://127.0.0.1:{0}",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 async def end(process: trio.Process) -> None:

@@ -17,7 +17,8 @@ import attrs
 import pytest
 import trio
 from tests.patience import PATIENCE
-from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGE, Proxy, end, free_port, until_listening
+from tests.ports import free_port
+from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGE, Proxy, end, until_listening
 from tests.reverse_proxies.raw_client import call, initialize, posted, requested
 
 from trio_mcp import CancelCause, Cancellation, Client, Limits, RequestContext, Server, open_http, serve_http

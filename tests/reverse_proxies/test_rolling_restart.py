@@ -11,7 +11,8 @@ import pytest
 import trio
 from tests.cli.commands import Running, running, written
 from tests.patience import PATIENCE
-from tests.reverse_proxies.proxies import HAPROXY, NGINX, Proxy, free_port
+from tests.ports import free_port
+from tests.reverse_proxies.proxies import HAPROXY, NGINX, Proxy
 
 from trio_mcp import open_http
 

@@ -426,6 +426,41 @@ async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its
     assert work.causes == []
 
 
+async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_goes_on_with_it(
+    autojump_clock: MockClock,
+) -> None:
+    """The process was stopped in the middle of the claim. The renewal finds the new holder, and its answer comes after
+    the one to the claim, which was asked for long ago."""
+
+    class RenewedInBetween(TouchyStore):
+        is_stopped = False
+        renewed = trio.Event()
+
+        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+            if not self.is_stopped and trio.current_time() > LEASE:
+                self.is_stopped = True
+                autojump_clock.jump(2 * LEASE)
+            claimed = await super().claim(holder, lease=lease, most=most, names=names)
+            if claimed:
+                await self.renewed.wait()
+            return claimed
+
+        async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+            lost = await super().renew(held, lease=lease)
+            if lost:
+                self.renewed.set()
+                await wait_all_tasks_blocked()
+            return lost
+
+    store, work = RenewedInBetween(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("work")
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+        assert (await record_in(store, task_id)).epoch == 1
+    assert work.causes == []
+
+
 async def test_process_that_claims_its_own_task_after_another_ran_it_begins_anew(autojump_clock: MockClock) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()

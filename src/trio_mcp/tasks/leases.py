@@ -122,12 +122,14 @@ class Leases:
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Go on with tasks that seem ``lost`` and are ours by a claim whose answer is on its way: no more than one
-        claim brings. Return whether there are such tasks."""
+        """Go on with tasks that seem ``lost`` and are ours by a claim, whose answer is on its way, or came while the
+        renewal was on its way: no more than one claim brings. Return whether there are such tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
-            task, kept = self._live.by_id.get(task_id), await self._store.read(None, task_id)
-            found |= task is not None and kept is not None and task.reacquire(kept.record)
+            kept = await self._store.read(None, task_id)
+            task = self._live.by_id.get(task_id)
+            if task is not None and kept is not None:
+                found |= task.reacquire(kept.record) or (task.needs_lease and task.is_of(kept.record))
         return found
 
     async def _asked(self, since: float) -> None:
