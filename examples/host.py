@@ -9,8 +9,6 @@ Ctrl-C ends a call, too, and Ctrl-D the host. The handlers in the servers end wi
     > clock__sleep {"seconds": 3}
 """
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -27,6 +25,7 @@ from trio_mcp import (
     open_group,
     read_config,
 )
+from trio_mcp.cli.printable import printable
 from trio_mcp.cli.questions import terminal_options
 
 WIDTH = 30
@@ -34,9 +33,9 @@ WIDTH = 30
 
 def show(progress: Progress) -> None:
     """Draw the bar of a call, which moves with its progress."""
-    share = progress.progress / progress.total if progress.total else 0.0
+    share = max(0.0, min(1.0, progress.progress / progress.total)) if progress.total else 0.0
     bar = "#" * round(share * WIDTH)
-    print(f"\r[{bar:<{WIDTH}}] {share:4.0%} {progress.message or ''}", end="", file=sys.stderr, flush=True)
+    print(f"\r[{bar:<{WIDTH}}] {share:4.0%} {printable(progress.message or '')}", end="", file=sys.stderr, flush=True)
 
 
 async def call(group: Group, line: str, limit: float) -> None:
@@ -46,11 +45,11 @@ async def call(group: Group, line: str, limit: float) -> None:
         try:
             with fail_after_work(limit):
                 result = await group.call_tool(name, json.loads(arguments or "{}"), on_progress=show)
-            print(f"\n{'failed: ' if result.is_error else ''}{result.text}")
+            print(f"\n{'failed: ' if result.is_error else ''}{printable(result.text)}")
         except trio.TooSlowError:
             print(f"\ncancelled after {limit:g} seconds")
         except (MCPError, ValueError) as error:
-            print(f"\n{error}")
+            print(f"\n{printable(str(error))}")
     if interrupt.cancelled_caught:
         print("\ncancelled")
 
@@ -69,8 +68,8 @@ async def main(path: str, limit: float) -> None:
     async with open_group(config.members, **terminal_options(log_level="warning")) as group:
         await group.settled()
         for name, status in group.statuses.items():
-            print(f"{name}: {status.state}{f' ({status.error})' if status.error else ''}")
-        print("tools:", *group.catalogue.tools)
+            print(f"{name}: {status.state}{f' ({printable(str(status.error))})' if status.error else ''}")
+        print("tools:", *(printable(name) for name in group.catalogue.tools))
         while line := await typed("> "):
             if line.strip():
                 await call(group, line.strip(), limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import re
 from collections.abc import Iterator
 from typing import Any, is_typeddict
@@ -28,6 +29,11 @@ OF_TRIO = "task_status"
 """The keyword of whatever `trio.Nursery.start` can start."""
 
 
+def shown_by_help(thing: Any) -> str:
+    """What `help` shows, without the lines at the left."""
+    return re.sub(r"^( \|  |    )", "", pydoc.plain(pydoc.render_doc(thing)), flags=re.MULTILINE)
+
+
 def options(function: Any) -> Iterator[str]:
     """The names of keyword arguments, and of the classes that list further ones."""
     for parameter in inspect.signature(function).parameters.values():
@@ -39,7 +45,7 @@ def options(function: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_help_of_a_function_names_every_keyword_or_the_class_that_lists_them(name: str) -> None:
-    shown = inspect.getdoc(FUNCTIONS[name]) or ""
+    shown = shown_by_help(FUNCTIONS[name]).partition("\n\n")[2].partition("\n")[2]
     assert [option for option in options(FUNCTIONS[name]) if not re.search(rf"\b{option}\b", shown)] == []
 
 
@@ -48,17 +54,17 @@ def test_help_of_a_class_describes_every_field(name: str) -> None:
     """Under the field, or in the text of the class. The specification describes the fields of its types."""
     kind = WITH_FIELDS[name]
     fields = kind.__annotations__ if is_typeddict(kind) else [each.name for each in attrs.fields(kind) if each.init]
-    shown = inspect.getdoc(kind) or ""
+    shown = shown_by_help(kind)
     has_no_texts = kind.__module__.startswith("trio_mcp.protocol.") or name in LISTED_IN
     told = r"\n  {0}: " if has_no_texts else r"\n  {0}: .*\n      \S|``{0}``"
     assert [each for each in fields if each[0] != "_" and not re.search(told.format(each), shown)] == []
 
 
 def test_a_field_is_shown_with_its_type_its_default_and_the_text_under_it() -> None:
-    shown = inspect.getdoc(trio_mcp.CacheHints) or ""
+    shown = shown_by_help(trio_mcp.CacheHints)
     assert "\n  ttl_ms: int = 0\n      Milliseconds for which" in shown
 
 
 def test_the_fields_of_a_base_come_first() -> None:
-    shown = inspect.getdoc(trio_mcp.ToolOptions) or ""
+    shown = shown_by_help(trio_mcp.ToolOptions)
     assert 0 < shown.index("\n  name: str | None\n") < shown.index("\n  lenient: bool\n")

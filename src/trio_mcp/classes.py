@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, TypeVar, cast, dataclass_transform
 
 import attrs
 
@@ -53,7 +53,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
     for name, method in methods.items():
         if name not in vars(kind):
             setattr(kind, name, method)
-    kind.__doc__ = FieldsDocumented(kind.__doc__)
+    kind.__doc__ = FieldsDocumented(kind.__doc__ or "")
     options |= {"eq": False, "repr": False, "getstate_setstate": False}
     return _made_later(make, kind, options) if _is_plain(kind) else make(kind, **options)
 
@@ -128,23 +128,33 @@ class _Late:
         return getattr(owner if instance is None else instance, self._name)
 
 
-class FieldsDocumented:
-    """The docstring of a class, to which the text under each field is added when somebody looks."""
+class FieldsDocumented(str):
+    """The docstring of a class, to which the text under each field is added when somebody looks.
 
-    __slots__ = ("_doc",)
+    It is a string, too: `help` looks past the descriptor where a class has a metaclass, as a `TypedDict` has.
+    """
 
-    def __init__(self, doc: str | None) -> None:
-        self._doc = doc
+    __slots__ = ("_owner",)
+
+    _owner: type
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
         from .fields_documented import documented  # late: for people alone
 
-        return documented(owner, self._doc)
+        return documented(owner, str(self))
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        """Return the whole text without tabs: `inspect.cleandoc`, by which `help` shows a string, begins with that."""
+        return (self.__get__(None, self._owner) or "").expandtabs(tabsize)
 
 
 def keywords(kind: type[T]) -> type[T]:
     """Make ``kind``, a `TypedDict` of keyword arguments, show its keys in `help`."""
-    kind.__doc__ = cast("str", FieldsDocumented(kind.__doc__))
+    kind.__doc__ = doc = FieldsDocumented(kind.__doc__ or "")
+    doc.__set_name__(kind, "__doc__")
     return kind
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.testing
+from examples import host
 from examples.authorization.provider import authorization_server
 from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
 from tests.authorization_server.test_command_line import BROWSER
@@ -17,7 +19,7 @@ from tests.cli.terminals import answer, in_terminal, plain
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import PATIENCE
 
-from trio_mcp import Server, serve_websocket
+from trio_mcp import MemberDescription, Progress, RequestContext, Server, ToolError, open_group, serve_websocket
 
 ROOT = Path(__file__).parents[2]
 DESK = ROOT / "tests" / "cli" / "desk.py"
@@ -70,8 +72,8 @@ async def test_a_host_calls_three_servers_with_limits_bars_questions_and_ctrl_c(
                 "sleeper": {"url": f"ws://127.0.0.1:{port_of(listeners)}/mcp"},
             }
             (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": members}))
-            host = [sys.executable, "-m", "examples.host", str(tmp_path / "servers.json"), "2"]
-            async with in_terminal(host) as terminal:
+            program = [sys.executable, "-m", "examples.host", str(tmp_path / "servers.json"), "2"]
+            async with in_terminal(program) as terminal:
                 await answer(
                     terminal,
                     ("desk__pack", ""),
@@ -99,3 +101,33 @@ async def test_a_host_calls_three_servers_with_limits_bars_questions_and_ctrl_c(
                 await answer(terminal, ("", "\x03"), ("\ncancelled", ""), ("> ", "notes__who\n"), ('"sub":', "\x04"))
                 assert await terminal.read_to_end() == 0
     assert sleeper.ended == ["limit", "Ctrl-C"]
+
+
+@pytest.mark.parametrize(("progress", "total"), [(1e13, 1), (1e300, 1e-300), (-1e13, 1), (1, -1), (1, 0)])
+def test_no_number_of_a_server_makes_a_bar_longer_than_its_place(
+    progress: float, total: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.show(Progress(progress, total))
+    assert len(capsys.readouterr().err) <= host.WIDTH + 10
+
+
+async def test_no_text_of_a_server_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server("hostile")
+
+    @server.tool
+    async def escape(ctx: RequestContext, fail: bool) -> str:
+        ctx.progress(1, 2, "\x1b[2J")
+        await trio.testing.wait_all_tasks_blocked()
+        if fail:
+            raise ToolError("\x1b]0;failed\x07")
+        return "\x1b]0;done\x07"
+
+    async with open_group({"m": MemberDescription(server)}) as group:
+        await group.settled()
+        for fail in ("true", "false"):
+            await host.call(group, f'm__escape {{"fail": {fail}}}', 5)
+    shown = capsys.readouterr()
+    assert "done" in shown.out
+    assert "failed: " in shown.out
+    assert "50%" in shown.err
+    assert not {"\x1b", "\x07"} & {*shown.out, *shown.err}

@@ -103,8 +103,8 @@ def is_stopped(pid: int) -> bool:
 
 def cpu_seconds(pid: int) -> float:
     """Processor time it has used, its own and the system's."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    clock = (~pid << 3) | 2  # clock_getcpuclockid(3), which Python lacks; /proc counts in steps of 10 ms
+    return time.clock_gettime(clock)
 
 
 def resident_bytes(pid: int, *, peak: bool = False) -> int:

@@ -355,8 +355,10 @@ class RequestContext(ContextNames[L_co]):
         """
         self._check(*for_elicitation("form"))
         asked = Form.of(form)
-        params = ElicitFormParams(message, asked.schema, meta=meta)
-        answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
+        question = ElicitFormParams(message, asked.schema, meta=meta)
+        asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
+        del question  # here and below: thousands of tasks may wait, and need no words
+        answer = await asking
         if answer.action == "accept" and (fault := asked.faults(answer.content or {})):
             raise bad_answer(f"the accepted form does not fit what was asked: {fault}", self.revision)
         return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
@@ -423,7 +425,9 @@ class RequestContext(ContextNames[L_co]):
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
         send = self._deliver if task_ttl is None else self._ask_raw
-        return structured(method, await send(method, data, task_ttl), result_type, revision)
+        asking = send(method, data, task_ttl)
+        del params, data
+        return structured(method, await asking, result_type, revision)
 
     def _ask_raw(self, method: str, params: JSONObject | None, task_ttl: float | None = None) -> Awaitable[Any]:
         self._check()

@@ -92,7 +92,7 @@ class Rounds:
             raise _no_way_back()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
-        del request  # a task that waits needs no words
+        del request, params  # a task that waits needs no words
         if key is None and keeps_answers(self._scope):
             self.log.note(question, [each for each in self._open.values() if each.is_open])
         elif (answer := self.known.get(question.key)) is not None:
