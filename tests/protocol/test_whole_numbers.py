@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from trio_mcp.protocol import plain_classes
+from trio_mcp.protocol.converters import structure
 from trio_mcp.protocol.plain_classes import convert, with_whole_numbers
+from trio_mcp.protocol.types.notifications import ProgressParams
 
 FLOAT = ValueError("Expected `int`, got `float`")
 
@@ -109,3 +111,13 @@ def test_what_is_too_deep_to_be_looked_through_is_left_alone() -> None:
     assert with_whole_numbers(data, Tree, FLOAT) is data
     while data.get("children"):  # else freeing it would go as deep
         data = data["children"].pop()
+
+
+@pytest.mark.parametrize("member", ["progress", "total"])
+@pytest.mark.parametrize("number", [10**309, -(10**400)], ids=["309 digits", "below zero"])
+def test_an_integer_that_no_float_can_be_is_refused_where_a_number_is_read(member: str, number: int) -> None:
+    """A division by it would raise an error in the program of who reads."""
+    params = {"progressToken": 1, "progress": 1, "total": 2}
+    assert structure(params, ProgressParams).total == 2
+    with pytest.raises(ValueError, match="or a number"):
+        structure(params | {member: number}, ProgressParams)

@@ -9,6 +9,7 @@ each field. `SHAPES` has the few classes whose shape, not only their fields, dif
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -136,7 +137,7 @@ def _structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.
 def _exactly(kind: type, words: str) -> _Hook:
     def check(value: Any, _: Any) -> Any:
         # bool is an int to Python, not to JSON; an integer is a number to both.
-        if type(value) is kind or (kind is float and type(value) is int):
+        if type(value) is kind or (kind is float and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
         if kind is int and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
             return int(value)
@@ -145,6 +146,8 @@ def _exactly(kind: type, words: str) -> _Hook:
     return check
 
 
+_LARGEST_FLOAT: Final = sys.float_info.max
+"""A greater integer is no number for arithmetic: a division by it raises `OverflowError`."""
 _SCALARS: Final[dict[Any, str]] = {
     str: "a string",
     bool: "true or false",
@@ -167,12 +170,12 @@ def _is_plain_union(kind: Any) -> bool:
 def _plain_union(kind: Any) -> _Hook:
     members = _members(kind)
     accepted = {dict if member == dict[str, Any] else member for member in members}
-    if float in accepted:
-        accepted.add(int)
+    takes_numbers = float in accepted
+    accepted -= {int} if takes_numbers else set()
     words = "an object" if dict in accepted else " or ".join(_SCALARS[member] for member in members)
 
     def check(value: Any, _: Any) -> Any:
-        if type(value) in accepted:
+        if type(value) in accepted or (takes_numbers and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
         raise TypeError(f"expected {words}")
 
