@@ -53,7 +53,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
     for name, method in methods.items():
         if name not in vars(kind):
             setattr(kind, name, method)
-    kind.__doc__ = FieldsDocumented(kind.__doc__ or "")
+    show_fields(kind)
     options |= {"eq": False, "repr": False, "getstate_setstate": False}
     return _made_later(make, kind, options) if _is_plain(kind) else make(kind, **options)
 
@@ -151,8 +151,8 @@ class FieldsDocumented(str):
         return (self.__get__(None, self._owner) or "").expandtabs(tabsize)
 
 
-def keywords(kind: type[T]) -> type[T]:
-    """Make ``kind``, a `TypedDict` of keyword arguments, show its keys in `help`."""
+def show_fields(kind: type[T]) -> type[T]:
+    """Make `help` show the fields of ``kind``, or the keys of a `TypedDict`."""
     kind.__doc__ = doc = FieldsDocumented(kind.__doc__ or "")
     doc.__set_name__(kind, "__doc__")
     return kind

@@ -400,24 +400,34 @@ async def test_process_hears_late_that_it_has_claimed_its_own_task_and_goes_on(
     assert work.causes == []
 
 
+class StoppedInClaim(TouchyStore):
+    """A store whose process is stopped, for two leases, in the middle of a claim, once the first lease is over."""
+
+    def __init__(self, clock: MockClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._is_stopped = False
+
+    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        if not self._is_stopped and trio.current_time() > LEASE:
+            self._is_stopped = True
+            self._clock.jump(2 * LEASE)
+        claimed = await super().claim(holder, lease=lease, most=most, names=names)
+        if claimed:
+            await self.pass_claim()
+        return claimed
+
+    async def pass_claim(self) -> None:
+        """Let time pass before the answer to a claim comes."""
+        await trio.sleep(LEASE / 2)
+
+
 async def test_process_that_is_stopped_in_the_middle_of_a_claim_goes_on_with_its_task(
     autojump_clock: MockClock,
 ) -> None:
     """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
 
-    class StoppedInClaim(TouchyStore):
-        is_stopped = False
-
-        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
-            if not self.is_stopped and trio.current_time() > LEASE:
-                self.is_stopped = True
-                autojump_clock.jump(2 * LEASE)
-            claimed = await super().claim(holder, lease=lease, most=most, names=names)
-            if claimed:
-                await trio.sleep(LEASE / 2)
-            return claimed
-
-    store, work = StoppedInClaim(), Work()
+    store, work = StoppedInClaim(autojump_clock), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("work")
         await caller.final(task_id)
@@ -432,18 +442,11 @@ async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_go
     """The process was stopped in the middle of the claim. The renewal finds the new holder, and its answer comes after
     the one to the claim, which was asked for long ago."""
 
-    class RenewedInBetween(TouchyStore):
-        is_stopped = False
+    class RenewedInBetween(StoppedInClaim):
         renewed = trio.Event()
 
-        async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
-            if not self.is_stopped and trio.current_time() > LEASE:
-                self.is_stopped = True
-                autojump_clock.jump(2 * LEASE)
-            claimed = await super().claim(holder, lease=lease, most=most, names=names)
-            if claimed:
-                await self.renewed.wait()
-            return claimed
+        async def pass_claim(self) -> None:
+            await self.renewed.wait()
 
         async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
             lost = await super().renew(held, lease=lease)
@@ -452,7 +455,7 @@ async def test_process_that_renews_a_lease_while_its_own_claim_takes_the_task_go
                 await wait_all_tasks_blocked()
             return lost
 
-    store, work = RenewedInBetween(), Work()
+    store, work = RenewedInBetween(autojump_clock), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("work")
         await caller.final(task_id)

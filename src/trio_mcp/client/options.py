@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
-from ..classes import frozen, keywords, positive
+from ..classes import frozen, positive, show_fields
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LEGACY_REVISIONS
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
@@ -44,7 +44,7 @@ def _ourselves() -> Implementation:
     return Implementation("trio-mcp", version("trio-mcp"))
 
 
-@keywords
+@show_fields
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of every ``open_*``, documented in `ClientSettings`."""
 

@@ -98,7 +98,7 @@ class MemberStatus:
     name: str
     """Name of the member."""
     state: MemberState
-    """Where the member stands between its start and its end."""
+    """The step of the member between start and end."""
     error: Exception | None = None
     """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
     that opening the server raised."""

@@ -171,7 +171,8 @@ def _plain_union(kind: Any) -> _Hook:
     members = _members(kind)
     accepted = {dict if member == dict[str, Any] else member for member in members}
     takes_numbers = float in accepted
-    accepted -= {int} if takes_numbers else set()
+    if takes_numbers:
+        accepted.discard(int)  # which is looked at below
     words = "an object" if dict in accepted else " or ".join(_SCALARS[member] for member in members)
 
     def check(value: Any, _: Any) -> Any:

@@ -56,7 +56,7 @@ class ElicitAnswer:
     """A user's answer to a question. ``content`` comes with ``accept`` only, and not for URLs."""
 
     action: Literal["accept", "decline", "cancel"]
-    """What the user has done: filled in, declined, or closed the question without either."""
+    """Action of the user: filled in, declined, or closed the question without either."""
     content: JSONObject | None = None
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedD
 
 import attrs
 
-from ..classes import frozen, keywords
+from ..classes import frozen, show_fields
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
 from ..protocol.methods import ROWS
@@ -36,7 +36,7 @@ else:
     L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
 
 
-@keywords
+@show_fields
 class PromptOptions(TypedDict, total=False):
     """Keywords of a prompt, and in the same sense of a resource and of a tool."""
 
@@ -64,7 +64,7 @@ class PromptOptions(TypedDict, total=False):
     """Tags, by which `Server.disable` and `Server.enable` know the thing. Clients do not see tags."""
 
 
-@keywords
+@show_fields
 class ResourceOptions(PromptOptions, total=False):
     """Keywords of a resource, or of all resources of a template."""
 
@@ -82,7 +82,7 @@ class ResourceOptions(PromptOptions, total=False):
     private."""
 
 
-@keywords
+@show_fields
 class ToolOptions(PromptOptions, total=False):
     """Keywords of a tool."""
 
@@ -118,7 +118,7 @@ class ToolOptions(PromptOptions, total=False):
     is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""
 
 
-@keywords
+@show_fields
 class SamplingOptions(TypedDict, total=False):
     """Keywords of a question to the client's model (2025-11-25 sampling). `None` leaves the choice to the client."""
 

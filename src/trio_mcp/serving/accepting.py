@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 
 import trio
 
-from ..classes import keywords
+from ..classes import show_fields
 from ..concurrency.fair_share import Caller
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.limits import Limits
@@ -37,7 +37,7 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 
 class Front(Protocol):
-    """What serves accepted streams: a transport's way with its clients."""
+    """Serves accepted streams: a transport's way with its clients."""
 
     @property
     def callers(self) -> CallersByAddress:
@@ -197,7 +197,7 @@ class _Accepting:
             logger.exception("a connection failed")
 
 
-@keywords
+@show_fields
 class ServingOptions(TypedDict, total=False):
     """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
 

@@ -17,7 +17,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import trio
 
-from ..classes import frozen, keywords
+from ..classes import frozen, show_fields
 from ..client.answers import Answers
 from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, SamplingHandler, UrlElicitationHandler
 from ..client.timeouts import CallTimeouts
@@ -49,7 +49,7 @@ from ..server.request_context import RequestContext
 from ..tasks.settings import TaskSettings
 
 
-@keywords
+@show_fields
 class UserOptions(TypedDict, total=False):
     """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
 

@@ -29,7 +29,7 @@ from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, Storage, Stored
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
-"""How a client names itself at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+"""Method of a client at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
 
 
 @frozen(kw_only=True)
@@ -61,7 +61,7 @@ class OAuthSettings:
     """For a user who signs in with a browser (authorization code with PKCE)."""
 
     redirect_uri: str
-    """Where the browser is sent after the user has decided; for a listener on loopback, with its port."""
+    """The URL that the browser is sent to after the user has decided; for a listener on loopback, with its port."""
     client: PreregisteredClient | None = None
     client_metadata_url: str | None = None
     """The client id metadata document of this client: https, with a path. Used where the authorization server
@@ -71,7 +71,7 @@ class OAuthSettings:
     scopes: tuple[str, ...] | None = None
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter. A step-up adds to either."""
     refreshable: bool = True
-    """Whether refresh tokens are wanted, ``offline_access`` included where the authorization server lists it."""
+    """True: refresh tokens are wanted, and ``offline_access`` where the authorization server lists it."""
 
 
 class ClientBindings:

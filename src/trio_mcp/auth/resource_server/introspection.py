@@ -55,7 +55,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     secret_in: Literal["header", "body"] = attrs.field(
         default="header", validator=attrs.validators.in_(("header", "body"))
     )
-    """Where the secret is sent: as ``client_secret_basic``, or as ``client_secret_post``."""
+    """The part of a request that has the secret: as ``client_secret_basic``, or as ``client_secret_post``."""
     issuer: str | None = None
     """The issuer of the tokens; `None` for the one in ``authorization_servers`` of `Protected`."""
     audience: str | Sequence[str] | None = None

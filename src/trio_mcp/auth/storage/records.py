@@ -37,7 +37,7 @@ class RegisteredClient:
     secret_expires_at: float | None = None
     """Time in seconds since the epoch; `None`: never."""
     auth_method: str = "none"
-    """How the client names itself at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+    """Method of the client at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
     redirect_uris: tuple[str, ...] = ()
     """The redirect URIs that the server has agreed to."""
     scopes: tuple[str, ...] | None = None
@@ -46,7 +46,7 @@ class RegisteredClient:
 
 @frozen(kw_only=True)
 class Tokens:
-    """What a token endpoint has granted (RFC 6749 section 5.1)."""
+    """The grant of a token endpoint (RFC 6749 section 5.1)."""
 
     access_token: str = attrs.field(repr=False)
     token_type: str = "Bearer"
@@ -76,10 +76,10 @@ class IssuerRecord:
 
 @frozen(kw_only=True)
 class Stored:
-    """What a client keeps of its authorization at one server, by authorization server."""
+    """The authorization of a client at one server, as a client keeps it, by authorization server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
-    """What is kept of each authorization server, by its issuer."""
+    """The record of each authorization server, by the issuer."""
     current: str | None = None
     """The issuer whose tokens the client used last; `None` before the first."""
 

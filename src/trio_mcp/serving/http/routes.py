@@ -200,7 +200,7 @@ async def _call_asgi(app: AsgiApp, root: str, head: RequestHead, body: bytes, re
 
 
 class _AsgiExchange:
-    """One request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). See `Source`."""
+    """A request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). See `Source`."""
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
