@@ -52,7 +52,7 @@ class MemoryTaskStore:
         time by now, is passed over."""
         self._void: dict[str, int] = {}
         """Ids that no record may have, each with the time until which that holds."""
-        self._watchers = Watchers()
+        self._watchers = Watchers[str]()
         self._now = _Clock()
 
     def __len__(self) -> int:

@@ -128,7 +128,7 @@ class SqliteTaskStore:
         self._database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
         self._poll_interval = poll_interval
         self._is_sealed = bool(secrets)
-        self._watchers = Watchers()
+        self._watchers = Watchers[str]()
         self._now = _time_of_day
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
@@ -367,7 +367,7 @@ def last_change(connection: sqlite3.Connection) -> int:
 class HintsOfRows(AsyncIterator[Hint]):
     """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
 
-    def __init__(self, own: Hints, database: Database, writer: bytes, last: int, interval: float) -> None:
+    def __init__(self, own: Hints[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
         self._database = database
         self._writer = writer

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -304,14 +304,14 @@ class TaskStore(Protocol):
 _MOST_HINTS: Final = 1000
 
 
-class Hints(AsyncIterator[Hint]):
+class Hints(AsyncIterator[T | Gap]):
     """A stream of hints for one reader. Hints for which there is no room are lost, and a gap is told in their place."""
 
     def __init__(self) -> None:
-        self._waiting = deque[Hint]()
+        self._waiting = deque[T | Gap]()
         self._sleeper = Sleeper()
 
-    def tell(self, hint: Hint) -> None:
+    def tell(self, hint: T | Gap) -> None:
         """Add a hint. Never waits."""
         if len(self._waiting) < _MOST_HINTS:
             self._waiting.append(hint)
@@ -319,11 +319,11 @@ class Hints(AsyncIterator[Hint]):
             self._waiting.append(GAP)
         self._sleeper.wake()
 
-    def take_now(self) -> Hint | None:
+    def take_now(self) -> T | Gap | None:
         """Return the next hint; `None` where there is none."""
         return self._waiting.popleft() if self._waiting else None
 
-    async def __anext__(self) -> Hint:
+    async def __anext__(self) -> T | Gap:
         if self._waiting:
             await trio.lowlevel.checkpoint()
         while not self._waiting:
@@ -331,27 +331,27 @@ class Hints(AsyncIterator[Hint]):
         return self._waiting.popleft()
 
 
-class Watchers:
+class Watchers(Generic[T]):
     """The streams of hints in this process, each to one who watches the store."""
 
     def __init__(self) -> None:
-        self._all: set[Hints] = set()
+        self._all: set[Hints[T]] = set()
 
     @contextmanager
-    def watch(self) -> Generator[Hints]:
-        """Open a stream of the ids of `tell`, from now on."""
-        hints = Hints()
+    def watch(self) -> Generator[Hints[T]]:
+        """Open a stream of the hints of `tell`, from now on."""
+        hints = Hints[T]()
         self._all.add(hints)
         try:
             yield hints
         finally:
             self._all.discard(hints)
 
-    def tell(self, task_ids: Iterable[str]) -> None:
-        """Tell all watchers that tasks have changed. Never waits."""
-        for task_id in task_ids:
+    def tell(self, changed: Iterable[T | Gap]) -> None:
+        """Tell all watchers what has changed. Never waits."""
+        for hint in changed:
             for hints in self._all:
-                hints.tell(task_id)
+                hints.tell(hint)
 
 
 _MEMORY: Final = 30.0

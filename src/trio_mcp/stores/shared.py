@@ -1,0 +1,276 @@
+"""What the replicas of one server share, each thing behind a small protocol of its own.
+
+A *replica* is one running server process. `Shared` is the place that several of them use, and `Replica` is what one of
+them has of that place while it runs. `Memory`, `SQLite` and `Redis` are such places.
+
+The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, and the storage has one clock. A
+call ends in one of three ways: it **returns**, and all of the change is kept, as safely as the storage can; it raises
+`StoreDown`, and nothing has changed, nor will; or it raises `Uncertain`, and the change may have happened, or may
+happen later. `StoreFull` and `ValueError` mean that nothing has changed. A cancel before a call is sent leaves
+everything alone; a call that was sent is waited for, within the limit of the storage, and the cancel goes on then.
+
+Hints say "look again". They may come late, twice or not at all, and never decide. `GAP` says that hints may have been
+lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol, TypeAlias
+
+import attrs
+
+from ..classes import frozen
+from .task_store import Gap, TaskStore
+
+_ID_BYTES: Final = 6
+
+
+def new_replica_id() -> str:
+    """Return the id of a replica that starts: eight characters, which never come back and tell clients nothing."""
+    return secrets.token_urlsafe(_ID_BYTES)
+
+
+@frozen
+class StoredSession:
+    """A legacy session, as it is kept."""
+
+    facts: bytes = attrs.field(repr=False)
+    """All that replicas have to know of the session, in the form that they write."""
+    mark: bytes
+    """The mark of the last write, which no other write has."""
+
+
+class SessionDirectory(Protocol):
+    """The legacy sessions of all replicas, each with its facts, as compare-and-set."""
+
+    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+        """Keep a new session, which ends when it was neither read nor changed for ``idle``. Raises `StoreFull` where
+        there are ``most`` sessions already, and `ValueError` where there is one with this id."""
+        ...
+
+    async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
+        """Return the session, and have it last for ``idle`` from now; `None` where there is none, for any text."""
+        ...
+
+    async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
+        """Keep ``facts`` under a new ``mark`` in place of those under the mark ``was``. Return false, with nothing
+        changed, where the session has another mark or has ended."""
+        ...
+
+    async def end(self, session_id: str) -> bool:
+        """Forget the session. Return whether there was one."""
+        ...
+
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | Gap]]:
+        """Open a stream of the ids of sessions that are changed or ended from then on, by any replica. See `Hint` and
+        `TaskStore.watch`: the stream has no end, and raises nothing."""
+        ...
+
+
+@frozen
+class StoredStream:
+    """One stream of server-sent events of a session, as it is kept."""
+
+    name: str
+    holder: str
+    """Who may append. `EventLog.take` names another one."""
+    request_id: bytes
+    """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
+    last: int
+    """Number of the last event; 0 before the first."""
+    dropped: int
+    """Number of the last event that is not kept any more; 0 while all are."""
+    note: bytes
+    """The note of the last append that had one; empty before."""
+    is_finished: bool
+    """True when no event follows."""
+
+
+@frozen
+class StoredEvents:
+    """Events of a stream behind a number, in order: the first has the next number, or the one behind
+    `StoredStream.dropped`, whichever is greater."""
+
+    stream: StoredStream
+    first: int
+    """Number of the first of ``lines``."""
+    lines: Sequence[bytes] = attrs.field(repr=False)
+
+
+class EventLog(Protocol):
+    """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``most`` bytes
+    of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream that has not been
+    finished for ``keep`` yet, which goes when nothing else is left to go. A session that nobody appends to or reads is
+    forgotten after ``keep``."""
+
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, keep: int) -> None:
+        """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name."""
+        ...
+
+    async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
+        """Make ``holder`` the one who may append to the stream, in place of another, and return the stream. A stream
+        that is not there is begun, with an empty ``request_id``."""
+        ...
+
+    async def append(
+        self,
+        session_id: str,
+        stream: str,
+        *,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        most: int,
+        keep: int,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append ``lines``, of which the first has the number ``first``, and put ``note`` on the stream. Lines whose
+        numbers are there already are dropped, so that a call which ended with `Uncertain` can be made again. With
+        ``finish``, no event follows.
+
+        Return false, with nothing changed, where the stream has another holder, is finished or gone. Raises
+        `ValueError` for a number that is too high: events between would be missing."""
+        ...
+
+    async def finish_dead(self, session_id: str, stream: str, *, dead: str, line: bytes, most: int, keep: int) -> bool:
+        """Append ``line`` and finish the stream, if ``dead`` is its holder still and it is not finished. Return whether
+        that was so: of several who try, one succeeds."""
+        ...
+
+    async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
+        """Return the stream, with the events behind ``number`` that are kept; `None` where there is no such stream."""
+        ...
+
+    async def forget(self, session_id: str) -> None:
+        """Forget all streams of the session."""
+        ...
+
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | Gap]]:
+        """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
+        replica."""
+        ...
+
+
+Place: TypeAlias = str
+"""A reader's place in the log of changes. Its text means something to the log alone."""
+
+
+@frozen
+class Changes:
+    """What has changed behind a place."""
+
+    place: Place
+    """The place behind these changes."""
+    changed: Collection[str]
+    """The things that have changed, each once."""
+    everything: bool = False
+    """True where the log cannot tell: everything may have changed."""
+
+
+@frozen
+class Noted:
+    """A hint with its contents: between the places ``was`` and ``place`` nothing else than ``changed`` has changed, so
+    a reader at ``was`` need not ask."""
+
+    was: Place
+    place: Place
+    changed: Collection[str]
+
+
+class ChangeLog(Protocol):
+    """The changes of what the server offers, on whichever replica they happen. Things have names, such as ``tools`` or
+    ``resource:<uri>``. Beyond 10,000 things, those that were changed longest ago are forgotten, and readers behind them
+    are told that everything may have changed."""
+
+    async def note(self, changed: Collection[str]) -> None:
+        """Note that things have changed. Each reader is told at least once."""
+        ...
+
+    async def since(self, place: Place | None) -> Changes:
+        """Return what has changed behind ``place``; for `None`, the present place and no changes. `Changes.everything`
+        is true for a place that is too long ago, is ahead, or was in a log that was lost since."""
+        ...
+
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Noted | Gap]]:
+        """Open a stream of what is noted from then on, by any replica."""
+        ...
+
+
+class Courier(Protocol):
+    """Carries letters between replicas, and knows which of them are alive. A letter may be lost, come late or come
+    twice: `Letters` makes of that what others may rely on."""
+
+    async def post(self, replica: str, letter: bytes) -> None:
+        """Send ``letter``, of any length up to 64 MiB, to a replica. Nothing is told about whether it arrives."""
+        ...
+
+    def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | Gap]]:
+        """Open the stream of the letters to this replica. What nobody reads is lost beyond 1,000 letters, and a gap is
+        told in its place. One such stream at a time."""
+        ...
+
+    async def live(self, *, lease: int) -> bool:
+        """Count as alive for ``lease`` from now. Return false where this replica was not alive any more, so that others
+        may have acted on its death."""
+        ...
+
+    async def leave(self) -> None:
+        """Count as dead from now on: the end of a replica in good order."""
+        ...
+
+    async def dead(self, replicas: Collection[str]) -> Collection[str]:
+        """Return those of ``replicas`` that are not alive: their leases are over, they have left, or never were."""
+        ...
+
+
+class SeenOnce(Protocol):
+    """Values that may be used once, on whichever replica: proofs of possession, for example."""
+
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        """Remember ``digest``, of 32 bytes, for ``ttl``. Return false, with nothing changed, where it is remembered
+        already."""
+        ...
+
+
+class RateLimits(Protocol):
+    """Token buckets that all replicas take from. All that is kept of a bucket is the time at which it is full again."""
+
+    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+        """Take a token of the bucket ``key``, and return 0; or take none, and return the milliseconds until there is
+        one, rounded up. A bucket has ``burst`` tokens at most, and gets ``most`` in the time ``per``."""
+        ...
+
+
+@frozen(eq=False)
+class Replica:
+    """One running server process, among others that share a place with it."""
+
+    id: str
+    """A name of the process that is new with each start, and that clients may see."""
+    secret: bytes = attrs.field(repr=False)
+    """A secret of 32 bytes that all replicas have, for what clients carry from one to another. Who can read the place
+    can read the secret: records of tasks are sealed by secrets of the author's alone."""
+    tasks: TaskStore
+    """The records of tasks."""
+    sessions: SessionDirectory
+    events: EventLog
+    changes: ChangeLog
+    courier: Courier
+    seen: SeenOnce
+    rates: RateLimits
+
+
+class Shared(Protocol):
+    """A place that the replicas of a server share."""
+
+    def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
+        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for the place
+        where it cannot be reached yet, for as long as it takes, and the log says so. With ``secrets``, the records of
+        tasks are sealed as `RecordCodec` says.
+
+        Servers with different names share nothing. The replica is not alive before its first `Courier.live`."""
+        ...
