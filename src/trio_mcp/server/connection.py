@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 import attrs
 import trio
@@ -54,6 +54,9 @@ from .server import RunningServer, Server
 from .subscriptions import Subscriptions
 from .tools import RegisteredTool
 
+if TYPE_CHECKING:
+    from ..stores.shared import Shared
+
 _DONE: Final = EmptyResult()
 
 
@@ -76,7 +79,7 @@ class ServerConnection:
         self._arounds = running.arounds
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
         # Not by a method of this object: that would be a cycle, for the garbage collector to find.
-        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout, partial(_exists, server))
+        self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, partial(_exists, server))
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
@@ -371,6 +374,20 @@ def check_servable(server: object) -> None:
     """Raise `TypeError` for what cannot be served, where it is given."""
     if not isinstance(server, Server) and not callable(getattr(server, "running", None)):
         raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
+
+
+def running_with(
+    server: Servable, shared: Shared | None, limits: Limits | None, *, stateless: bool
+) -> AbstractAsyncContextManager[Running]:
+    """Return ``server`` between its start and its end: see `Server.running`. Raises `TypeError` for a stand-in that
+    would share something: its state is in the server behind it."""
+    if shared is None:
+        return server.running(limits, stateless=stateless)
+    if not isinstance(server, Server):
+        raise TypeError(
+            f"shared= is for a Server, not for {repr(server)[:200]}, which keeps nothing that could be shared"
+        )
+    return server.running(limits, stateless=stateless, shared=shared)
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:

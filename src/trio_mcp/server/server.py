@@ -46,6 +46,7 @@ from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from ..stores.shared import Shared
     from .around import Arounds
     from .provider import Provider
 
@@ -112,7 +113,7 @@ class Server(Offering):
         self.cache_hints = hints_by_method(cache, cache_by_method)
         super().__init__(page_size, self.cache_hints["resources/read"], written)
         self.state_cipher = StateCipher(name, secrets)
-        self._has_secrets = bool(secrets)
+        self._secrets = tuple(secrets)
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
@@ -202,7 +203,7 @@ class Server(Offering):
     def share_secret(self, secret: bytes) -> None:
         """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
         author has given ``secrets``."""
-        if not self._has_secrets:
+        if not self._secrets:
             self.state_cipher = StateCipher(self.info.name, [secret])
 
     def keep_tasks_in(self, store: TaskStore) -> None:
@@ -220,17 +221,32 @@ class Server(Offering):
     # Running
 
     @asynccontextmanager
-    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningServer]:
+    async def running(
+        self, limits: Limits | None = None, *, stateless: bool = False, shared: Shared | None = None
+    ) -> AsyncGenerator[RunningServer]:
         """Run the server's lifespan, and give the server to be served inside. For transports; authors call
         ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
         requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
-        ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given."""
-        host = RequestHost(
-            limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging, tracing=self.tracing
-        )
-        info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
-        replies = Replies(info, expose_errors=self.expose_errors)
+        ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given.
+        ``shared``: the place that this server shares with others of its name, as one replica among them; its tasks are
+        kept there, unless `TaskSettings.store` is given, and its states are sealed by the secret of the place, unless
+        the author has given ``secrets``."""
         async with AsyncExitStack() as parts:
+            replica, settings, cipher = None, self._tasks, self.state_cipher
+            if shared is not None:
+                replica = await parts.enter_async_context(shared.join(self.info.name, self._secrets))
+                settings = attrs.evolve(settings, store=settings.store or replica.tasks)
+                cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
+            host = RequestHost(
+                limits or self.limits,
+                load=self.load,
+                stateless=stateless,
+                may_log=self.logging,
+                tracing=self.tracing,
+                replica=replica,
+            )
+            info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
+            replies = Replies(info, expose_errors=self.expose_errors)
             for part in self.parts():
                 await parts.enter_async_context(part.living(host))
             value = self._lifespans[host]
@@ -241,11 +257,11 @@ class Server(Offering):
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
             outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
-            tasks = RunningTasks(self.tools, host, outcomes, self._tasks, value, arounds)
+            tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
             for part in self.parts():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks, arounds)
+            yield RunningServer(self, value, host, replies, tasks, arounds, cipher)
             await tasks.host.drain()
 
     @asynccontextmanager
@@ -317,6 +333,8 @@ class RunningServer:
     """The tasks of the server."""
     arounds: Arounds | None
     """The functions around requests; `None` where there are none, and nothing is paid for any."""
+    cipher: StateCipher
+    """Seals the states of modern clients."""
 
     @property
     def callers(self) -> Callers:

@@ -10,7 +10,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict, cast
 
 import trio
 
@@ -19,11 +19,14 @@ from ..concurrency.fair_share import Caller
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
-from ..server.connection import Running, Servable, check_servable, end_tasks
+from ..server.connection import Running, Servable, check_servable, end_tasks, running_with
 from ..transports.host_checks import is_loopback
 from ..transports.sockets import keep_alive
 from .callers import CallersByAddress, Hop
 from .process import collecting_rarely, shutting_down_at_signals
+
+if TYPE_CHECKING:
+    from ..stores.shared import Shared
 
 logger = logging.getLogger("trio_mcp")
 
@@ -80,13 +83,15 @@ async def serve_streams(
     limits: Limits | None = None,
     stateless: bool = False,
     handle_signals: bool = True,
+    shared: Shared | None = None,
 ) -> None:
     """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
-    own tasks run in the nursery given to ``front``. `ServingOptions` documents the last three parameters."""
+    own tasks run in the nursery given to ``front``. ``shared``: the place that the server shares with its replicas.
+    `ServingOptions` documents the other parameters."""
     check_servable(server)
     async with written_in_a_thread():
         with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
-            async with server.running(limits, stateless=stateless) as running:
+            async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
                     accepting = _Accepting(front(running, nursery), running, nursery)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...otel import OpenTelemetry
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
+    from ...stores.shared import Replica
     from ..exchange import Exchange
     from .rounds import Retry, Seal
 
@@ -37,8 +38,8 @@ class RequestHost:
 
     A handler runs in the nursery of the host, and belongs to an `Exchange` for the moment. ``limits`` bound each
     connection and, in some cases, all connections together; ``load`` counts. ``stateless``: nothing is kept between
-    requests. ``may_log``: handlers' log messages may go out. ``tracing`` follows the
-    requests of all connections.
+    requests. ``may_log``: handlers' log messages may go out. ``tracing`` follows the requests of all connections.
+    ``replica`` is what a server shares with other processes; `None` where it shares nothing.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class RequestHost:
         stateless: bool = False,
         may_log: bool = False,
         tracing: OpenTelemetry | None = None,
+        replica: Replica | None = None,
     ) -> None:
         self.limits = limits
+        self.replica = replica
         self.load = load or Load()
         self.workers = workers or Workers(
             limits.worker_threads, limits.max_asking_threads, limits.max_abandoned_threads

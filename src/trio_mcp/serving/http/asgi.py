@@ -16,7 +16,7 @@ from ...concurrency.misuse import check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
-from ...server.connection import Running, Servable, check_servable, end_tasks
+from ...server.connection import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest
@@ -29,6 +29,7 @@ from .serve import bounds_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected
+    from ...stores.shared import Shared
 
 logger = logging.getLogger("trio_mcp")
 
@@ -53,6 +54,7 @@ def http_app(
     retry_interval: float = 1.0,
     limits: Limits | None = None,
     stateless: bool = False,
+    shared: Shared | None = None,
 ) -> HTTPApp:
     """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
 
@@ -62,8 +64,8 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts``, ``proxies`` and ``retry_interval`` are as for `serve_http`; the address of a
-    client is the one that the ASGI server tells. Clients look for the metadata of a protected server at the root of the
+    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval`` and ``shared`` are as for `serve_http`; the address
+    of a client is the one that the ASGI server tells. Clients look for the metadata of a protected server at the root of the
     host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
 
         documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
@@ -82,17 +84,26 @@ def http_app(
         )
     gate = None if auth is None else auth.gate()
     settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate, proxies, retry_interval)
-    return HTTPApp(server, settings, limits, stateless=stateless)
+    return HTTPApp(server, settings, limits, stateless=stateless, shared=shared)
 
 
 class HTTPApp:
     """A server as an ASGI application: see `http_app`."""
 
-    def __init__(self, server: Servable, settings: EndpointSettings, limits: Limits | None, *, stateless: bool) -> None:
+    def __init__(
+        self,
+        server: Servable,
+        settings: EndpointSettings,
+        limits: Limits | None,
+        *,
+        stateless: bool,
+        shared: Shared | None = None,
+    ) -> None:
         self._server = server
         self._settings = settings
         self._limits = limits
         self._stateless = stateless
+        self._shared = shared
         self._front: _AsgiFront | None = None
         self.metadata = ResourceMetadataApp(settings.gate)
         """The metadata of a protected application, to be mounted at the root of the host."""
@@ -109,7 +120,7 @@ class HTTPApp:
             raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
         async with (
             written_in_a_thread(),
-            self._server.running(self._limits, stateless=self._stateless) as running,
+            running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
             open_service_nursery("the application has ended") as services,
         ):
             front: _AsgiFront = await services.start(self._run, running)

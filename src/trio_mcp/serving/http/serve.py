@@ -28,6 +28,7 @@ from .entrance import NO_ROUTES, EndpointSettings
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
+    from ...stores.shared import Shared
     from .routes import Route
 
 
@@ -48,6 +49,7 @@ async def serve_http(
     access_log: bool = False,
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
+    shared: Shared | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
@@ -86,6 +88,10 @@ async def serve_http(
     ``routes`` stand beside the endpoint, see `Route`: paths, or, with a slash at the end, all paths below one, each
     with a function or an ASGI application. The Hosts and Origins of their requests are checked, tokens are not.
 
+    With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
+    answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `Shared`. Tasks are kept
+    there as well, unless `TaskSettings.store` says otherwise.
+
     Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
     is ended properly.
     """
@@ -100,7 +106,7 @@ async def serve_http(
     def front(running: Running, nursery: trio.Nursery) -> HttpFront:
         return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
 
-    await serve_streams(server, listen, front, task_status=task_status, **options)
+    await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
 
 
 _GOODBYE: Final = 1.0

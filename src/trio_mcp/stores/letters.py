@@ -1,0 +1,253 @@
+"""Letters brings letters from replica to replica, each once, and tells the sender what became of them.
+
+A `Courier` may lose a letter, bring it late or twice. So a letter goes out again until its receipt comes, or until its
+receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy replica that is
+taken for dead would lose what it runs. The receiver knows a letter that it has seen by its number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+
+from ..classes import define
+from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.time_limits import growing_delay
+from ..concurrency.wakeups import Sleeper
+from .shared import Replica
+from .task_store import Gap
+
+logger = logging.getLogger("trio_mcp")
+
+LEASE: Final = 5.0
+"""Seconds without a sign of life after which a replica counts as dead."""
+_SIGN_EVERY: Final = 1.6
+"""Seconds between two signs of life: three in the length of a lease."""
+_FIRST_REPEAT: Final = 0.25
+_LONGEST_REPEAT: Final = 1.0
+"""Seconds until a letter without a receipt goes out again: the first time, and at most."""
+_MOST_KNOWN: Final = 10_000
+"""Letters of others that are known again. Each is forgotten long after its sender has its receipt."""
+_MOST_RECEIPTS: Final = 1000
+"""Receipts that wait to go out. One that is dropped is asked for by the same letter, which comes again."""
+
+
+class ReplicaDead(Exception):
+    """The receiver of a letter is not alive. It may have read the letter, and can act on it no more."""
+
+
+class LetterRefused(Exception):
+    """The receiver has read the letter, and does not take it: the text says why."""
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """What a courier carries. A replica of another version ignores what it cannot read, and the sender, whose letter
+    has no receipt, is refused by ``kind`` where only that is unknown."""
+
+    kind: str
+    """``letter``, ``taken`` or ``refused``: the last two are receipts."""
+    sender: str
+    number: int
+    """Number of the letter, among those of its first sender."""
+    content: bytes
+
+
+_Known: TypeAlias = "tuple[str, bytes] | None"
+"""The kind and the content of the receipt of a letter; `None`: it has none yet."""
+
+
+@define(eq=False)
+class Letter:
+    """A letter that has come, and waits for its receipt: until `take` or `refuse`, its sender sends it again and
+    again, and none of the copies is read."""
+
+    sender: str
+    """The replica that has sent the letter."""
+    content: bytes
+    _settle: Callable[[str, bytes], None]
+
+    def take(self, receipt: bytes = b"") -> None:
+        """Tell the sender that the letter was read. The first `take` or `refuse` counts."""
+        self._settle("taken", receipt)
+
+    def refuse(self, reason: str) -> None:
+        """Tell the sender that the letter was read, and why it is of no use."""
+        self._settle("refused", reason.encode(errors="replace"))
+
+
+class Letters:
+    """The letters of ``replica``. ``on_letter`` is called with each letter that comes, once, and must not wait.
+
+    While `run` runs, the replica gives signs of life; behind a gap, nothing is lost, since what is missing comes again.
+    """
+
+    def __init__(self, replica: Replica, on_letter: Callable[[Letter], None]) -> None:
+        self.replica = replica
+        self._courier = replica.courier
+        self._on_letter = on_letter
+        self._last = 0
+        self._waiting: dict[int, _Reply] = {}
+        """The letters of ours without a receipt, by number."""
+        self._known = BoundedDict[tuple[str, int], _Known](_MOST_KNOWN)
+        self._receipts = deque[tuple[str, int]](maxlen=_MOST_RECEIPTS)
+        """Letters of others whose receipts are to go out."""
+        self._writer = Sleeper()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives.
+        Raises `OSError` where the storage fails before."""
+        async with self._courier.mailbox() as mailbox, trio.open_nursery() as nursery:
+            await self._courier.live(lease=_milliseconds(LEASE))
+            try:
+                nursery.start_soon(self._live)
+                nursery.start_soon(self._write_receipts)
+                task_status.started()
+                async for letter in mailbox:
+                    if not isinstance(letter, Gap):
+                        self._read(letter)
+            finally:
+                with trio.move_on_after(1, shield=True):
+                    await self._leave()
+
+    async def _leave(self) -> None:
+        try:
+            await self._courier.leave()
+        except OSError as error:  # the lease runs out by itself
+            logger.debug("the end of this replica could not be told: %s", error)
+
+    async def _live(self) -> None:
+        while True:
+            await trio.sleep(_SIGN_EVERY)
+            try:
+                was_alive = await self._courier.live(lease=_milliseconds(LEASE))
+            except OSError as error:  # the storage logs its outages; the next sign may come in time
+                logger.debug("no sign of life could be given: %s", error)
+                continue
+            if not was_alive:
+                logger.warning("this replica gave no sign of life for %g s, and others may have acted on that", LEASE)
+
+    # Letters of ours
+
+    async def send(self, replica: str, content: bytes, *, patience: float) -> bytes:
+        """Bring ``content`` to ``replica``, and return the receipt. Letters that are sent one after another arrive in
+        order; those that are sent at the same time, in any.
+
+        Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, where it has failed for
+        ``patience`` seconds: the letter may have arrived then, and may arrive later, as it may after a cancel.
+        """
+        self._last += 1
+        number, reply = self._last, _Reply()
+        letter = _encode("letter", self.replica.id, number, content)
+        self._waiting[number] = reply
+        failing_since: float | None = None
+        try:
+            for attempt in count(1):
+                is_dead, error = False, None
+                try:
+                    # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
+                    is_dead = reply.is_late and bool(await self._courier.dead([replica]))
+                    if not is_dead:
+                        await self._courier.post(replica, letter)
+                except OSError as failed:
+                    error = failed
+                if is_dead and not reply.has_come:
+                    raise ReplicaDead(f"the replica {replica} has ended")
+                now = trio.current_time()
+                failing_since = None if error is None else now if failing_since is None else failing_since
+                if error is not None and failing_since is not None and now - failing_since >= patience:
+                    raise error
+                reply.is_late = True
+                with trio.move_on_after(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT)):
+                    return await reply.wait()
+        finally:
+            del self._waiting[number]
+        raise AssertionError("unreachable")
+
+    # Letters of others
+
+    def _read(self, text: bytes) -> None:
+        try:
+            envelope = _decoder.decode(text)
+        except msgspec.MsgspecError as error:
+            logger.warning("a letter that makes no sense was dropped: %s", error)
+            return
+        key = envelope.sender, envelope.number
+        match envelope.kind:
+            case "letter" if key not in self._known:
+                self._known[key] = None
+                self._on_letter(Letter(envelope.sender, envelope.content, partial(self._settle, key)))
+            case "letter":
+                if self._known[key] is not None:
+                    self._write(key)
+            case "taken" | "refused":
+                reply = self._waiting.get(envelope.number)
+                if reply is not None:
+                    reply.come(envelope)
+            case unknown:  # of a version to come
+                self._known[key] = "refused", f"this version knows no letters of kind {unknown[:100]}".encode()
+                self._write(key)
+
+    def _settle(self, key: tuple[str, int], kind: str, content: bytes) -> None:
+        if self._known.get(key, ()) is None:
+            self._known[key] = kind, content
+            self._write(key)
+
+    def _write(self, key: tuple[str, int]) -> None:
+        self._receipts.append(key)
+        self._writer.wake()
+
+    async def _write_receipts(self) -> None:
+        while True:
+            while self._receipts:
+                sender, number = self._receipts.popleft()
+                receipt = self._known.get((sender, number))
+                if receipt is None:  # forgotten meanwhile
+                    continue
+                try:
+                    await self._courier.post(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
+                except OSError as error:  # the letter comes again, and asks for its receipt
+                    logger.debug("a receipt could not be sent: %s", error)
+            await self._writer.sleep()
+
+
+class _Reply:
+    """The receipt of one letter of ours, which its sender waits for."""
+
+    def __init__(self) -> None:
+        self._envelope: _Envelope | None = None
+        self._sleeper = Sleeper()
+        self.is_late = False
+        """True when one copy has gone out, and no receipt came."""
+
+    @property
+    def has_come(self) -> bool:
+        return self._envelope is not None
+
+    def come(self, envelope: _Envelope) -> None:
+        self._envelope = envelope
+        self._sleeper.wake()
+
+    async def wait(self) -> bytes:
+        while self._envelope is None:
+            await self._sleeper.sleep()
+        if self._envelope.kind == "refused":
+            raise LetterRefused(self._envelope.content.decode(errors="replace"))
+        return self._envelope.content
+
+
+_decoder: Final = msgspec.msgpack.Decoder(_Envelope)
+
+
+def _encode(kind: str, sender: str, number: int, content: bytes) -> bytes:
+    return msgspec.msgpack.encode(_Envelope(kind, sender, number, content))
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
