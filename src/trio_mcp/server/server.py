@@ -46,6 +46,7 @@ from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from ..stores.letters import Letters
     from ..stores.shared import Shared
     from .around import Arounds
     from .provider import Provider
@@ -256,12 +257,18 @@ class Server(Offering):
                 await parts.enter_async_context(entered_once(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
+            letters = None
+            if replica is not None:
+                from ..stores.letters import Letters  # most servers run alone
+
+                letters = Letters(replica)
+                await services.start(letters.run)
             outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
             for part in self.parts():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks, arounds, cipher)
+            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters)
             await tasks.host.drain()
 
     @asynccontextmanager
@@ -335,6 +342,8 @@ class RunningServer:
     """The functions around requests; `None` where there are none, and nothing is paid for any."""
     cipher: StateCipher
     """Seals the states of modern clients."""
+    letters: Letters | None
+    """The letters to and from other replicas; `None` where nothing is shared."""
 
     @property
     def callers(self) -> Callers:

@@ -21,6 +21,7 @@ from ..classes import define
 from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
+from ..jsonrpc.errors import clean
 from .shared import Replica
 from .task_store import Gap
 
@@ -48,16 +49,18 @@ class LetterRefused(Exception):
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """What a courier carries. A replica of another version ignores what it cannot read, and the sender, whose letter
-    has no receipt, is refused by ``kind`` where only that is unknown."""
+    """What a courier carries. A letter of a kind that is unknown, to a replica of another version for example, is
+    refused; what has another form altogether is not read, and its sender waits until one of the two has ended."""
 
     kind: str
-    """``letter``, ``taken`` or ``refused``: the last two are receipts."""
+    """``taken`` or ``refused`` for a receipt; else what the letter is about, by which its reader is found."""
     sender: str
     number: int
     """Number of the letter, among those of its first sender."""
     content: bytes
 
+
+_RECEIPTS: Final = frozenset(("taken", "refused"))
 
 _Known: TypeAlias = "tuple[str, bytes] | None"
 """The kind and the content of the receipt of a letter; `None`: it has none yet."""
@@ -83,15 +86,13 @@ class Letter:
 
 
 class Letters:
-    """The letters of ``replica``. ``on_letter`` is called with each letter that comes, once, and must not wait.
+    """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap, since
+    what is missing comes again."""
 
-    While `run` runs, the replica gives signs of life; behind a gap, nothing is lost, since what is missing comes again.
-    """
-
-    def __init__(self, replica: Replica, on_letter: Callable[[Letter], None]) -> None:
+    def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self._courier = replica.courier
-        self._on_letter = on_letter
+        self._readers: dict[str, Callable[[Letter], None]] = {}
         self._last = 0
         self._waiting: dict[int, _Reply] = {}
         """The letters of ours without a receipt, by number."""
@@ -135,8 +136,8 @@ class Letters:
 
     # Letters of ours
 
-    async def send(self, replica: str, content: bytes, *, patience: float) -> bytes:
-        """Bring ``content`` to ``replica``, and return the receipt. Letters that are sent one after another arrive in
+    async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
+        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are sent one after another arrive in
         order; those that are sent at the same time, in any.
 
         Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, where it has failed for
@@ -144,7 +145,7 @@ class Letters:
         """
         self._last += 1
         number, reply = self._last, _Reply()
-        letter = _encode("letter", self.replica.id, number, content)
+        letter = _encode(kind, self.replica.id, number, content)
         self._waiting[number] = reply
         failing_since: float | None = None
         try:
@@ -172,27 +173,38 @@ class Letters:
 
     # Letters of others
 
+    def read(self, kind: str, reader: Callable[[Letter], None]) -> None:
+        """Have ``reader`` called with each letter of this ``kind`` that comes, once. It must not wait, and decides by
+        `Letter.take` or `Letter.refuse`, then or later."""
+        self._readers[kind] = reader
+
     def _read(self, text: bytes) -> None:
         try:
             envelope = _decoder.decode(text)
         except msgspec.MsgspecError as error:
             logger.warning("a letter that makes no sense was dropped: %s", error)
             return
+        if envelope.kind in _RECEIPTS:
+            reply = self._waiting.get(envelope.number)
+            if reply is not None:
+                reply.come(envelope)
+            return
         key = envelope.sender, envelope.number
-        match envelope.kind:
-            case "letter" if key not in self._known:
-                self._known[key] = None
-                self._on_letter(Letter(envelope.sender, envelope.content, partial(self._settle, key)))
-            case "letter":
-                if self._known[key] is not None:
-                    self._write(key)
-            case "taken" | "refused":
-                reply = self._waiting.get(envelope.number)
-                if reply is not None:
-                    reply.come(envelope)
-            case unknown:  # of a version to come
-                self._known[key] = "refused", f"this version knows no letters of kind {unknown[:100]}".encode()
+        if key in self._known:
+            if self._known[key] is not None:
                 self._write(key)
+            return
+        self._known[key] = None
+        letter = Letter(envelope.sender, envelope.content, partial(self._settle, key))
+        reader = self._readers.get(envelope.kind)
+        if reader is None:  # of a version to come
+            letter.refuse(f"this replica knows no letters of the kind {clean(envelope.kind[:100])}")
+            return
+        try:
+            reader(letter)
+        except Exception:  # a defect, which concerns this letter alone
+            logger.exception("a letter of the kind %s could not be read", envelope.kind)
+            letter.refuse("the letter could not be read")
 
     def _settle(self, key: tuple[str, int], kind: str, content: bytes) -> None:
         if self._known.get(key, ()) is None:

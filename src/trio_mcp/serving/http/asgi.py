@@ -64,9 +64,9 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval`` and ``shared`` are as for `serve_http`; the address
-    of a client is the one that the ASGI server tells. Clients look for the metadata of a protected server at the root of the
-    host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
+    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval`` and ``shared`` are as for `serve_http`; the
+    address of a client is the one that the ASGI server tells. Clients look for the metadata of a protected server at
+    the root of the host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
 
         documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
