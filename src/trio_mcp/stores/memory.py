@@ -17,7 +17,7 @@ from .task_store import Hint, Kept, Position, StoreFull, TaskRecord, Watchers, a
 _FEW: Final = 64
 
 
-class _Clock:
+class TrioClock:
     """Trio's clock, told in milliseconds since the epoch, from run to run. The first time is the time of day, and
     trio's time goes on from there."""
 
@@ -53,7 +53,7 @@ class MemoryTaskStore:
         self._void: dict[str, int] = {}
         """Ids that no record may have, each with the time until which that holds."""
         self._watchers = Watchers[str]()
-        self._now = _Clock()
+        self._now = TrioClock()
 
     def __len__(self) -> int:
         return len(self._records)

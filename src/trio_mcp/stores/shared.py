@@ -3,11 +3,12 @@
 A *replica* is one running server process. `Shared` is the place that several of them use, and `Replica` is what one of
 them has of that place while it runs. `Memory`, `SQLite` and `Redis` are such places.
 
-The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, and the storage has one clock. A
-call ends in one of three ways: it **returns**, and all of the change is kept, as safely as the storage can; it raises
-`StoreDown`, and nothing has changed, nor will; or it raises `Uncertain`, and the change may have happened, or may
-happen later. `StoreFull` and `ValueError` mean that nothing has changed. A cancel before a call is sent leaves
-everything alone; a call that was sent is waited for, within the limit of the storage, and the cancel goes on then.
+The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
+one clock. Ids, names, holders and things are any text. A call ends in one of three ways: it **returns**, and all of the
+change is kept, as safely as the storage can; it raises `StoreDown`, and nothing has changed, nor will; or it raises
+`Uncertain`, and the change may have happened, or may happen later. `StoreFull` and `ValueError` mean that nothing has
+changed. A cancel before a call is sent leaves everything alone; a call that was sent is waited for, within the limit of
+the storage, and the cancel goes on then.
 
 Hints say "look again". They may come late, twice or not at all, and never decide. `GAP` says that hints may have been
 lost.
@@ -26,6 +27,15 @@ from ..classes import frozen
 from .task_store import Gap, TaskStore
 
 _ID_BYTES: Final = 6
+
+SECRET_BYTES: Final = 32
+"""Length of `Replica.secret`."""
+MOST_FINISHED: Final = 1000
+"""Number of the finished streams of a session that are kept."""
+MOST_CHANGES: Final = 10_000
+"""Number of the things of which a log of changes knows when they have changed."""
+MAX_LETTER: Final = 64 * 2**20
+"""Bytes of the longest letter."""
 
 
 def new_replica_id() -> str:
@@ -48,7 +58,8 @@ class SessionDirectory(Protocol):
 
     async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
         """Keep a new session, which ends when it was neither read nor changed for ``idle``. Raises `StoreFull` where
-        there are ``most`` sessions already, and `ValueError` where there is one with this id."""
+        there are ``most`` sessions already, and `ValueError` where there is one with this id, also in a full
+        directory. Sessions that have ended count no more."""
         ...
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
@@ -65,8 +76,9 @@ class SessionDirectory(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | Gap]]:
-        """Open a stream of the ids of sessions that are changed or ended from then on, by any replica. See `Hint` and
-        `TaskStore.watch`: the stream has no end, and raises nothing."""
+        """Open a stream of the ids of sessions that are changed or ended from then on, by any replica. Nobody is told
+        of a session that ends because its time is over. See `Hint` and `TaskStore.watch`: the stream has no end, and
+        raises nothing."""
         ...
 
 
@@ -76,7 +88,7 @@ class StoredStream:
 
     name: str
     holder: str
-    """Who may append. `EventLog.take` names another one."""
+    """Who may append. `EventLog.take` names another one; empty after `EventLog.finish_dead`: nobody may."""
     request_id: bytes
     """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
     last: int
@@ -102,17 +114,19 @@ class StoredEvents:
 
 class EventLog(Protocol):
     """The events of all legacy sessions, for clients that come back to any replica. Of a session at most ``most`` bytes
-    of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream that has not been
-    finished for ``keep`` yet, which goes when nothing else is left to go. A session that nobody appends to or reads is
-    forgotten after ``keep``."""
+    of lines are kept: its oldest go first, of whatever stream, but the newest event of each stream, which goes when
+    nothing else is left to go. A finished stream is forgotten ``keep`` after its end, or when 1,000 others have been
+    finished since. A session is forgotten ``keep`` after its last `open`, `take`, `append`, `finish_dead` or `after`
+    that returned something else than false or `None`; numbers begin anew then."""
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, keep: int) -> None:
-        """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name."""
+        """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name, unless
+        that is as this call would make it: a call that ended with `Uncertain` can be made again."""
         ...
 
     async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
         """Make ``holder`` the one who may append to the stream, in place of another, and return the stream. A stream
-        that is not there is begun, with an empty ``request_id``."""
+        that is not there is begun, with an empty ``request_id``; one that is finished is returned as it is."""
         ...
 
     async def append(
@@ -128,30 +142,35 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines``, of which the first has the number ``first``, and put ``note`` on the stream. Lines whose
-        numbers are there already are dropped, so that a call which ended with `Uncertain` can be made again. With
-        ``finish``, no event follows.
+        """Append ``lines``, of which the first has the number ``first``, and put ``note`` on the stream; `None` leaves
+        the note. With ``finish``, no event follows. Without lines, ``first`` is the number of the event that would be
+        next.
 
         Return false, with nothing changed, where the stream has another holder, is finished or gone. Raises
-        `ValueError` for a number that is too high: events between would be missing."""
+        `ValueError`, otherwise, for a number that is too high: events between would be missing.
+
+        A call that ended with `Uncertain` can be made again: lines whose numbers are there already are dropped; a call
+        whose numbers are followed by others already changes nothing, whatever its note, and returns true; and so does
+        one with ``finish`` for a stream which the same holder has finished with the same last number."""
         ...
 
     async def finish_dead(self, session_id: str, stream: str, *, dead: str, line: bytes, most: int, keep: int) -> bool:
-        """Append ``line`` and finish the stream, if ``dead`` is its holder still and it is not finished. Return whether
-        that was so: of several who try, one succeeds."""
+        """Append ``line`` and finish the stream, if ``dead`` is its holder still and it is not finished. Nobody is its
+        holder then. Return whether that was so: of several who try, one succeeds."""
         ...
 
     async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
-        """Return the stream, with the events behind ``number`` that are kept; `None` where there is no such stream."""
+        """Return the stream, with the events behind ``number`` that are kept; `None` where there is no such stream. A
+        number beyond the last is behind all events. Numbers are less than 10**18."""
         ...
 
     async def forget(self, session_id: str) -> None:
-        """Forget all streams of the session."""
+        """Forget all streams of the session, if there are any."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | Gap]]:
         """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
-        replica."""
+        replica. Nobody is told of what is forgotten."""
         ...
 
 
@@ -166,7 +185,7 @@ class Changes:
     place: Place
     """The place behind these changes."""
     changed: Collection[str]
-    """The things that have changed, each once."""
+    """The things that have changed, each once; none where everything may have."""
     everything: bool = False
     """True where the log cannot tell: everything may have changed."""
 
@@ -187,12 +206,13 @@ class ChangeLog(Protocol):
     are told that everything may have changed."""
 
     async def note(self, changed: Collection[str]) -> None:
-        """Note that things have changed. Each reader is told at least once."""
+        """Note that things have changed. Each reader is told at least once. Nothing happens without things."""
         ...
 
     async def since(self, place: Place | None) -> Changes:
         """Return what has changed behind ``place``; for `None`, the present place and no changes. `Changes.everything`
-        is true for a place that is too long ago, is ahead, or was in a log that was lost since."""
+        is true for a place that is too long ago, is ahead, or was in a log that was lost since, and for any other
+        text."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Noted | Gap]]:
@@ -205,21 +225,23 @@ class Courier(Protocol):
     twice: `Letters` makes of that what others may rely on."""
 
     async def post(self, replica: str, letter: bytes) -> None:
-        """Send ``letter``, of any length up to 64 MiB, to a replica. Nothing is told about whether it arrives."""
+        """Send ``letter``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing is
+        told about whether it arrives; `ValueError` for a longer one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | Gap]]:
-        """Open the stream of the letters to this replica. What nobody reads is lost beyond 1,000 letters, and a gap is
-        told in its place. One such stream at a time."""
+        """Open the stream of the letters that are sent to this replica from then on. What nobody reads is lost beyond
+        1,000 letters, and a gap is told in its place. Raises `RuntimeError` while another such stream is open."""
         ...
 
     async def live(self, *, lease: int) -> bool:
-        """Count as alive for ``lease`` from now. Return false where this replica was not alive any more, so that others
-        may have acted on its death."""
+        """Count as alive for ``lease`` from now. Return false where this replica was not alive until now, so that
+        others may have acted on its death: at first, after `leave`, or because the lease was over."""
         ...
 
     async def leave(self) -> None:
-        """Count as dead from now on: the end of a replica in good order."""
+        """Count as dead from now on: the end of a replica in good order. The end of `Shared.join` does not do that, as
+        the death of a process does not: then the lease has to end."""
         ...
 
     async def dead(self, replicas: Collection[str]) -> Collection[str]:
@@ -232,7 +254,7 @@ class SeenOnce(Protocol):
 
     async def add(self, digest: bytes, *, ttl: int) -> bool:
         """Remember ``digest``, of 32 bytes, for ``ttl``. Return false, with nothing changed, where it is remembered
-        already."""
+        already: of several who try, one succeeds. After `Uncertain`, the value counts as used."""
         ...
 
 
@@ -241,7 +263,8 @@ class RateLimits(Protocol):
 
     async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
         """Take a token of the bucket ``key``, and return 0; or take none, and return the milliseconds until there is
-        one, rounded up. A bucket has ``burst`` tokens at most, and gets ``most`` in the time ``per``."""
+        one, rounded up. A bucket has ``burst`` tokens at most and at first, and gets ``most`` in the time ``per``, one
+        after the other. One that is full is forgotten."""
         ...
 
 

@@ -1,0 +1,230 @@
+"""Memory is the place that replicas share which run in one trio program: servers in tests, above all."""
+
+from __future__ import annotations
+
+import math
+import secrets as randomness
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from itertools import takewhile
+from typing import Final
+
+from ..concurrency.contexts import asynccontextmanager
+from .expiring import Expiring
+from .memory import MemoryTaskStore, TrioClock
+from .memory_events import MemoryEventLog
+from .shared import (
+    MAX_LETTER,
+    MOST_CHANGES,
+    SECRET_BYTES,
+    Changes,
+    Noted,
+    Place,
+    Replica,
+    StoredSession,
+    new_replica_id,
+)
+from .task_store import Gap, Hints, StoreFull, Watchers
+
+_LOG_ID_BYTES: Final = 6
+_SLIGHT: Final = 1e-6
+"""Milliseconds that say nothing in a sum of intervals."""
+
+
+class _Sessions:
+    """A `SessionDirectory` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._sessions = Expiring[str, StoredSession](now)
+        self._watchers = Watchers[str]()
+
+    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+        if self._sessions.get(session_id) is not None:
+            raise ValueError("there is a session with this id")
+        if len(self._sessions) >= most:
+            raise StoreFull
+        self._sessions.put(session_id, StoredSession(facts, mark), idle)
+
+    async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._sessions.put(session_id, session, idle)
+        return session
+
+    async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
+        session = self._sessions.get(session_id)
+        if session is None or session.mark != was:
+            return False
+        self._sessions.put(session_id, StoredSession(facts, mark), idle)
+        self._watchers.tell([session_id])
+        return True
+
+    async def end(self, session_id: str) -> bool:
+        if self._sessions.pop(session_id) is None:
+            return False
+        self._watchers.tell([session_id])
+        return True
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[str | Gap]]:
+        with self._watchers.watch() as hints:
+            yield hints
+
+
+class _Changes:
+    """A `ChangeLog` for one process. Each note has a number, and a place is the name of the log and a number."""
+
+    def __init__(self) -> None:
+        self._id = randomness.token_hex(_LOG_ID_BYTES)
+        self._last = 0
+        self._changed: dict[str, int] = {}
+        """The numbers of the last notes of things, in their order."""
+        self._forgotten = 0
+        """Number of the last note that is not kept whole."""
+        self._watchers = Watchers[Noted]()
+
+    def _place(self) -> Place:
+        return f"{self._id}.{self._last}"
+
+    async def note(self, changed: Collection[str]) -> None:
+        if not changed:
+            return
+        was, things = self._place(), frozenset(changed)
+        self._last += 1
+        for thing in things:
+            self._changed.pop(thing, None)
+            self._changed[thing] = self._last
+        while len(self._changed) > MOST_CHANGES:
+            self._forgotten = self._changed.pop(next(iter(self._changed)))
+        self._watchers.tell([Noted(was, self._place(), things)])
+
+    async def since(self, place: Place | None) -> Changes:
+        here = self._place()
+        if place is None or place == here:
+            return Changes(here, ())
+        log, _, digits = place.partition(".")
+        is_ours = log == self._id and digits.isascii() and digits.isdigit() and len(digits) <= len(str(self._last))
+        if not is_ours or not self._forgotten <= int(digits) <= self._last:
+            return Changes(here, (), everything=True)
+        newest_first, number = reversed(self._changed.items()), int(digits)
+        return Changes(here, [thing for thing, _ in takewhile(lambda noted: noted[1] > number, newest_first)])
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Noted | Gap]]:
+        with self._watchers.watch() as hints:
+            yield hints
+
+
+class _Post:
+    """What the couriers of all replicas share."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.mailboxes: dict[str, Hints[bytes]] = {}
+        self.alive = Expiring[str, bool](now)
+
+
+class _Courier:
+    """A `Courier` between replicas in one process. No letter is lost but for want of room, or of a mailbox."""
+
+    def __init__(self, replica: str, post: _Post) -> None:
+        self._replica = replica
+        self._post = post
+
+    async def post(self, replica: str, letter: bytes) -> None:
+        if len(letter) > MAX_LETTER:
+            raise ValueError(f"a letter has {MAX_LETTER} bytes at most, not {len(letter)}")
+        mailbox = self._post.mailboxes.get(replica)
+        if mailbox is not None:
+            mailbox.tell(letter)
+
+    @asynccontextmanager
+    async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | Gap]]:
+        mailboxes = self._post.mailboxes
+        if self._replica in mailboxes:
+            raise RuntimeError("the mailbox of this replica is open already")
+        mailboxes[self._replica] = mailbox = Hints[bytes]()
+        try:
+            yield mailbox
+        finally:
+            del mailboxes[self._replica]
+
+    async def live(self, *, lease: int) -> bool:
+        was_alive = self._post.alive.get(self._replica) is not None
+        self._post.alive.put(self._replica, True, lease)
+        return was_alive
+
+    async def leave(self) -> None:
+        self._post.alive.pop(self._replica)
+
+    async def dead(self, replicas: Collection[str]) -> Collection[str]:
+        return {replica for replica in replicas if self._post.alive.get(replica) is None}
+
+
+class _Seen:
+    """A `SeenOnce` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._seen = Expiring[bytes, bool](now)
+
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        if self._seen.get(digest) is not None:
+            return False
+        self._seen.put(digest, True, ttl)
+        return True
+
+
+class _Rates:
+    """A `RateLimits` for one process."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._full_at = Expiring[bytes, float](now)
+
+    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+        now, interval = self._now(), per / most
+        full_at = max(self._full_at.get(key) or now, now) + interval
+        wait = full_at - now - interval * burst
+        if wait > _SLIGHT:
+            return math.ceil(wait - _SLIGHT)
+        self._full_at.put(key, full_at, math.ceil(full_at - now))
+        return 0
+
+
+class _Server:
+    """What the replicas of one server share."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.secret = randomness.token_bytes(SECRET_BYTES)
+        self.tasks = MemoryTaskStore()
+        self.sessions = _Sessions(now)
+        self.events = MemoryEventLog(now)
+        self.changes = _Changes()
+        self.post = _Post(now)
+        self.seen = _Seen(now)
+        self.rates = _Rates(now)
+
+
+class Memory:
+    """A place that replicas share which run in one trio program. What they share is gone with this object. Its clock is
+    trio's. No method waits, and none fails for want of the place. Records of tasks leave the process nowhere, so
+    ``secrets`` seal none."""
+
+    def __init__(self) -> None:
+        now = TrioClock()
+        self._servers = defaultdict[str, _Server](lambda: _Server(now))
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `Shared.join`."""
+        server, replica = self._servers[name], new_replica_id()
+        yield Replica(
+            id=replica,
+            secret=server.secret,
+            tasks=server.tasks,
+            sessions=server.sessions,
+            events=server.events,
+            changes=server.changes,
+            courier=_Courier(replica, server.post),
+            seen=server.seen,
+            rates=server.rates,
+        )
