@@ -86,8 +86,8 @@ class Letter:
 
 
 class Letters:
-    """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap, since
-    what is missing comes again."""
+    """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
+    since what is missing comes again."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -137,8 +137,8 @@ class Letters:
     # Letters of ours
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are sent one after another arrive in
-        order; those that are sent at the same time, in any.
+        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are
+        sent one after another arrive in order; those that are sent at the same time, in any.
 
         Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, where it has failed for
         ``patience`` seconds: the letter may have arrived then, and may arrive later, as it may after a cancel.
