@@ -158,7 +158,9 @@ class Letters:
                         await self._courier.post(replica, letter)
                 except OSError as failed:
                     error = failed
-                if is_dead and not reply.has_come:
+                if reply.has_come:  # which counts for more than what the storage said meanwhile
+                    return await reply.wait()
+                if is_dead:
                     raise ReplicaDead(f"the replica {replica} has ended")
                 now = trio.current_time()
                 failing_since = None if error is None else now if failing_since is None else failing_since

@@ -1,0 +1,348 @@
+"""Letters are read once, whatever their courier does, and their senders learn what became of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.stores.letters import LEASE, Letter, LetterRefused, Letters, ReplicaDead
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.shared import Courier, Replica
+from trio_mcp.stores.task_store import StoreDown
+
+
+class BadCourier:
+    """Loses, doubles, delays and so reorders letters, as ``seed`` says. Calls fail while ``fails`` is true."""
+
+    def __init__(self, courier: Courier, nursery: trio.Nursery, seed: int) -> None:
+        self._courier = courier
+        self._nursery = nursery
+        self._chance = random.Random(seed)
+        self.loses = 0.0
+        self.doubles = 0.0
+        self.delay = 0.0
+        self.fails = False
+        self.posted = 0
+        self.asked_for_dead = 0
+
+    def _check(self) -> None:
+        if self.fails:
+            raise StoreDown("the courier is ill")
+
+    async def post(self, replica: str, letter: bytes) -> None:
+        self._check()
+        self.posted += 1
+        for _ in range(2 if self._chance.random() < self.doubles else 1):
+            if self._chance.random() >= self.loses:
+                self._nursery.start_soon(self._bring, replica, letter, self._chance.random() * self.delay)
+
+    async def _bring(self, replica: str, letter: bytes, delay: float) -> None:
+        await trio.sleep(delay)
+        await self._courier.post(replica, letter)
+
+    def mailbox(self) -> Any:
+        return self._courier.mailbox()
+
+    async def live(self, *, lease: int) -> bool:
+        self._check()
+        return await self._courier.live(lease=lease)
+
+    async def leave(self) -> None:
+        self._check()
+        await self._courier.leave()
+
+    async def dead(self, replicas: Collection[str]) -> Collection[str]:
+        self._check()
+        self.asked_for_dead += 1
+        return await self._courier.dead(replicas)
+
+
+@attrs.define(eq=False)
+class Party:
+    """One replica with its letters. ``read`` has the contents of the letters of the kind ``talk`` that were read."""
+
+    replica: Replica
+    courier: BadCourier
+    letters: Letters
+    scope: trio.CancelScope
+    read: list[bytes] = attrs.field(factory=list[bytes])
+
+    @property
+    def id(self) -> str:
+        return self.replica.id
+
+    def reader(self, letter: Letter) -> None:
+        self.read.append(letter.content)
+        letter.take(b"read " + letter.content)
+
+    async def tell(self, other: Party, content: bytes = b"hello", *, patience: float = 1) -> bytes:
+        return await self.letters.send(other.id, "talk", content, patience=patience)
+
+
+@asynccontextmanager
+async def parties(count: int = 2, seed: int = 0) -> AsyncGenerator[list[Party]]:
+    place = Memory()
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        found = list[Party]()
+        for number in range(count):
+            replica = await stack.enter_async_context(place.join("server"))
+            courier = BadCourier(replica.courier, nursery, 10 * seed + number)
+            replica = attrs.evolve(replica, courier=courier)
+            party = Party(replica, courier, Letters(replica), trio.CancelScope())
+            party.letters.read("talk", party.reader)
+
+            async def run(task_status: trio.TaskStatus[None], party: Party = party) -> None:
+                with party.scope:
+                    await party.letters.run(task_status=task_status)
+
+            await nursery.start(run)
+            found.append(party)
+        yield found
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+def nothing_waits(*of: Party) -> bool:
+    return not any(party.letters._waiting or party.letters._receipts for party in of)
+
+
+async def test_letter_is_read_and_its_receipt_comes_back(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        assert await one.tell(two) == b"read hello"
+        assert two.read == [b"hello"]
+        assert one.courier.posted == two.courier.posted == 1
+        assert one.courier.asked_for_dead == 0  # no second round trip for a letter that arrives
+        assert trio.current_time() == 0
+        assert nothing_waits(one, two)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_each_letter_is_read_once_by_a_courier_that_loses_doubles_and_delays(
+    seed: int, autojump_clock: MockClock
+):
+    receipts = dict[bytes, bytes]()
+
+    async def tell(one: Party, two: Party, content: bytes) -> None:
+        await trio.sleep(random.Random(content).random())
+        receipts[content] = await one.tell(two, content)
+
+    async with parties(3, seed) as found:
+        for party in found:
+            party.courier.loses, party.courier.doubles, party.courier.delay = 0.4, 0.3, 3.0
+        async with trio.open_nursery() as nursery:
+            for number in range(60):
+                one, two = found[number % 3], found[(number + 1) % 3]
+                nursery.start_soon(tell, one, two, b"%d" % number)
+        await trio.sleep(5)  # for late copies
+        read = Counter(content for party in found for content in party.read)
+        assert read == {b"%d" % number: 1 for number in range(60)}
+        assert receipts == {content: b"read " + content for content in read}
+        assert nothing_waits(*found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_letters_that_are_sent_one_after_another_are_read_in_order(seed: int, autojump_clock: MockClock):
+    async with parties(seed=seed) as (one, two):
+        for party in (one, two):
+            party.courier.loses, party.courier.doubles, party.courier.delay = 0.3, 0.5, 2.0
+        contents = [b"%d" % number for number in range(20)]
+        for content in contents:
+            await one.tell(two, content)
+        assert two.read == contents
+
+
+async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockClock):
+    async with parties() as (one, two), trio.open_nursery() as nursery:
+        kept = list[Letter]()
+        two.letters.read("talk", kept.append)
+        done = trio.Event()
+
+        async def tell() -> None:
+            assert await one.tell(two) == b"at last"
+            done.set()
+
+        nursery.start_soon(tell)
+        await trio.sleep(60)
+        assert len(kept) == 1  # though it came again and again
+        assert one.courier.posted > 10
+        kept[0].take(b"at last")
+        kept[0].refuse("the first word counts")
+        await done.wait()
+
+
+async def test_letter_that_nobody_reads_is_refused(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        with pytest.raises(LetterRefused, match="no letters of the kind later-version"):
+            await one.letters.send(two.id, "later-version", b"", patience=1)
+        two.letters.read("talk", lambda letter: letter.refuse("not today"))
+        with pytest.raises(LetterRefused, match="not today"):
+            await one.tell(two)
+        assert nothing_waits(one, two)
+
+
+async def test_reader_that_fails_refuses_the_letter_and_reads_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+):
+    def fail(_: Letter) -> None:
+        raise KeyError("broken")
+
+    async with parties() as (one, two):
+        two.letters.read("broken", fail)
+        with pytest.raises(LetterRefused, match="could not be read"):
+            await one.letters.send(two.id, "broken", b"", patience=1)
+        assert "could not be read" in caplog.text
+        assert await one.tell(two) == b"read hello"
+
+
+@pytest.mark.parametrize("text", [b"", b"nonsense", b"\x94\xa4talk", b"\x93\xa4talk\xa1x\x01"])
+async def test_what_is_no_letter_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+    async with parties() as (one, two):
+        await one.courier.post(two.id, text)
+        assert await one.tell(two) == b"read hello"
+        assert "makes no sense" in caplog.text
+
+
+async def test_receipt_for_nothing_is_ignored(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        one.courier.doubles = two.courier.doubles = 1.0
+        await one.tell(two)
+        await wait_all_tasks_blocked()
+        assert await one.tell(two, b"again") == b"read again"
+        assert two.read == [b"hello", b"again"]
+
+
+async def test_replica_is_dead_only_when_its_lease_is_over(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        two.courier.fails = True  # as if it were gone: no receipt, no sign of life
+        last_sign = trio.current_time()
+        with pytest.raises(ReplicaDead, match=two.id):
+            await one.tell(two)
+        assert LEASE <= trio.current_time() - last_sign < LEASE + 1.5
+        assert nothing_waits(one)
+
+
+async def test_replica_that_is_slow_with_receipts_is_not_dead(autojump_clock: MockClock):
+    async with parties() as (one, two), trio.open_nursery() as nursery:
+        two.courier.loses = 1.0
+        nursery.start_soon(one.tell, two)
+        await trio.sleep(10 * LEASE)
+        assert two.read == [b"hello"]
+        two.courier.loses = 0.0
+
+
+async def test_replica_that_left_in_good_order_is_dead_at_once(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        two.scope.cancel(reason="the replica ends")
+        await wait_all_tasks_blocked()
+        with pytest.raises(ReplicaDead):
+            await one.tell(two)
+        assert trio.current_time() < 1
+        with pytest.raises(ReplicaDead):
+            await one.letters.send("never was", "talk", b"", patience=1)
+
+
+async def test_storage_may_fail_for_the_patience_of_the_sender(autojump_clock: MockClock):
+    async with parties() as (one, two), trio.open_nursery() as nursery:
+        one.courier.fails = True
+        nursery.start_soon(one.tell, two)
+        await trio.sleep(0.9)
+        one.courier.fails = False
+        await trio.sleep(1)
+        assert two.read == [b"hello"]
+        one.courier.fails = True
+        began = trio.current_time()
+        with pytest.raises(StoreDown):
+            await one.tell(two, patience=3)
+        assert 3 <= trio.current_time() - began <= 4.5
+        with pytest.raises(StoreDown):
+            await one.tell(two, patience=0)
+        assert nothing_waits(one, two)
+        one.courier.fails = False
+
+
+async def test_receipt_that_came_counts_though_the_storage_fails(autojump_clock: MockClock):
+    """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
+    async with parties() as (one, two):
+        post = one.courier.post
+
+        async def post_and_fail(replica: str, letter: bytes) -> None:
+            await post(replica, letter)
+            await trio.sleep(0.1)
+            raise StoreDown("no answer")
+
+        one.courier.post = post_and_fail  # type: ignore[method-assign]
+        assert await one.tell(two, patience=0) == b"read hello"
+
+
+async def test_cancel_leaves_nothing_behind(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        two.courier.loses = 1.0
+        with trio.move_on_after(3) as scope:
+            await one.tell(two)
+        assert scope.cancelled_caught
+        assert nothing_waits(one, two)
+        two.courier.loses = 0.0
+        assert await one.tell(two, b"next") == b"read next"
+
+
+async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+    async with parties() as (one, two):
+        await trio.sleep(10 * LEASE)
+        assert not await one.courier.dead([two.id])
+        two.courier.fails = True
+        await trio.sleep(LEASE - 2)
+        two.courier.fails = False
+        await trio.sleep(2)
+        assert not await one.courier.dead([two.id])
+        assert "no sign of life" not in caplog.text
+        two.courier.fails = True
+        await trio.sleep(LEASE + 1)
+        assert await one.courier.dead([two.id])
+        two.courier.fails = False
+        await trio.sleep(2)
+        assert not await one.courier.dead([two.id])
+        assert "gave no sign of life" in caplog.text
+
+
+async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        two.courier.fails = True
+        two.scope.cancel(reason="the replica ends")
+        await wait_all_tasks_blocked()
+        assert trio.current_time() == 0
+        assert not await one.courier.dead([two.id])  # its lease has to run out
+
+
+async def test_what_is_known_of_others_is_bounded(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trio_mcp.stores.letters._MOST_KNOWN", 20)
+    async with parties() as (one, two):
+        for number in range(100):
+            await one.tell(two, b"%d" % number)
+        assert len(two.read) == 100
+        assert len(two.letters._known) == 20
+
+
+async def test_receipts_that_wait_are_bounded(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        free = trio.Event()
+        post = two.courier.post
+
+        async def stuck(replica: str, letter: bytes) -> None:
+            await free.wait()
+            await post(replica, letter)
+
+        two.courier.post = stuck  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            for number in range(1500):
+                nursery.start_soon(one.tell, two, b"%d" % number)
+            await trio.sleep(0.1)
+            assert 990 < len(two.letters._receipts) <= 1000
+            free.set()
+        assert len(two.read) == 1500  # those without room came when the letters had come again
