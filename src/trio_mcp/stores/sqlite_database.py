@@ -90,7 +90,11 @@ class _Access:
         try:
             return work(self._connection())
         except sqlite3.Error as error:
-            raise StoreDown(errno.EIO, f"the store of tasks in {self._location.path} failed: {error}") from error
+            is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
+            raise StoreDown(
+                errno.EIO if is_database else errno.EINVAL,
+                f"the {self._location.schema.title} in {self._location.path} failed: {error}",
+            ) from error
 
     def _connection(self) -> sqlite3.Connection:
         path = self._location.path
@@ -103,7 +107,7 @@ class _Access:
         elif _identity(path) != self._file:
             _close(self._opened)
             raise StoreDown(
-                errno.ESTALE, f"{path} was deleted or replaced while it was in use: its tasks are not known any more"
+                errno.ESTALE, f"{path} was deleted or replaced while it was in use: what it kept is not known any more"
             )
         return self._opened[0]
 
@@ -125,9 +129,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_APPLICATION: Final = 0x74_6D_63_70
-"""Mark of our files: "tmcp"."""
-_VERSION: Final = 2
 _OLDEST_SQLITE: Final = (3, 35, 0)
 """The first that has ``RETURNING``."""
 
@@ -135,7 +136,25 @@ _making: Final = threading.Lock()
 """Lock held until a new file is closed again: to close any descriptor of a file ends all locks that the process has on
 the file, also for a connection in another thread."""
 
-_SCHEMA: Final = """
+
+@frozen
+class Schema:
+    """The tables of a kind of file, and how such a file is known again."""
+
+    title: str
+    """What the file is, for people."""
+    application: int
+    """Mark of the files of this kind, and of no others."""
+    version: int
+    script: str
+    """Statements that make the tables of this version."""
+
+
+TASKS: Final = Schema(
+    "store of tasks",
+    0x74_6D_63_70,  # "tmcp"
+    2,
+    """
 CREATE TABLE tasks (
     number INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
@@ -190,7 +209,8 @@ END;
 
 -- The latest changes, for other processes that watch. Numbers only grow, since the last row is never deleted.
 CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB NOT NULL);
-"""
+""",
+)
 
 
 @frozen
@@ -201,6 +221,7 @@ class Location:
     synchronous: str
     busy_timeout: float
     """Seconds to wait for other processes that write."""
+    schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
         """Return a connection, for one thread at a time. Makes the file where there is none, for this user alone.
@@ -230,10 +251,10 @@ class Location:
     def _make(self, connection: sqlite3.Connection) -> None:
         """Make the tables, unless another process was first."""
         if self._check(connection) == 0:
-            for statement in _statements(_SCHEMA):
+            for statement in _statements(self.schema.script):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute(f"PRAGMA application_id = {self.schema.application}")
+            connection.execute(f"PRAGMA user_version = {self.schema.version}")
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the schema; 0 for a new file."""
@@ -242,18 +263,20 @@ class Location:
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
         ).fetchone()
-        if application != _APPLICATION and (application or version or tables):
-            raise OSError(errno.EINVAL, f"{self.path} is no store of tasks, but a database of something else")
-        if version > _VERSION:
+        schema = self.schema
+        if application != schema.application and (application or version or tables):
+            raise OSError(errno.EINVAL, f"{self.path} is no {schema.title}, but a database of something else")
+        if version > schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} is of version {version}: a newer trio-mcp has made it, and this one knows {_VERSION}",
+                f"{self.path} is of version {version}: a newer trio-mcp has made it, and this one knows"
+                f" {schema.version}",
             )
-        if 0 < version < _VERSION:
+        if 0 < version < schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} is of version {version}, of before the first release, and this trio-mcp reads {_VERSION}:"
-                " move the file away, and a new one is made",
+                f"{self.path} is of version {version}, of before the first release, and this trio-mcp reads"
+                f" {schema.version}: move the file away, and a new one is made",
             )
         return version
 
@@ -300,12 +323,23 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _KIND_OF_ERROR == sqlite3.SQLITE_IOERR:
-                raise Uncertain(errno.EIO, f"the disk failed while a change of tasks was written: {error}") from error
+                raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
         if connection.in_transaction:  # some failures have ended the transaction already
             connection.execute("ROLLBACK")
         raise
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Generator[None]:
+    """Let all that the block reads be of one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 _LONG_LOG: Final = 16 * 1024 * 1024
