@@ -1,0 +1,283 @@
+"""RedisTaskStore keeps the records of tasks in Redis, for any number of replicas."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets as randomness
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+
+from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ..record_codec import RecordCodec, StoredRecord, decoded, encoded
+from ..task_store import (
+    GAP,
+    Hint,
+    Hints,
+    Kept,
+    Position,
+    StoreDown,
+    StoreFull,
+    TaskRecord,
+    Uncertain,
+    UnreadableRecord,
+    Watchers,
+    as_created,
+)
+from . import task_scripts as scripts
+from .link import Link, Script, Value
+
+logger = logging.getLogger("trio_mcp")
+
+_LAYOUT: Final = 1
+"""Version of the keys and of the fields of a record. Versions know nothing of each other's tasks, unless they say so."""
+
+_BATCH: Final = 100
+"""Records that one script returns, claims or deletes at most."""
+_NAMES: Final = 500
+"""Ids that one script is given. Redis does nothing else meanwhile, which takes some milliseconds."""
+_LIMIT: Final = 10.0
+"""Seconds for which a call of several scripts goes on in spite of a cancel, and after which the call fails."""
+_ECHO_LIMIT: Final = 1.0
+"""Seconds for which a new stream of hints waits for a message of its own."""
+
+_MOST_TIME: Final = 2**52
+"""A time that Redis and Lua count exactly; those behind are never reached."""
+_MOST_PLACE: Final = 2**53
+"""A place that no record comes to. Peers may ask for greater ones."""
+
+_Step: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
+
+
+class RedisTaskStore:
+    """A `TaskStore` in Redis, version 7 or later. All keys begin with ``prefix``, and lie in one slot.
+
+    ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
+    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`.
+
+    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
+    in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
+    never changed, the times can be moved by whoever can write to Redis.
+
+    The clock is the one of Redis. What Redis promises of a change that was kept, it promises here: a restart or a
+    failover may lose the last ones, and then no holder writes to a task that was claimed since, or whose claim was
+    lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
+    secrets or versions, which another process may read.
+    """
+
+    def __init__(
+        self, link: Link, prefix: str, bus: str, watchers: Watchers[str], secrets: Sequence[bytes] = ()
+    ) -> None:
+        self._link = link
+        self._base = f"{{{prefix}:t}}{_LAYOUT}:"
+        self._bus = bus
+        self._watchers = watchers
+        self._codec = RecordCodec(secrets)
+
+    async def create(
+        self, new: TaskRecord, *, lease: int, ttl: int | None, keep: int, most: int, most_of_scope: int
+    ) -> TaskRecord:
+        """Keep a new record. See `TaskStore.create`."""
+        # Only Redis knows the time, and only we can seal: the times in the body are those since the creation.
+        row = self._codec.encode(as_created(new, 0, 0, lease=lease, ttl=ttl, keep=keep))
+        args = [row.id, most, most_of_scope, _time(row.kept_until, b""), lease, _queue_of(row), *_optional(new.holder)]
+        args += [row.epoch, row.version, row.mark, row.form, row.body, *self._codec.scope_keys(new.scope)]
+        reply = await self._run(scripts.CREATE, args)
+        match reply:
+            case b"full":
+                raise StoreFull
+            case b"void":
+                raise ValueError("the creation of this record was given up")
+            case b"taken":
+                raise ValueError("there is a record with this id")
+            case (now, place):
+                return as_created(new, now, place - 1, lease=lease, ttl=ttl, keep=keep)
+            case _:
+                raise AssertionError(reply)
+
+    async def void(self, task_id: str, *, keep: int) -> bool:
+        """Delete a record, or refuse its creation. See `TaskStore.void`."""
+        return bool(await self._run(scripts.VOID, [encoded(task_id), keep]))
+
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+        """Return the record. See `TaskStore.read`."""
+        now, fields = await self._run(scripts.READ, [encoded(task_id)])
+        if fields is None:
+            return None
+        record = self._decode(fields)
+        return Kept(record, now) if scope in (None, record.scope) else None
+
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Return the marks of records. See `TaskStore.marks`."""
+        found = dict[str, bytes]()
+        for names in _batches(list(task_ids)):
+            marks = await self._run(scripts.MARKS, [encoded(each) for each in names])
+            found.update((name, mark) for name, mark in zip(names, marks, strict=True) if mark is not None)
+        return found
+
+    async def change(self, record: TaskRecord, *, was: bytes, holder: str | None, give_up: bool = False) -> bool:
+        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
+        row = self._codec.encode(record)
+        args = [row.id, was, *_optional(holder), int(give_up), _time(row.kept_until, b"+inf"), _queue_of(row)]
+        args += [row.scope, row.version, row.mark, row.form, row.body]
+        return bool(await self._run(scripts.CHANGE, args))
+
+    async def page(self, scope: str, after: Position | None, most: int) -> Sequence[TaskRecord]:
+        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        scopes, page = self._codec.scope_keys(scope), list[TaskRecord]()
+        place, name = (-1, b"") if after is None else (max(-1, min(after[0], _MOST_PLACE)), encoded(after[1]))
+        while (left := min(most - len(page), _BATCH)) > 0:
+            rows, *position = await self._run(scripts.PAGE, [place, name, left, *scopes])
+            page += map(self._decode, rows)
+            if not position:
+                break
+            place, name = position
+        return page
+
+    async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
+        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        queues = [
+            _queue(form, key) for name in names for form, key in zip(self._codec.forms, self._codec.name_keys(name))
+        ]
+        claimed, looked, has_more = list[TaskRecord](), 0, bool(queues)
+        with self._steps() as step:
+            while has_more and (left := min(most - looked, _BATCH)) > 0:
+                rows, has_more = await step(scripts.CLAIM, [encoded(holder), lease, left, *queues])
+                looked += max(len(rows), 1)
+                claimed += self._readable(rows)
+        return claimed
+
+    def _readable(self, rows: Sequence[Sequence[Any]]) -> Iterator[TaskRecord]:
+        for fields in rows:
+            try:
+                yield self._decode(fields)
+            except UnreadableRecord:
+                # The others are claimed all the same. This one has a holder now, so that the next line is written when
+                # the lease is over.
+                logger.exception("A task that has lost its process cannot be read, and nobody runs it")
+
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        lost = list[str]()
+        with self._steps() as step:
+            for batch in _batches(list(held.items())):
+                pairs = [encoded(text) for pair in batch for text in pair]
+                lost += map(decoded, await step(scripts.RENEW, [lease, *pairs]))
+        return lost
+
+    async def expire(self, *, most: int) -> int:
+        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        deleted = 0
+        with self._steps() as step:
+            while (asked := min(most - deleted, _BATCH)) > 0:
+                looked, gone = await step(scripts.EXPIRE, [asked])
+                deleted += gone
+                if looked < asked:
+                    break
+        return deleted
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
+        """Open a stream of hints. See `TaskStore.watch`. It begins when a message of its own has come back, which all
+        who watch see as the hint of a task that nobody has; or with a gap, where none comes back for a second."""
+        with self._watchers.watch() as hints:
+            if not await self._echoed(hints):
+                hints.tell(GAP)
+            yield hints
+
+    async def _echoed(self, hints: Hints[str]) -> bool:
+        """Wait until all messages have come that were on their way, and leave them out."""
+        echo = f"\0{randomness.token_urlsafe(8)}"
+        with trio.move_on_after(_ECHO_LIMIT):
+            try:
+                await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
+            except OSError:  # hints may be lost, and every other method tells
+                return False
+            while await anext(hints) != echo:
+                pass
+            return True
+        return False
+
+    def _run(self, script: Script, args: Sequence[Value]) -> Awaitable[Any]:
+        return self._link.script(script, [self._base], [self._bus, *args])
+
+    @contextmanager
+    def _steps(self) -> Generator[_Step]:
+        """Give the function that runs the scripts of one call. When the first script has run, the call goes on to its
+        end, in spite of a cancel; where the next ones fail, a part has happened."""
+        has_begun = False
+
+        async def step(script: Script, args: Sequence[Value]) -> Any:
+            nonlocal has_begun
+            scope.shield = has_begun
+            reply = await self._run(script, args)
+            has_begun = True
+            return reply
+
+        with trio.move_on_after(_LIMIT) as scope:
+            try:
+                yield step
+            except StoreDown as error:
+                if has_begun:
+                    raise Uncertain(errno.EIO, "only a part of the change has happened") from error
+                raise
+        if scope.cancelled_caught:
+            raise Uncertain(errno.ETIMEDOUT, f"the change has not happened as a whole within {_LIMIT:g} s")
+
+    def _decode(self, fields: Sequence[Any]) -> TaskRecord:
+        scope, place, holder, epoch, version, mark, form, body, since, leased_until, name = fields
+        record = self._codec.decode(
+            StoredRecord(
+                id=name,
+                scope=scope,
+                name="",
+                place=int(place),
+                kept_until=None,
+                is_open=holder is not None,
+                holder=None if holder is None else decoded(holder),
+                leased_until=0 if holder is None else int(leased_until),
+                epoch=int(epoch),
+                version=int(version),
+                mark=mark,
+                form=form,
+                body=body,
+            )
+        )
+        return record if since is None else _later(record, int(since))
+
+
+def _later(record: TaskRecord, since: int) -> TaskRecord:
+    """Return a record with times since the epoch, where its times count from its creation on."""
+    return attrs.evolve(
+        record,
+        created_at=record.created_at + since,
+        updated_at=record.updated_at + since,
+        expires_at=None if record.expires_at is None else record.expires_at + since,
+        kept_until=None if record.kept_until is None else record.kept_until + since,
+    )
+
+
+def _queue(form: bytes, name: str) -> bytes:
+    return f"{form.hex()}:{name}".encode()
+
+
+def _queue_of(row: StoredRecord) -> bytes:
+    return _queue(row.form, row.name) if row.is_open else b""
+
+
+def _optional(holder: str | None) -> tuple[Value, Value]:
+    """Return two arguments for a text that may be missing, and may be empty."""
+    return (0, b"") if holder is None else (1, encoded(holder))
+
+
+def _time(until: int | None, never: bytes) -> Value:
+    return never if until is None or until > _MOST_TIME else until
+
+
+def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _NAMES):
+        yield items[start : start + _NAMES]
