@@ -1,0 +1,405 @@
+"""Link is the way to Redis: scripts, commands and messages, each within a limit, and each sent once.
+
+A call fails in one of two ways. `StoreDown`: nothing has left, or Redis has refused the call as a whole, and nothing
+has changed. `Uncertain`: the call may have been carried out, or may be later, when a frozen server goes on. Nothing is
+repeated, except a script that Redis did not know, since nothing has run then.
+
+No call blocks a connection, as all callers share one; and no connection is waited for beyond the limit. Where Redis
+does not answer, all connections are dropped and new ones are made, which ask Sentinel or the cluster again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import secrets
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+
+from ...classes import frozen
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import open_service_nursery
+from ...concurrency.time_limits import growing_delay
+from ..task_store import Gap, StoreDown, Uncertain
+from .address import Address, Client, error_words, failures, is_failure, node_name, parse_url, silence, told
+from .subscription import Message, Subscriptions
+
+__all__ = ["Link", "Message", "Script", "Value", "open_link"]
+
+logger = logging.getLogger("trio_mcp")
+
+Value: TypeAlias = bytes | str | int
+"""A word of a command. Text is sent as UTF-8."""
+
+_PING_EVERY: Final = 1.0
+_IDLE: Final = 2.0
+"""Seconds of silence, at least, after which a connection is closed."""
+_PROOF_BYTES: Final = 6
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 1.0
+_MOST_LATE: Final = 2
+"""Calls in a row without an answer within the limit, after which all connections to Redis are dropped."""
+
+_REFUSED: Final = frozenset(
+    {
+        *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOREPLICAS", "NOSCRIPT", "OOM"),
+        *("CROSSSLOT", "READONLY", "TRYAGAIN", "MOVED", "ASK"),
+    }
+)
+"""First words of errors by which a script is refused before its first change. Redis checks memory, disk and role with
+the first command that writes, and never after the first change of a script."""
+_NOT_COMPILED: Final = "ERR Error compiling script"
+_KEY_OF_SCRIPT: Final = 3
+"""Place of the first key in a command that runs a script, behind the number of keys."""
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA", "FCALL"})
+_FORBIDDEN: Final = frozenset(
+    {
+        # These block the connection that all share, as XREAD and XREADGROUP do with BLOCK,
+        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
+        # make it something else,
+        *("MONITOR", "PSUBSCRIBE", "PSYNC", "SSUBSCRIBE", "SUBSCRIBE", "SYNC", "UNSUBSCRIBE"),
+        # or leave a state on it, for the next caller.
+        *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "RESET", "SELECT"),
+        *("UNWATCH", "WATCH"),
+    }
+)
+
+
+@frozen
+class Script:
+    """A script in Lua, which Redis runs as a whole, without other commands in between. It ends with a result: what it
+    changed before an error stays changed."""
+
+    name: str
+    """The name, for people."""
+    text: str = attrs.field(repr=False)
+
+
+@frozen
+class _Sent:
+    """A command on its way."""
+
+    command: Sequence[Value]
+    node: Any
+    request: Any
+
+
+class Link:
+    """A way to Redis, made by `open_link`. All methods may be called by any number of tasks at a time."""
+
+    def __init__(self, address: Address, limit: float, own_channel: str) -> None:
+        self._address = address
+        self._limit = limit
+        self._client: Client | None = None
+        """The connections; `None` while Redis cannot be used."""
+        self._dropped = trio.Event()
+        """Set when the connections are of no use any more."""
+        self._late: dict[Any, int] = {}
+        """By node, how many calls in a row had no answer within the limit."""
+        self._answers = 0
+        self._why = "it was not reached yet"
+        self._is_loss_told = False
+        self._subscriptions = Subscriptions(address, limit, own_channel, self._publish)
+        self.round_trips = 0
+        """Number of round trips that calls have made: a pipeline is one."""
+        self.reconnects = 0
+        """Number of times that Redis was usable again after it was not."""
+        self.uncertain = 0
+        """Number of calls that ended with `Uncertain`."""
+
+    @property
+    def is_up(self) -> bool:
+        """True while Redis can be used, as far as the link knows: it asks each second."""
+        return self._client is not None
+
+    @property
+    def gaps(self) -> int:
+        """Number of gaps that were told to readers."""
+        return self._subscriptions.gaps
+
+    @property
+    def address(self) -> str:
+        """Hosts and ports of Redis, without credentials."""
+        return str(self._address)
+
+    async def script(self, script: Script, keys: Sequence[str], args: Sequence[Value] = ()) -> Any:
+        """Run ``script``, and return its result: numbers, bytes, `None` and lists of these. In a cluster, all ``keys``
+        lie in one slot.
+
+        Raises `StoreDown` where nothing has changed, with the words of Redis where it has refused the script, and
+        `Uncertain` where the script may have run, or has failed: what it did before its error has happened."""
+        rest = (len(keys), *keys, *args)
+        (answer,) = await self._exchange([("EVALSHA", _digest(script.text), *rest)])
+        if isinstance(answer, Exception) and (error_words(answer) or "").startswith("NOSCRIPT"):
+            (answer,) = await self._exchange([("EVAL", script.text, *rest)])
+        if isinstance(answer, Exception):
+            raise self._failure(f"the script {script.name!r}", answer, is_script=True)
+        return answer
+
+    async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send several commands in one go, and return their results in order, as RESP3 has them: a map is a `dict`. It
+        is no transaction: commands of others come between. In a cluster, the second word of a command, or the first
+        key of a script, says to which node the command is sent.
+
+        Raises `StoreDown` where no command has changed anything, and `Uncertain` where at least one may have. Raises
+        `ValueError` for a command that blocks, or that changes the state of the connection, which all share."""
+        for command in commands:
+            _check(command)
+        answers = await self._exchange(commands) if commands else []
+        failed = [
+            self._failure(f"the command {command[0]!r}", answer, is_script=_name(command) in _SCRIPTS)
+            for command, answer in zip(commands, answers, strict=True)
+            if isinstance(answer, Exception)
+        ]
+        if not failed:
+            return answers
+        worst = next((each for each in failed if isinstance(each, Uncertain)), failed[0])
+        if len(failed) < len(answers) and isinstance(worst, StoreDown):
+            worst = self._uncertain(f"{worst.strerror}; other commands of the pipeline were carried out")
+        raise worst
+
+    def subscribe(self, channels: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[Message | Gap]]:
+        """Open a stream of the messages on ``channels`` from then on, for one reader. A gap says that messages may
+        have been lost: Redis was away, or the reader was more than 1,000 messages behind. The entry waits until Redis
+        has confirmed, for the limit at most, after which a gap says that messages come from now on. The stream has no
+        end, and raises nothing."""
+        return self._subscriptions.subscribe(channels)
+
+    async def _publish(self, channel: str, message: bytes) -> None:
+        await self.pipeline([("PUBLISH", channel, message)])
+
+    async def serve_subscriptions(self) -> None:
+        """Keep the subscriptions, until cancelled."""
+        silence()
+        await self._subscriptions.serve()
+
+    async def _exchange(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send the commands, and return the answers; errors, too."""
+        client = self._client
+        if client is None:
+            await trio.lowlevel.checkpoint()
+            raise StoreDown(errno.ENOTCONN, f"Redis at {self._address} cannot be used: {self._why}")
+        deadline = trio.current_time() + self._limit
+        sent = await self._send(client, commands, deadline)
+        self.round_trips += 1
+        answers = [await self._answer(client, each, deadline) for each in sent]
+        for place, (each, answer) in enumerate(zip(sent, answers, strict=True)):
+            if isinstance(answer, Exception):
+                words = error_words(answer) or ""
+                if (node := client.redirected(each.node, answer)) is not None:  # nothing has run there
+                    is_asking = words.startswith("ASK ")
+                    (again,) = await self._send(client, [each.command], deadline, node=node, is_asking=is_asking)
+                    answers[place] = await self._answer(client, again, deadline)
+                elif words.startswith("READONLY"):
+                    client.renew_connections()  # a failover made this server a replica
+        return answers
+
+    async def _send(
+        self,
+        client: Client,
+        commands: Sequence[Sequence[Value]],
+        deadline: float,
+        *,
+        node: Any = None,
+        is_asking: bool = False,
+    ) -> list[_Sent]:
+        """Put the commands on connections. Raises `StoreDown`, and nothing was sent then."""
+        connections = dict[str, Any]()
+        try:
+            nodes = await self._connect(client, commands, deadline, node, connections)
+            if is_asking:
+                connections[node_name(node)].create_request(b"ASKING", raise_exceptions=False)
+            return [
+                _Sent(command, at, _request(connections[node_name(at)], command))
+                for command, at in zip(commands, nodes, strict=True)
+            ]
+        except StoreDown:
+            raise
+        except failures() as error:
+            self._drop(client, why := told(error))
+            raise StoreDown(errno.ECONNREFUSED, f"Redis at {self._address} cannot be used: {why}") from error
+        finally:
+            for connection in connections.values():
+                client.release(connection)
+
+    async def _connect(
+        self, client: Client, commands: Sequence[Sequence[Value]], deadline: float, node: Any, found: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Return the node of each command, ``node`` if given, and add a usable connection to each to ``found``."""
+        nodes = [client.node_of(_key(command)) if node is None else node for command in commands]
+        # A shield, since coredis may lose a place in its pool to a cancel. The wait ends by the deadline.
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
+            for each in nodes:
+                if (name := node_name(each)) not in found:
+                    found[name] = await client.connection(each)
+        if scope.cancelled_caught:
+            self._note_late(client, next(each for each in nodes if node_name(each) not in found))
+            raise StoreDown(errno.ETIMEDOUT, f"Redis at {self._address} gave no connection within {self._limit} s")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not all(connection.usable for connection in found.values()):
+            raise StoreDown(errno.ECONNRESET, f"the connection to Redis at {self._address} was lost")
+        return nodes
+
+    async def _answer(self, client: Client, sent: _Sent, deadline: float) -> Any:
+        """Return the answer, or the exception in its place. The wait is not cancelled: the command has left."""
+        answer: Any = None
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
+            answer = await sent.request
+        if scope.cancelled_caught:
+            self._note_late(client, sent.node)
+            raise self._uncertain(f"Redis at {self._address} has not answered within {self._limit} s")
+        self._late.pop(node_name(sent.node), None)
+        self._answers += 1
+        return answer
+
+    def _failure(self, what: str, answer: Exception, *, is_script: bool) -> StoreDown | Uncertain:
+        """Return what to raise for an answer that is an exception."""
+        words = error_words(answer)
+        if words is None:
+            return self._uncertain(f"{what}: the connection to Redis at {self._address} was lost before the answer")
+        told = f"Redis at {self._address} refused {what}: {words}"
+        return StoreDown(errno.EIO, told) if not is_script or _is_refused(words) else self._uncertain(told)
+
+    def _uncertain(self, words: str) -> Uncertain:
+        self.uncertain += 1
+        return Uncertain(errno.EIO, words)
+
+    def _note_late(self, client: Client, node: Any) -> None:
+        name = node_name(node)
+        self._late[name] = self._late.get(name, 0) + 1
+        if self._late[name] >= _MOST_LATE:
+            self._drop(client, f"it does not answer within {self._limit} s")
+
+    def _drop(self, client: Client, why: str) -> None:
+        """Have new connections made in place of those of ``client``, which are closed."""
+        if self._client is client:
+            self._client = None
+            self._note_loss(why)
+            self._dropped.set()
+
+    def _note_loss(self, why: str) -> None:
+        self._why = why
+        if not self._is_loss_told:
+            self._is_loss_told = True
+            logger.warning("Redis at %s cannot be used: %s", self._address, why)
+
+    def _note_return(self) -> None:
+        if self._is_loss_told:
+            self._is_loss_told = False
+            self.reconnects += 1
+            logger.warning("Redis at %s can be used again", self._address)
+
+    async def serve(self) -> None:
+        """Keep connections to Redis, until cancelled."""
+        silence()
+        attempt = 1
+        while True:
+            attempt = 1 if await self._use_new_client() else attempt + 1
+            await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
+
+    async def _use_new_client(self) -> bool:
+        """Make connections, and have them used for as long as they are good. Return whether they were."""
+        try:
+            async with self._address.open_client(limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
+                try:
+                    await self._ping(client)
+                except (StoreDown, Uncertain) as error:
+                    self._note_loss(error.strerror or "")
+                    return False
+                self._client, self._dropped, self._late = client, trio.Event(), {}
+                self._note_return()
+                try:
+                    await self._watch(client)
+                finally:
+                    self._client = None
+                return True
+        except Exception as error:
+            if not is_failure(error):
+                raise
+            self._note_loss(told(error))
+            return False
+
+    async def _watch(self, client: Client) -> None:
+        """Ask Redis each second whether it is there, unless others ask, until the connections are dropped."""
+        while not self._dropped.is_set():
+            answers = self._answers
+            with trio.move_on_after(_PING_EVERY):
+                await self._dropped.wait()
+                break
+            if self._answers == answers or len(client.nodes()) > 1:
+                try:
+                    await self._ping(client)
+                except Uncertain:
+                    continue  # was counted, if there was no answer; where the connection was cut, the next makes one
+                except StoreDown as error:
+                    self._drop(client, error.strerror or "")
+
+    async def _ping(self, client: Client) -> None:
+        for node in client.nodes():
+            deadline = trio.current_time() + self._limit
+            (sent,) = await self._send(client, [("PING",)], deadline, node=node)
+            answer = await self._answer(client, sent, deadline)
+            if isinstance(answer, Exception):
+                raise self._failure("PING", answer, is_script=False)
+
+
+@asynccontextmanager
+async def open_link(
+    url: str, *, limit: float = 1.0, prefix: str = "trio-mcp", ssl_context: ssl.SSLContext | None = None
+) -> AsyncGenerator[Link]:
+    """Open a link to the Redis at ``url``, which is closed at the end of the block. The entry does not wait for Redis:
+    until Redis answers, calls raise `StoreDown`. ``limit``: seconds that a call may take. The link sends messages to
+    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``."""
+    if not limit > 0:
+        raise ValueError(f"limit must be greater than 0, not {limit!r}")
+    link = Link(parse_url(url, ssl_context), limit, f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}")
+    async with open_service_nursery("the link to Redis was closed") as nursery:
+        nursery.start_soon(link.serve)
+        nursery.start_soon(link.serve_subscriptions)
+        yield link
+
+
+@cache
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _request(connection: Any, command: Sequence[Value]) -> Any:
+    name, *words = command
+    return connection.create_request(
+        name.encode() if isinstance(name, str) else name, *words, decode=False, raise_exceptions=False
+    )
+
+
+def _name(command: Sequence[Value]) -> str:
+    name = command[0]
+    return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).upper()
+
+
+def _check(command: Sequence[Value]) -> None:
+    name = _name(command)
+    blocks = name in ("XREAD", "XREADGROUP") and any(str(word).upper() in ("BLOCK", "B'BLOCK'") for word in command)
+    if name in _FORBIDDEN or blocks:
+        raise ValueError(f"{name} blocks the connection that all callers share, or changes its state")
+
+
+def _key(command: Sequence[Value]) -> bytes | None:
+    """Return the word that says to which node of a cluster the command goes; `None`: to any."""
+    place = _KEY_OF_SCRIPT if _name(command) in _SCRIPTS else 1
+    if len(command) <= place or (place == _KEY_OF_SCRIPT and not int(command[place - 1])):
+        return None
+    word = command[place]
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def _is_refused(words: str) -> bool:
+    """Return whether Redis has refused a script before its first change."""
+    code = words.partition(" ")[0]
+    return code in _REFUSED or words.startswith(_NOT_COMPILED) or (code == "NOPERM" and "in script" not in words)
