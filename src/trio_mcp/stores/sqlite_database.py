@@ -37,6 +37,7 @@ class Database:
     """
 
     def __init__(self, location: Location) -> None:
+        self.path = location.path
         self._writing = _Access(location)
         self._reading = _Access(location)
         self._log = WriteAheadLog(location.path)
@@ -305,6 +306,11 @@ def _statements(script: str) -> list[str]:
             statements.append(begun)
             begun = ""
     return statements
+
+
+def time_of_day() -> int:
+    """Return the time of the machine, in milliseconds since the epoch."""
+    return int(time.time() * 1000)
 
 
 _KIND_OF_ERROR: Final = 0xFF

@@ -22,7 +22,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from .record_codec import RecordCodec, StoredRecord, decoded, encoded
-from .sqlite_database import Database, Location
+from .sqlite_database import Database, Location, time_of_day
 from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers, as_created
 
 logger = logging.getLogger("trio_mcp")
@@ -129,7 +129,7 @@ class SqliteTaskStore:
         self._poll_interval = poll_interval
         self._is_sealed = bool(secrets)
         self._watchers = Watchers[str]()
-        self._now = _time_of_day
+        self._now = time_of_day
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
         self._set_forward_until = 0.0
@@ -330,10 +330,6 @@ class SqliteTaskStore:
         with self._watchers.watch() as own:
             last = await self._database.read(last_change)
             yield HintsOfRows(own, self._database, self._writer, last, self._poll_interval)
-
-
-def _time_of_day() -> int:
-    return int(time.time() * 1000)
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -1,0 +1,235 @@
+"""HintPoller finds in a file what other replicas have written there, and tells the watchers of this one.
+
+Each change of a session or of its events leaves a row with a hint, and the file keeps the numbers of the things that
+have changed; letters are rows, too. One look finds them all.
+"""
+
+from __future__ import annotations
+
+import secrets as randomness
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+
+from ..classes import frozen
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.wakeups import Sleeper
+from .record_codec import decoded, encoded
+from .shared import Noted, Place
+from .sqlite_database import Database, snapshot
+from .task_store import GAP, Gap, Hints, Watchers
+
+T = TypeVar("T")
+
+_FAST: Final = 0.02
+"""Seconds between two looks while something is on its way between replicas."""
+_FAST_FOR: Final = 2.0
+"""Seconds for which something counts as on its way after the last sign of that."""
+_HINTS_KEPT: Final = 1000
+_SWEEP_EVERY: Final = 64
+"""Hints between two deletions of old ones."""
+_SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "seen": 100, "buckets": 100}
+"""Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
+wait for their turn. A log has many events, and a letter may be long."""
+EXPIRING: Final = tuple(_SWEPT)
+"""The tables whose rows have a time until which they are kept, in ``until``."""
+
+
+def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
+    """Delete some of the rows whose time is over, in the transaction of another change."""
+    for table in tables:
+        connection.execute(
+            f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
+            (now, _SWEPT[table]),
+        )
+
+
+def place_of(file: bytes, number: int) -> Place:
+    """Return the place in the log of changes of the file with this mark, behind the note ``number``."""
+    return f"{file.hex()}.{number}"
+
+
+@frozen
+class _Position:
+    """A moment of the file."""
+
+    file: bytes
+    """Mark of the file, which another one in its place does not have."""
+    hint: int
+    """Number of the last hint."""
+    note: int
+    """Number of the last note of changes."""
+
+
+_NOWHERE: Final = _Position(b"", 0, 0)
+
+
+@frozen
+class _Found:
+    """What one look has found behind a position."""
+
+    position: _Position
+    """The position of the look."""
+    hints: list[tuple[bytes, bytes | None]]
+    """Sessions and streams that others have changed; without a stream, the facts of the session."""
+    are_missing: bool
+    """True where hints behind the position were deleted already."""
+    changed: list[str] | None
+    """Things that have changed; `None` where the log cannot tell."""
+    has_letters: bool
+
+
+class HintPoller:
+    """Looks into the file each ``interval`` seconds, and more often while something is on its way, until `run` is
+    cancelled. A look that fails loses nothing: the next one finds the same.
+
+    ``replica`` is the reader of letters, and ``on_letters`` is called when there are some.
+    """
+
+    def __init__(self, database: Database, replica: str, interval: float) -> None:
+        self.sessions = Watchers[str]()
+        self.events = Watchers[tuple[str, str]]()
+        self.changes = Watchers[Noted]()
+        self.on_letters: Callable[[], None] | None = None
+        self.interval = interval
+        self.writer = randomness.token_bytes(8)
+        """Our name in the rows of hints: our own watchers are told at once."""
+        self._database = database
+        self._replica = encoded(replica)
+        self._position: _Position = _NOWHERE
+        self._turn = trio.Lock()
+        self._fast_until = 0.0
+        self._sleeper = Sleeper()
+        self._state: tuple[int, int] | None = None
+        self._is_quiet = False
+
+    async def begin(self) -> None:
+        """Begin at the present of the file. Raises `OSError`, as all reading does."""
+        self._position = await self._database.read(_present)
+
+    async def run(self) -> None:
+        """Look again and again, and tell."""
+        while True:
+            await self._next_look()
+            # A look takes a thread, and is for nothing where nobody writes. One more look than there were changes,
+            # since two writes may come so close to each other that the file does not show the second.
+            was, self._state = self._state, self._database.state()
+            was_quiet, self._is_quiet = self._is_quiet, was == self._state
+            if not (was_quiet and self._is_quiet):
+                await self.look()
+
+    async def look(self) -> None:
+        """Look now, and tell those who watch already."""
+        async with self._turn:  # or a look that comes late would tell of the past
+            try:
+                found = await self._database.read(partial(_look, self._position, self.writer, self._replica))
+            except OSError:  # every other call tells
+                self._state = None
+            else:
+                self._tell(found)
+
+    @asynccontextmanager
+    async def watch(self, watchers: Watchers[T]) -> AsyncGenerator[Hints[T]]:
+        """Open a stream of the hints to ``watchers``. What has been done before is not told, unless the file cannot be
+        read now."""
+        await self.look()
+        with watchers.watch() as hints:
+            yield hints
+
+    async def _next_look(self) -> None:
+        now = begun = trio.current_time()
+        while now < (due := begun + (min(_FAST, self.interval) if now < self._fast_until else self.interval)):
+            with trio.move_on_at(due):
+                await self._sleeper.sleep()
+            now = trio.current_time()
+        await trio.lowlevel.checkpoint()  # however short the interval is
+
+    def hurry(self) -> None:
+        """Look more often for a while: something was sent to another replica or has come from one."""
+        now = trio.current_time()
+        if now >= self._fast_until:
+            self._sleeper.wake()
+        self._fast_until = now + _FAST_FOR
+
+    def tell_note(self, file: bytes, number: int, changed: Iterable[str]) -> None:
+        """Tell of a note of this replica, unless a look was quicker."""
+        at = self._position
+        if file == at.file and number <= at.note:
+            return
+        if file == at.file and number == at.note + 1:
+            self._position = _Position(file, at.hint, number)
+        self.changes.tell([Noted(place_of(file, number - 1), place_of(file, number), frozenset(changed))])
+
+    def _tell(self, found: _Found) -> None:
+        was, now = self._position, found.position
+        if found.are_missing:
+            self.sessions.tell([GAP])
+            self.events.tell([GAP])
+        for session, stream in dict.fromkeys(found.hints):
+            if stream is None:
+                self.sessions.tell([decoded(session)])
+            else:
+                self.events.tell([(decoded(session), decoded(stream))])
+        if was.file == now.file and now.note <= was.note:
+            # Our own note may have been told while the look was under way.
+            self._position = _Position(now.file, now.hint, was.note)
+        else:
+            self.changes.tell([self._noted(found)])
+            self._position = now
+        if found.has_letters and self.on_letters is not None:
+            self.on_letters()
+
+    def _noted(self, found: _Found) -> Noted | Gap:
+        was, now = self._position, found.position
+        if found.changed is None or was.file != now.file:
+            return GAP
+        return Noted(place_of(was.file, was.note), place_of(now.file, now.note), frozenset(found.changed))
+
+
+def note_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
+    """Leave a hint for other replicas, in the transaction of the change. Hints of long ago are deleted."""
+    number = connection.execute(
+        "INSERT INTO hints (session, stream, writer) VALUES (?, ?, ?)", (session, stream, writer)
+    ).lastrowid
+    assert number is not None
+    if number % _SWEEP_EVERY == 0:
+        connection.execute("DELETE FROM hints WHERE number <= ?", (number - _HINTS_KEPT,))
+
+
+def _present(connection: sqlite3.Connection) -> _Position:
+    return _Position(
+        *connection.execute(
+            "SELECT file, (SELECT coalesce(max(number), 0) FROM hints), last FROM change_log"
+        ).fetchone()
+    )
+
+
+def _look(was: _Position, writer: bytes, replica: bytes, connection: sqlite3.Connection) -> _Found:
+    with snapshot(connection):
+        now = _present(connection)
+        hints = connection.execute(
+            "SELECT session, stream FROM hints WHERE number > ? AND writer <> ? ORDER BY number", (was.hint, writer)
+        ).fetchall()
+        (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM hints").fetchone()
+        (has_letters,) = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM letters WHERE replica = ?)", (replica,)
+        ).fetchone()
+        return _Found(
+            position=now,
+            hints=hints,
+            are_missing=now.file != was.file or first > was.hint + 1,
+            changed=changed_since(connection, was.note),
+            has_letters=bool(has_letters),
+        )
+
+
+def changed_since(connection: sqlite3.Connection, number: int) -> list[str] | None:
+    """Return the things that were noted as changed behind the note ``number``; `None` where the log cannot tell."""
+    (is_known,) = connection.execute("SELECT ? BETWEEN forgotten AND last FROM change_log", (number,)).fetchone()
+    if not is_known:
+        return None
+    rows = connection.execute("SELECT name FROM things WHERE note > ? ORDER BY note", (number,))
+    return [decoded(name) for (name,) in rows]

@@ -1,0 +1,357 @@
+"""The legacy sessions in a file of SQLite: `SqliteSessions` keeps their facts, `SqliteEventLog` their events."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Final
+
+import attrs
+
+from ..classes import frozen
+from ..concurrency.contexts import asynccontextmanager
+from .record_codec import decoded, encoded
+from .shared import MOST_FINISHED, StoredEvents, StoredSession, StoredStream
+from .sqlite_database import Database
+from .sqlite_hints import HintPoller, note_hint, sweep
+from .task_store import Gap, StoreFull
+
+
+class SqliteSessions:
+    """A `SessionDirectory` in a file."""
+
+    def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
+        self._database = database
+        self._hints = hints
+        self._now = now
+
+    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+        """Keep a new session. See `SessionDirectory.open`."""
+
+        def open_session(connection: sqlite3.Connection) -> None:
+            now, name = self._now(), encoded(session_id)
+            sweep(connection, now, ["sessions"])
+            connection.execute("DELETE FROM sessions WHERE id = ? AND until <= ?", (name, now))
+            (is_known,) = connection.execute("SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)", (name,)).fetchone()
+            if is_known:
+                raise ValueError("there is a session with this id")
+            (count,) = connection.execute("SELECT count(*) FROM sessions WHERE until > ?", (now,)).fetchone()
+            if count >= most:
+                raise StoreFull
+            connection.execute(
+                "INSERT INTO sessions (id, facts, mark, until) VALUES (?, ?, ?, ?)", (name, facts, mark, now + idle)
+            )
+
+        await self._database.write(open_session)
+
+    async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
+        """Return the session, and have it last. See `SessionDirectory.read`."""
+
+        def read(connection: sqlite3.Connection) -> StoredSession | None:
+            now = self._now()
+            found = connection.execute(
+                "UPDATE sessions SET until = ? WHERE id = ? AND until > ? RETURNING facts, mark",
+                (now + idle, encoded(session_id), now),
+            ).fetchone()
+            return None if found is None else StoredSession(*found)
+
+        return await self._database.write(read)
+
+    async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
+        """Keep other facts. See `SessionDirectory.change`."""
+
+        def change(connection: sqlite3.Connection) -> bool:
+            now, name = self._now(), encoded(session_id)
+            changed = connection.execute(
+                "UPDATE sessions SET facts = ?, mark = ?, until = ? WHERE id = ? AND mark = ? AND until > ?",
+                (facts, mark, now + idle, name, was, now),
+            ).rowcount
+            if changed:
+                note_hint(connection, self._hints.writer, name)
+            return bool(changed)
+
+        return self._told(session_id, await self._database.write(change))
+
+    async def end(self, session_id: str) -> bool:
+        """Forget the session. See `SessionDirectory.end`."""
+
+        def end(connection: sqlite3.Connection) -> bool:
+            name = encoded(session_id)
+            ended = connection.execute("DELETE FROM sessions WHERE id = ? AND until > ?", (name, self._now())).rowcount
+            if ended:
+                note_hint(connection, self._hints.writer, name)
+            return bool(ended)
+
+        return self._told(session_id, await self._database.write(end))
+
+    def _told(self, session_id: str, has_changed: bool) -> bool:
+        if has_changed:
+            self._hints.sessions.tell([session_id])
+        return has_changed
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[str | Gap]]:
+        """Open a stream of hints. See `SessionDirectory.watch`."""
+        async with self._hints.watch(self._hints.sessions) as hints:
+            yield hints
+
+
+_BEGIN: Final = "INSERT INTO streams (log, name, holder, request_id) VALUES (?, ?, ?, ?)"
+_OLDEST: Final = """
+SELECT events.number, length(events.line) FROM events CROSS JOIN streams ON streams.number = events.stream
+WHERE events.log = ? AND events.place <= streams.last - ? ORDER BY events.number
+"""
+_FINISH: Final = """
+UPDATE streams SET kept_until = ?, finished = 1 + coalesce((
+    SELECT max(finished) FROM streams AS others WHERE others.log = streams.log AND others.finished IS NOT NULL
+), 0) WHERE number = ? RETURNING finished
+"""
+
+
+@frozen
+class _Stream:
+    """The row of a stream, and the row that it is."""
+
+    number: int
+    stored: StoredStream
+
+
+class _Log:
+    """The log of one session, in a transaction of ``connection``."""
+
+    def __init__(self, connection: sqlite3.Connection, session: bytes, now: int) -> None:
+        self._connection = connection
+        self._session = session
+        self._now = now
+        found = self._execute("SELECT number, until FROM logs WHERE session = ?", session).fetchone()
+        if found is not None and found[1] <= now:
+            self._execute("DELETE FROM logs WHERE number = ?", found[0])
+            found = None
+        self._number: int | None = None if found is None else found[0]
+        if self._number is not None:
+            self._execute("DELETE FROM streams WHERE log = ? AND kept_until <= ?", self._number, now)
+
+    def _execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
+
+    def keep(self, length: int) -> None:
+        """Keep the log for ``length`` from now, a new one where there is none."""
+        until = self._now + length
+        if self._number is None:
+            sweep(self._connection, self._now, ["logs"])
+            inserted = self._execute("INSERT INTO logs (session, until) VALUES (?, ?)", self._session, until)
+            self._number = inserted.lastrowid
+        else:
+            self._execute("UPDATE logs SET until = ? WHERE number = ?", until, self._number)
+
+    def find(self, name: str) -> _Stream | None:
+        """Return the stream."""
+        found = self._execute(
+            "SELECT number, holder, request_id, last, dropped, note, finished IS NOT NULL"
+            " FROM streams WHERE log = ? AND name = ?",
+            self._number,
+            encoded(name),
+        ).fetchone()
+        if found is None:
+            return None
+        number, holder, request_id, last, dropped, note, is_finished = found
+        stored = StoredStream(
+            name=name,
+            holder=decoded(holder),
+            request_id=request_id,
+            last=last,
+            dropped=dropped,
+            note=note,
+            is_finished=bool(is_finished),
+        )
+        return _Stream(number, stored)
+
+    def begin(self, new: StoredStream) -> None:
+        """Begin a stream, in a log that is kept."""
+        self._execute(_BEGIN, self._number, encoded(new.name), encoded(new.holder), new.request_id)
+
+    def set_holder(self, stream: _Stream, holder: str) -> None:
+        """Let another holder append to the stream."""
+        self._execute("UPDATE streams SET holder = ? WHERE number = ?", encoded(holder), stream.number)
+
+    def append(self, stream: _Stream, lines: Sequence[bytes], most: int, note: bytes | None = None) -> None:
+        """Append lines, and drop the oldest of the session until all fit into ``most`` bytes."""
+        last = stream.stored.last + len(lines)
+        self._connection.executemany(
+            "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
+            [(self._number, stream.number, place, line) for place, line in enumerate(lines, stream.stored.last + 1)],
+        )
+        self._execute(
+            "UPDATE streams SET last = ?, note = coalesce(?, note) WHERE number = ?", last, note, stream.number
+        )
+        self._drop_oldest(most, 1)
+        self._drop_oldest(most, 0)
+
+    def _drop_oldest(self, most: int, spared: int) -> None:
+        """Drop events until all lines fit into ``most`` bytes, but the newest ``spared`` ones of each stream."""
+        (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
+        if size <= most:
+            return
+        dropped = list[tuple[int]]()
+        for number, length in (rows := self._execute(_OLDEST, self._number, spared)):
+            dropped.append((number,))
+            size -= length
+            if size <= most:
+                break
+        rows.close()
+        self._connection.executemany("DELETE FROM events WHERE number = ?", dropped)
+
+    def finish(self, stream: _Stream, length: int) -> None:
+        """Finish the stream, and keep it for ``length`` from now."""
+        (finished,) = self._execute(_FINISH, self._now + length, stream.number).fetchone()
+        self._execute("DELETE FROM streams WHERE log = ? AND finished <= ?", self._number, finished - MOST_FINISHED)
+
+    def lines_after(self, stream: _Stream, number: int) -> list[bytes]:
+        """Return the lines of the events behind ``number``."""
+        rows = self._execute(
+            "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
+        )
+        return [line for (line,) in rows]
+
+
+class SqliteEventLog:
+    """An `EventLog` in a file."""
+
+    def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
+        self._database = database
+        self._hints = hints
+        self._now = now
+
+    async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, keep: int) -> None:
+        """Begin a stream. See `EventLog.open`."""
+        new = _new_stream(stream, holder, request_id)
+
+        def open_stream(connection: sqlite3.Connection) -> None:
+            log = self._log(connection, session_id)
+            found = log.find(stream)
+            log.keep(keep)
+            if found is None:
+                log.begin(new)
+            elif found.stored != new:
+                raise ValueError("the session has a stream with this name")
+
+        await self._database.write(open_stream)
+
+    async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
+        """Change the holder of a stream, or begin one. See `EventLog.take`."""
+
+        def take(connection: sqlite3.Connection) -> StoredStream:
+            log = self._log(connection, session_id)
+            found = log.find(stream)
+            log.keep(keep)
+            self._note(connection, session_id, stream)
+            if found is None:
+                log.begin(new := _new_stream(stream, holder, b""))
+                return new
+            if found.stored.is_finished:
+                return found.stored
+            log.set_holder(found, holder)
+            return attrs.evolve(found.stored, holder=holder)
+
+        taken = await self._database.write(take)
+        self._hints.events.tell([(session_id, stream)])
+        return taken
+
+    async def append(
+        self,
+        session_id: str,
+        stream: str,
+        *,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        most: int,
+        keep: int,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append lines to a stream. See `EventLog.append`."""
+        last = first + len(lines) - 1
+
+        def append(connection: sqlite3.Connection) -> bool:
+            log = self._log(connection, session_id)
+            found = log.find(stream)
+            if found is None or found.stored.holder != holder:
+                return False
+            was = found.stored
+            if was.is_finished and not (finish and last == was.last):
+                return False
+            if first > was.last + 1:
+                raise ValueError(f"event {was.last + 1} is the next one of this stream, not {first}")
+            log.keep(keep)
+            if last >= was.last and not was.is_finished:
+                log.append(found, lines[was.last + 1 - first :], most, note)
+                if finish:
+                    log.finish(found, keep)
+                self._note(connection, session_id, stream)
+            return True
+
+        return self._told(session_id, stream, await self._database.write(append))
+
+    async def finish_dead(self, session_id: str, stream: str, *, dead: str, line: bytes, most: int, keep: int) -> bool:
+        """Finish a stream in place of its holder. See `EventLog.finish_dead`."""
+
+        def finish(connection: sqlite3.Connection) -> bool:
+            log = self._log(connection, session_id)
+            found = log.find(stream)
+            if found is None or found.stored.holder != dead or found.stored.is_finished:
+                return False
+            log.keep(keep)
+            log.set_holder(found, "")
+            log.append(found, [line], most)
+            log.finish(found, keep)
+            self._note(connection, session_id, stream)
+            return True
+
+        return self._told(session_id, stream, await self._database.write(finish))
+
+    async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
+        """Return the events of a stream behind ``number``. See `EventLog.after`."""
+
+        def after(connection: sqlite3.Connection) -> StoredEvents | None:
+            log = self._log(connection, session_id)
+            found = log.find(stream)
+            if found is None:
+                return None
+            log.keep(keep)
+            before = max(number, found.stored.dropped)
+            return StoredEvents(found.stored, before + 1, log.lines_after(found, before))
+
+        events = await self._database.write(after)
+        if events is not None and events.lines and not events.stream.is_finished:
+            self._hints.hurry()  # a reader that follows the stream waits for more
+        return events
+
+    async def forget(self, session_id: str) -> None:
+        """Forget the streams of a session. See `EventLog.forget`."""
+
+        def forget(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM logs WHERE session = ?", (encoded(session_id),))
+
+        await self._database.write(forget)
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[tuple[str, str] | Gap]]:
+        """Open a stream of hints. See `EventLog.watch`."""
+        async with self._hints.watch(self._hints.events) as hints:
+            yield hints
+
+    def _log(self, connection: sqlite3.Connection, session_id: str) -> _Log:
+        return _Log(connection, encoded(session_id), self._now())
+
+    def _note(self, connection: sqlite3.Connection, session_id: str, stream: str) -> None:
+        note_hint(connection, self._hints.writer, encoded(session_id), encoded(stream))
+
+    def _told(self, session_id: str, stream: str, has_changed: bool) -> bool:
+        if has_changed:
+            self._hints.events.tell([(session_id, stream)])
+        return has_changed
+
+
+def _new_stream(name: str, holder: str, request_id: bytes) -> StoredStream:
+    return StoredStream(name=name, holder=holder, request_id=request_id, last=0, dropped=0, note=b"", is_finished=False)

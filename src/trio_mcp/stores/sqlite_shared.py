@@ -1,0 +1,296 @@
+"""SQLite is the place that the processes of one machine share: a file, and some beside it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import secrets as randomness
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import open_service_nursery
+from .record_codec import encoded
+from .sealing import check_secrets
+from .shared import SECRET_BYTES, Replica, new_replica_id
+from .sqlite_database import Database, Location, Schema, time_of_day
+from .sqlite_hints import HintPoller, sweep
+from .sqlite_messages import SqliteChanges, SqliteCourier
+from .sqlite_sessions import SqliteEventLog, SqliteSessions
+from .sqlite_store import SqliteTaskStore
+
+logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T")
+
+SHARED: Final = Schema(
+    "file that replicas share",
+    0x74_6D_63_72,  # "tmcr"
+    1,
+    """
+-- Whose files these are: the first server uses this one, and the others have files with their numbers.
+CREATE TABLE servers (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
+CREATE TABLE secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BLOB NOT NULL);
+
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    facts BLOB NOT NULL,
+    mark BLOB NOT NULL,
+    until INTEGER NOT NULL
+);
+CREATE INDEX sessions_by_end ON sessions (until);
+
+CREATE TABLE logs (
+    number INTEGER PRIMARY KEY,
+    session BLOB NOT NULL UNIQUE,
+    size INTEGER NOT NULL DEFAULT 0,
+    until INTEGER NOT NULL
+);
+CREATE INDEX logs_by_end ON logs (until);
+CREATE TABLE streams (
+    number INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    holder BLOB NOT NULL,
+    request_id BLOB NOT NULL,
+    last INTEGER NOT NULL DEFAULT 0,
+    dropped INTEGER NOT NULL DEFAULT 0,
+    note BLOB NOT NULL DEFAULT x'',
+    finished INTEGER,
+    kept_until INTEGER,
+    UNIQUE (log, name)
+);
+CREATE INDEX streams_by_finish ON streams (log, finished) WHERE finished IS NOT NULL;
+CREATE INDEX streams_by_end ON streams (log, kept_until) WHERE kept_until IS NOT NULL;
+-- Numbers are in the order of appending, within a session at least.
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    line BLOB NOT NULL
+);
+CREATE INDEX events_by_log ON events (log);
+CREATE INDEX events_by_place ON events (stream, place);
+CREATE TRIGGER event_in AFTER INSERT ON events BEGIN
+    UPDATE logs SET size = size + length(new.line) WHERE number = new.log;
+END;
+CREATE TRIGGER event_out AFTER DELETE ON events BEGIN
+    UPDATE logs SET size = size - length(old.line) WHERE number = old.log;
+    UPDATE streams SET dropped = dropped + 1 WHERE number = old.stream;
+END;
+CREATE TRIGGER stream_out AFTER DELETE ON streams BEGIN
+    DELETE FROM events WHERE stream = old.number;
+END;
+CREATE TRIGGER log_out AFTER DELETE ON logs BEGIN
+    DELETE FROM streams WHERE log = old.number;
+END;
+
+-- The latest changes of sessions, and of streams of sessions. Numbers only grow, since the last is never deleted.
+CREATE TABLE hints (number INTEGER PRIMARY KEY, session BLOB NOT NULL, stream BLOB, writer BLOB NOT NULL);
+
+-- The number of the last note of each thing. What was noted up to the number that is forgotten is not known whole.
+CREATE TABLE change_log (
+    file BLOB NOT NULL, last INTEGER NOT NULL, forgotten INTEGER NOT NULL, things INTEGER NOT NULL
+);
+INSERT INTO change_log VALUES (randomblob(8), 0, 0, 0);
+CREATE TABLE things (name BLOB PRIMARY KEY, note INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX things_by_note ON things (note);
+CREATE TRIGGER thing_in AFTER INSERT ON things BEGIN UPDATE change_log SET things = things + 1; END;
+CREATE TRIGGER thing_out AFTER DELETE ON things BEGIN UPDATE change_log SET things = things - 1; END;
+
+CREATE TABLE letters (number INTEGER PRIMARY KEY, replica BLOB NOT NULL, letter BLOB, until INTEGER NOT NULL);
+CREATE INDEX letters_by_replica ON letters (replica, number);
+CREATE INDEX letters_by_end ON letters (until);
+CREATE TABLE replicas (id BLOB PRIMARY KEY, until INTEGER NOT NULL);
+CREATE INDEX replicas_by_end ON replicas (until);
+
+CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL);
+CREATE INDEX seen_by_end ON seen (until);
+-- Until when a bucket of tokens is not full.
+CREATE TABLE buckets (key BLOB PRIMARY KEY, until REAL NOT NULL);
+CREATE INDEX buckets_by_end ON buckets (until);
+""",
+)
+
+_HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
+"""Errors of a file that is not ours, whatever time passes."""
+_NEXT_TRY: Final = 0.5
+"""Seconds between two tries to open files that cannot be used yet."""
+
+
+class SQLite:
+    """The place that the processes of one machine share: records of tasks in the file ``path``, which may be one that
+    `SqliteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
+    files of the server that joins first. A server with another name has files of its own, with its number in the names:
+    ``path-2`` and ``path-2-shared``. So a server that is renamed finds nothing of before.
+
+    The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
+    files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
+    changes of the last moments, and a crash of a process loses nothing; with ``"full"``, each change waits for the
+    disk. ``poll_interval``: seconds between two looks for what other replicas have done; while letters or events are on
+    their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
+
+    The clock is the one of the machine. Files that are deleted or replaced while in use are `StoreDown`, once, and the
+    new ones are used then; replicas that join them have another secret.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Literal["normal", "full"] = "normal",
+        poll_interval: float = 0.2,
+        busy_timeout: float = 10.0,
+    ) -> None:
+        if synchronous not in ("normal", "full"):
+            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
+        self._path = Path(path).absolute()
+        self._synchronous: Literal["normal", "full"] = synchronous
+        self._poll_interval = poll_interval
+        self._busy_timeout = busy_timeout
+        self._now = time_of_day
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `Shared.join`. Raises `StoreDown` at once for a file of something else, or of
+        a newer version."""
+        check_secrets(secrets)
+        async with AsyncExitStack() as opened:
+            path, database = await self._open_files(opened, name)
+            secret = await _reached(database.path, partial(database.write, _secret))
+            tasks = SqliteTaskStore(
+                path,
+                secrets=secrets,
+                synchronous=self._synchronous,
+                poll_interval=self._poll_interval,
+                busy_timeout=self._busy_timeout,
+            )
+            await opened.enter_async_context(tasks)
+            await _reached(path, partial(tasks.marks, ()))
+            replica, now = new_replica_id(), self._now
+            hints = HintPoller(database, replica, self._poll_interval)
+            await _reached(database.path, hints.begin)
+            services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
+            services.start_soon(hints.run)
+            yield Replica(
+                id=replica,
+                secret=secret,
+                tasks=tasks,
+                sessions=SqliteSessions(database, hints, now),
+                events=SqliteEventLog(database, hints, now),
+                changes=SqliteChanges(database, hints),
+                courier=SqliteCourier(database, hints, replica, now),
+                seen=SqliteSeen(database, now),
+                rates=SqliteRates(database, now),
+            )
+
+    async def _open_files(self, opened: AsyncExitStack, name: str) -> tuple[Path, Database]:
+        """Return the path of the tasks of a server, and the file of all else."""
+        first = self._opened(opened, self._path)
+        number = await _reached(first.path, partial(first.write, partial(_number_of, name)))
+        if number == 1:
+            return self._path, first
+        path = Path(f"{self._path}-{number}")
+        return path, self._opened(opened, path)
+
+    def _opened(self, opened: AsyncExitStack, path: Path) -> Database:
+        database = Database(Location(Path(f"{path}-shared"), self._synchronous, self._busy_timeout, SHARED))
+        opened.push_async_callback(database.aclose)
+        return database
+
+
+def _number_of(name: str, connection: sqlite3.Connection) -> int:
+    """Return the number of a server, which its first replica gets."""
+    connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
+    (number,) = connection.execute("SELECT number FROM servers WHERE name = ?", (encoded(name),)).fetchone()
+    return number
+
+
+def _secret(connection: sqlite3.Connection) -> bytes:
+    """Return the secret of all replicas, which the first one makes."""
+    new = randomness.token_bytes(SECRET_BYTES)
+    connection.execute("INSERT INTO secret VALUES (1, ?) ON CONFLICT DO NOTHING", (new,))
+    (secret,) = connection.execute("SELECT secret FROM secret").fetchone()
+    return secret
+
+
+async def _reached(path: Path, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``work``, which is tried until the file can be used. Raises `StoreDown` for a file that is
+    not ours."""
+    is_waiting = False
+    while True:
+        try:
+            result = await work()
+        except OSError as error:
+            if error.errno in _HOPELESS:
+                raise
+            if not is_waiting:
+                logger.warning("%s, which replicas share, cannot be used, and is waited for: %s", path, error)
+                is_waiting = True
+            await trio.sleep(_NEXT_TRY)
+        else:
+            if is_waiting:
+                logger.warning("%s, which replicas share, can be used now", path)
+            return result
+
+
+class SqliteSeen:
+    """A `SeenOnce` in a file."""
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        """Remember a digest. See `SeenOnce.add`."""
+
+        def add(connection: sqlite3.Connection) -> bool:
+            now = self._now()
+            sweep(connection, now, ["seen"])
+            added = connection.execute(
+                "INSERT INTO seen VALUES (?, ?)"
+                " ON CONFLICT (digest) DO UPDATE SET until = excluded.until WHERE until <= ?",
+                (digest, now + ttl, now),
+            )
+            return added.rowcount == 1
+
+        return await self._database.write(add)
+
+
+_SLIGHT: Final = 0.01
+"""Milliseconds that say nothing in a sum of intervals and a time of day."""
+
+
+class SqliteRates:
+    """A `RateLimits` in a file."""
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+        """Take a token. See `RateLimits.take`."""
+
+        def take(connection: sqlite3.Connection) -> int:
+            now, interval = self._now(), per / most
+            sweep(connection, now, ["buckets"])
+            found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
+            # No bucket is emptier than empty, but the clock may have been set back.
+            full_at = now if found is None else min(max(found[0], now), now + burst * interval)
+            wait = full_at + interval - now - burst * interval
+            if wait > _SLIGHT:
+                return math.ceil(wait - _SLIGHT)
+            connection.execute("INSERT OR REPLACE INTO buckets VALUES (?, ?)", (key, full_at + interval))
+            return 0
+
+        return await self._database.write(take)
