@@ -1,0 +1,153 @@
+"""RedisChanges keeps in Redis what has changed on any replica, each thing once, by the number of its last change.
+
+Numbers are microseconds of Redis' clock, made to grow: so what is noted behind a failover that has lost the last
+numbers has greater numbers than those that were lost, and readers who have seen them miss nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from typing import Final
+
+import msgspec
+
+from ...concurrency.contexts import asynccontextmanager
+from ..record_codec import decoded, encoded
+from ..shared import MOST_CHANGES, Changes, Noted, Place
+from ..task_store import GAP, Gap, Watchers
+from .link import Link, Script
+
+_KEEP: Final = 25 * 3_600_000
+"""Milliseconds for which the log is kept when nobody notes or asks: a day and an hour."""
+_MOST_TOLD: Final = 64 * 1024
+"""Bytes of things that a hint tells. Who hears of more asks for them."""
+_ID_BYTES: Final = 6
+_MOST_DIGITS: Final = 16
+
+# `cut` is the number up to which things were forgotten. A new log has forgotten all that was before it.
+_PRELUDE: Final = """
+local log, things = KEYS[1], KEYS[2]
+local found = redis.call('HMGET', log, 'id', 'last', 'cut')
+local id, last, cut = found[1], tonumber(found[2] or 0), tonumber(found[3] or 0)
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+local function begin()
+    id, last, cut = ARGV[1], now, now
+    redis.call('HSET', log, 'id', id, 'last', text(last), 'cut', text(cut))
+    redis.call('DEL', things)
+end
+
+local function touch()
+    redis.call('PEXPIRE', log, ARGV[2])
+    redis.call('PEXPIRE', things, ARGV[2] + 60000)
+end
+"""
+
+_NOTE: Final = Script(
+    "changes_note",
+    _PRELUDE
+    + """
+if not id then
+    begin()
+end
+local was = last
+last = math.max(last + 1, now)
+redis.call('HSET', log, 'last', text(last))
+for each = 6, #ARGV do
+    redis.call('ZADD', things, last, ARGV[each])
+end
+local excess = redis.call('ZCARD', things) - tonumber(ARGV[3])
+if excess > 0 then
+    local first = redis.call('ZRANGE', things, excess - 1, excess - 1, 'WITHSCORES')
+    redis.call('ZREMRANGEBYRANK', things, 0, excess - 1)
+    redis.call('HSET', log, 'cut', first[2])
+end
+touch()
+redis.call('PUBLISH', ARGV[4], 'c' .. id .. '.' .. text(was) .. ' ' .. id .. '.' .. text(last) .. ' ' .. ARGV[5])
+return 1
+""",
+)
+
+_SINCE: Final = Script(
+    "changes_since",
+    _PRELUDE
+    + """
+if not id then
+    begin()
+end
+touch()
+local place = id .. '.' .. text(last)
+if ARGV[3] == '' then
+    return {place, 0}
+end
+local number = tonumber(ARGV[4])
+if ARGV[3] ~= id or number > last or number < cut then
+    return {place, 1}
+end
+return {place, 0, redis.call('ZRANGEBYSCORE', things, '(' .. text(number), '+inf')}
+""",
+)
+
+
+class RedisChanges:
+    """A `ChangeLog` whose keys begin with ``prefix``. ``bus`` is the channel on which changes are told, and
+    ``watchers`` are those who hear what is told there.
+
+    A log that nobody uses is forgotten after a day. After a `note` that ended with `Uncertain`, the same call again
+    tells of the things once more, which readers have to bear in any case.
+    """
+
+    def __init__(self, link: Link, prefix: str, bus: str, watchers: Watchers[Noted]) -> None:
+        self._link = link
+        self._keys = [f"{{{prefix}:c}}:log", f"{{{prefix}:c}}:things"]
+        self._bus = bus
+        self._watchers = watchers
+
+    async def note(self, changed: Collection[str]) -> None:
+        """Note that things have changed. See `ChangeLog.note`."""
+        if not changed:
+            return
+        things = [encoded(each) for each in changed]
+        told = msgspec.msgpack.encode(things) if sum(map(len, things)) <= _MOST_TOLD else b""
+        args = [_new_id(), b"%d" % _KEEP, b"%d" % MOST_CHANGES, self._bus, told, *things]
+        await self._link.script(_NOTE, self._keys, args)
+
+    async def since(self, place: Place | None) -> Changes:
+        """Return what has changed behind ``place``. See `ChangeLog.since`."""
+        log, number = ("", 0) if place is None else _parsed(place)
+        args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
+        now, everything, *found = await self._link.script(_SINCE, self._keys, args)
+        things = [decoded(each) for each in found[0]] if found else []
+        return Changes(now.decode(), things, bool(everything))
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Noted | Gap]]:
+        """Open a stream of hints. See `ChangeLog.watch`."""
+        with self._watchers.watch() as hints:
+            yield hints
+
+
+def _new_id() -> bytes:
+    return secrets.token_urlsafe(_ID_BYTES).encode()
+
+
+def _parsed(place: Place) -> tuple[str, int]:
+    """Return the log and the number of a place; a log that never was for text that is no place."""
+    log, _, number = place.partition(".")
+    is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    return (log, int(number)) if is_place else ("?", 0)
+
+
+def noted(message: bytes) -> Noted | Gap:
+    """Return what a message on the bus tells of the log; `GAP` where it was too much to tell."""
+    was, place, told = message[1:].split(b" ", 2)
+    if not told:
+        return GAP
+    things = msgspec.msgpack.decode(told, type=list[bytes])
+    return Noted(was.decode(), place.decode(), [decoded(each) for each in things])

@@ -1,0 +1,170 @@
+"""Redis is the place that the replicas of a fleet share."""
+
+from __future__ import annotations
+
+import logging
+import secrets as randomness
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from itertools import count
+from typing import Final
+from urllib.parse import quote
+
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import open_service_nursery
+from ...concurrency.time_limits import growing_delay
+from ...concurrency.wakeups import ChangeSignal
+from ..sealing import check_secrets
+from ..shared import SECRET_BYTES, Replica, new_replica_id
+from .bus import Bus
+from .changes import RedisChanges
+from .courier import RedisCourier
+from .events import RedisEvents
+from .limits import RedisRateLimits, RedisSeenOnce
+from .link import Link, open_link
+from .sessions import RedisSessions
+from .task_store import RedisTaskStore
+
+logger = logging.getLogger("trio_mcp")
+
+_LAYOUT: Final = 1
+"""Version of the keys, the scripts and the messages. Replicas of different layouts share nothing."""
+_PREFIX: Final = "trio-mcp"
+_GOOD_POLICY: Final = b"noeviction"
+_FIRST_DELAY: Final = 0.05
+_LONGEST_DELAY: Final = 1.0
+_LOOK_EVERY: Final = 10.0
+"""Seconds after which the secret is looked at again, for when somebody has emptied a Redis that runs."""
+
+
+class Redis:
+    """The place behind the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
+
+    Addresses are those of `open_link`, and ``ssl_context`` is for those with TLS. All keys and channels begin with
+    ``prefix``, by default ``trio-mcp``, a colon, and the name of the server: deployments of one server that have a
+    Redis in common need different prefixes. ``limit``: seconds after which a call fails that Redis does not answer.
+
+    What is kept is as safe as Redis is configured to keep it. Where its ``maxmemory-policy`` is another one than
+    ``noeviction``, anything may be lost at any time, and the log says so as an error. Each key but the secret goes by
+    itself when no replica needs it any more.
+
+    All replicas have one secret, which the first one puts into Redis. Where Redis comes back empty, those that run keep
+    theirs, and put it back for those that start later. Only where one starts in the moment between, there are two
+    secrets until it, or all others, are started again: what clients carry from the one to the others is refused there,
+    and the log says so as an error.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        limit: float = 1.0,
+    ) -> None:
+        self._url = url
+        self._prefix = _PREFIX if prefix is None else prefix
+        if "{" in self._prefix or "}" in self._prefix:
+            raise ValueError("the prefix of keys has no braces: those say which keys a cluster keeps together")
+        self._ssl_context = ssl_context
+        self._limit = limit
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        """Take part as a new replica. See `Shared.join`."""
+        check_secrets(secrets)
+        prefix = f"{self._prefix}:{quote(name, safe='', errors='surrogatepass')}:{_LAYOUT}"
+        replica = new_replica_id()
+        async with open_link(self._url, limit=self._limit, prefix=prefix, ssl_context=self._ssl_context) as link:
+            secret = _CommonSecret(link, f"{prefix}:secret")
+            await secret.agree(patience=self._limit)
+            await _check_policy(link)
+            courier = RedisCourier(link, prefix, replica)
+            looks = ChangeSignal(_LOOK_EVERY)
+            bus = Bus(f"{prefix}:bus", courier, looks.notice)
+            async with (
+                link.subscribe([bus.channel, courier.channel]) as messages,
+                open_service_nursery("the replica has left") as nursery,
+            ):
+                nursery.start_soon(bus.run, messages)
+                nursery.start_soon(secret.keep, looks)
+                yield Replica(
+                    id=replica,
+                    secret=secret.value,
+                    tasks=RedisTaskStore(link, prefix.encode(), bus.channel.encode(), bus.tasks, secrets),
+                    sessions=RedisSessions(link, prefix, bus.channel, bus.sessions),
+                    events=RedisEvents(link, prefix, bus.channel, bus.events),
+                    changes=RedisChanges(link, prefix, bus.channel, bus.changes),
+                    courier=courier,
+                    seen=RedisSeenOnce(link, prefix),
+                    rates=RedisRateLimits(link, prefix),
+                )
+
+
+class _CommonSecret:
+    """The secret that all replicas have, in the key ``key``."""
+
+    def __init__(self, link: Link, key: str) -> None:
+        self._link = link
+        self._key = key
+        self.value = randomness.token_bytes(SECRET_BYTES)
+        self._other: bytes | None = None
+        """The last secret of others that the log has told of."""
+
+    async def agree(self, *, patience: float) -> None:
+        """Take the secret that others have, or give ours to them, as soon as Redis answers. Where that takes longer
+        than ``patience`` seconds, the log says so."""
+        begun, is_told = trio.current_time(), False
+        for attempt in count(1):
+            try:
+                self.value = await self._kept()
+            except OSError as error:
+                if not is_told and trio.current_time() - begun >= patience:
+                    logger.warning("this replica waits until Redis can be used: %s", error)
+                    is_told = True
+            else:
+                break
+            await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
+        if is_told:
+            logger.warning("this replica waits no longer: Redis can be used")
+
+    async def keep(self, looks: ChangeSignal) -> None:
+        """Put our secret back where it is gone, until cancelled."""
+        while True:
+            await looks.next_look()
+            try:
+                kept = await self._kept()
+            except OSError as error:  # the link has told it, and tells a gap when Redis can be used again
+                logger.debug("the common secret could not be looked at: %s", error)
+                continue
+            if kept not in (self.value, self._other):
+                logger.error(
+                    "Redis was emptied, and another replica has put another secret there: what clients carry between"
+                    " the two is refused; start either of them again"
+                )
+            self._other = kept
+
+    async def _kept(self) -> bytes:
+        """Return the secret in Redis, which is ours where there was none."""
+        [kept] = await self._link.pipeline([["GET", self._key]])
+        if kept is None:
+            _, kept = await self._link.pipeline([["SET", self._key, self.value, "NX"], ["GET", self._key]])
+        return kept or self.value
+
+
+async def _check_policy(link: Link) -> None:
+    """Tell in the log where Redis may drop what is kept there."""
+    try:
+        [settings] = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
+    except OSError as error:  # not allowed to this user, on most services
+        logger.debug("what Redis does without memory could not be asked: %s", error)
+        return
+    policy = settings.get(b"maxmemory-policy", _GOOD_POLICY)
+    if policy != _GOOD_POLICY:
+        logger.error(
+            "Redis drops what is kept there when it has no memory left, and so may lose anything at any time: its"
+            " maxmemory-policy is %s, and has to be noeviction",
+            policy.decode(errors="replace"),
+        )
