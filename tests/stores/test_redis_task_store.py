@@ -1,11 +1,10 @@
-"""Tasks are safe in Redis: all that a store has to do, and that nothing is left, lost ones write nothing, and numbers of
-peers do no harm."""
+"""Tasks are safe in Redis: nothing is left, nobody writes who has lost, and no number of a peer does harm."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,20 +13,29 @@ import trio
 from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
 
-from trio_mcp.stores.redis.link import Link, open_link
+from trio_mcp.stores.redis import task_store
+from trio_mcp.stores.redis.link import open_link
 from trio_mcp.stores.redis.task_store import RedisTaskStore
-from trio_mcp.stores.task_store import GAP, StoreDown, StoreFull, TaskStore, Uncertain, UnreadableRecord, Watchers
-from trio_mcp.testing.store_records import HOUR, change, claim, create, ended, interrupt, kept, next_of, over, record
+from trio_mcp.stores.task_store import (
+    GAP,
+    StoreDown,
+    StoreFull,
+    TaskStore,
+    Uncertain,
+    UnreadableRecord,
+    Watchers,
+)
+from trio_mcp.testing.store_records import HOUR, change, claim, create, ended, interrupt, kept, over, record
 from trio_mcp.testing.store_suite import TaskStoreSuite
 
 SECRET, OLDER = bytes(range(32)), bytes(range(32, 64))
-BUS = "test:bus"
-BASE = b"{test:t}1:"
+PREFIX, BUS = b"test:1", b"test:bus"
+BASE = b"{test:1:t}:"
 
 
 @asynccontextmanager
 async def open_store(
-    url: str, secrets: tuple[bytes, ...] = (), *, prefix: str = "test", hears: bool = True
+    url: str, secrets: tuple[bytes, ...] = (), *, prefix: bytes = PREFIX, hears: bool = True, limit: float = 10.0
 ) -> AsyncGenerator[RedisTaskStore]:
     """Open a store on a link of its own, as a replica does."""
     watchers = Watchers[str]()
@@ -36,7 +44,7 @@ async def open_store(
         async for message in messages:
             watchers.tell([GAP if message is GAP else message.data.removeprefix(b"t").decode()])
 
-    async with open_link(url) as link, link.subscribe([BUS]) as messages, trio.open_nursery() as nursery:
+    async with open_link(url, limit=limit) as link, link.subscribe([BUS]) as messages, trio.open_nursery() as nursery:
         if hears:
             nursery.start_soon(pass_on, messages)
         yield RedisTaskStore(link, prefix, BUS, watchers, secrets)
@@ -56,3 +64,450 @@ class TestRedisTaskStore(TaskStoreSuite):
 
 class TestSealedRedisTaskStore(TestRedisTaskStore):
     secrets = (SECRET, OLDER)
+
+
+@pytest.fixture
+async def store(redis_url: str) -> AsyncGenerator[RedisTaskStore]:
+    async with open_store(redis_url) as store:
+        yield store
+
+
+def keys(server: RedisServer) -> dict[bytes, int]:
+    """All keys behind `BASE`, each with the milliseconds for which it is kept; -1: for ever."""
+    names = server.ask("KEYS", "*")
+    assert all(name.startswith(BASE) for name in names)
+    return {name.removeprefix(BASE): server.ask("PTTL", name) for name in names}
+
+
+def snapshot(server: RedisServer) -> dict[bytes, bytes]:
+    return {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
+
+
+def fail_over(server: RedisServer, to: dict[bytes, bytes]) -> None:
+    """Put Redis back to what it was: a replica of Redis that had not heard of the last writes has taken over."""
+    server.ask("FLUSHALL")
+    for name, value in to.items():
+        server.ask("RESTORE", name, 0, value)
+
+
+# What is left in Redis
+
+
+async def test_nothing_is_left_of_records_that_were_deleted(store: RedisTaskStore, redis_server: RedisServer):
+    await create(store, record("free"), ttl=1, keep=0)
+    await create(store, record("held", holder="me"), ttl=1, keep=0)
+    await create(store, record("external", is_external=True, scope="bob"), ttl=1, keep=0)
+    await create(store, record("other tool", name="other"), ttl=1, keep=0)
+    one = await create(store, record("ended", holder="me"), ttl=1, keep=0)
+    assert await store.change(ended(one), was=one.mark, holder="me")
+    taken = await claim(store, "you", names=("other",))
+    assert await change(store, taken["other tool"], holder="you", give_up=True) is not None
+    await create(store, record("gone"), ttl=None)
+    assert await store.void("gone", keep=HOUR)
+    marker = await create(store, record("last"))
+    await over(store, marker, marker.created_at + 1)
+    assert await store.expire(most=9) == 5
+    assert await store.void("last", keep=HOUR)
+    assert keys(redis_server) == {}
+
+
+async def test_each_key_goes_by_itself_an_hour_after_its_time(store: RedisTaskStore, redis_server: RedisServer):
+    await create(store, record("long", holder="me"), ttl=HOUR, keep=HOUR)
+    await create(store, record("short", holder="me"), ttl=0, keep=0)
+    assert await store.void("never", keep=HOUR) is False
+    left = keys(redis_server)
+    hours = {name: round(ttl / HOUR) for name, ttl in left.items()}
+    others = {name: number for name, number in hours.items() if name not in (b"r:long", b"r:short", b"v:never")}
+    assert (hours[b"r:long"], hours[b"r:short"], hours[b"v:never"]) == (3, 1, 1)
+    assert set(others.values()) == {3}  # what names the records is kept as long as the last of them
+    assert len(others) == 3
+
+
+async def test_change_of_the_time_moves_the_end_of_each_key(store: RedisTaskStore, redis_server: RedisServer):
+    one = await create(store, record("one"), ttl=0, keep=0)
+    assert await change(store, one, kept_until=one.created_at + 4 * HOUR) is not None
+    assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {5}
+    long_ago = await change(store, await kept(store, "one"), kept_until=1)
+    assert long_ago is not None
+    assert await kept(store, "one") == long_ago
+    assert await store.expire(most=9) == 1
+
+
+@pytest.mark.parametrize("ttl", [None, 2**62])
+async def test_record_without_a_time_is_kept_for_ever(
+    store: RedisTaskStore, redis_server: RedisServer, ttl: int | None
+):
+    await create(store, record("short"), ttl=0, keep=0)
+    one = await create(store, record("one"), ttl=ttl)
+    await create(store, record("another"), ttl=0, keep=0)
+    left = keys(redis_server)
+    assert {name for name, ttl in left.items() if ttl == -1} == {*left} - {b"r:short", b"r:another"}
+    await over(store, one, one.created_at + 1)
+    assert await store.expire(most=9) == 2
+    assert await store.page("ann", None, 9) == [one]
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)])
+async def test_memory_of_a_record_is_bounded(redis_server: RedisServer, secrets: tuple[bytes, ...]):
+    """Beside the record itself, the time limits of three sorted sets and the hash; text of peers is in no key."""
+    async with open_store(redis_server.url, secrets) as store:
+        for number in range(200):
+            await create(store, record(f"0123456789abcdefghijkl{number}", holder="a process:0123456789ab"))
+        one = await store.page("ann", None, 1)
+    used = sum(redis_server.ask("MEMORY", "USAGE", name, "SAMPLES", 0) for name in redis_server.ask("KEYS", "*"))
+    assert used / 200 < one[0].size + 1600
+
+
+async def test_records_that_redis_has_dropped_are_passed_over(store: RedisTaskStore, redis_server: RedisServer):
+    """They count in no bound of a caller, either, and what names them is taken out."""
+    for name in ("dropped", "here"):
+        await create(store, record(name), ttl=1, keep=0)
+    redis_server.ask("DEL", BASE + b"r:dropped")
+    claimed = await claim(store, "me", lease=1)
+    assert set(claimed) == {"here"}
+    one = await create(store, record("one", holder="me"), most_of_scope=2)
+    redis_server.ask("DEL", BASE + b"r:here")
+    assert await store.page("ann", None, 1) == [one]
+    await over(store, one, claimed["here"].leased_until)
+    assert await claim(store, "you") == {}
+    assert await store.expire(most=9) == 0
+    assert await store.void("one", keep=HOUR)
+    assert keys(redis_server) == {}
+
+
+async def test_id_is_refused_no_longer_than_was_asked_for(store: RedisTaskStore, redis_server: RedisServer):
+    assert await store.void("never", keep=0) is False
+    assert await store.void("soon", keep=1) is False
+    one = await create(store, record("one"))
+    await over(store, one, one.created_at + 1)
+    assert b"v:never" not in keys(redis_server)
+    assert b"v:soon" not in keys(redis_server)
+
+
+async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, redis_url: str):
+    await create(store, record("one"))
+    async with open_store(redis_url, prefix=b"other") as other:
+        assert await other.read(None, "one") is None
+        assert await other.page("ann", None, 9) == []
+        assert await claim(other, "me") == {}
+        await create(other, record("one"), most=1, most_of_scope=1)
+
+
+# Losses
+
+
+async def test_holder_of_a_claim_that_was_lost_writes_nothing(store: RedisTaskStore, redis_server: RedisServer):
+    """A failover has lost the claim of ``old``, and ``new`` has claimed since: epoch and version are equal."""
+    one = await create(store, record("one"))
+    before = snapshot(redis_server)
+    old = (await claim(store, "old"))["one"]
+    fail_over(redis_server, before)
+    new = (await claim(store, "new"))["one"]
+    assert (old.epoch, old.version) == (new.epoch, new.version)
+    assert await change(store, old, holder="old", message="stale") is None
+    assert await change(store, attrs.evolve(old, mark=new.mark), holder="old", message="stale") is None
+    assert not await store.change(ended(old), was=old.mark, holder="old")
+    assert set(await store.renew({"one": "old"}, lease=HOUR)) == {"one"}
+    assert await change(store, one, message="stale") is None
+    assert await kept(store, "one") == new
+
+
+async def test_write_computed_on_what_was_lost_is_refused(store: RedisTaskStore, redis_server: RedisServer):
+    """An answer of anybody, too, with the same version."""
+    one = await create(store, record("one", holder="me"))
+    before = snapshot(redis_server)
+    lost = await change(store, one, message="lost")
+    fail_over(redis_server, before)
+    other = await change(store, one, message="other")
+    assert lost is not None
+    assert other is not None
+    assert lost.version == other.version
+    assert await change(store, lost, message="computed on the lost one") is None
+    assert await change(store, lost, holder="me", message="computed on the lost one") is None
+    assert await kept(store, "one") == other
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_creation_without_an_answer_is_undone(tmp_path: Path, is_first: bool):
+    """Redis is frozen, and carries out what waits there in any order: what was created is deleted, and what comes after
+    the deletion is refused."""
+    with RedisServer(tmp_path) as server:
+        async with open_store(server.url, limit=0.2) as store, open_store(server.url, limit=PATIENCE) as other:
+            await create(other, record("one"))  # Redis knows the script
+            if not is_first:
+                assert await store.void("late", keep=HOUR) is False
+            server.stop()
+            with pytest.raises(Uncertain):
+                await create(store, record("late"))
+            server.go_on()
+            if is_first:
+                assert await other.void("late", keep=HOUR) is True
+            assert await other.read(None, "late") is None
+            assert [each.id for each in await other.page("ann", None, 9)] == ["one"]
+
+
+async def test_redis_that_is_full_changes_nothing_by_halves(store: RedisTaskStore, redis_server: RedisServer):
+    """What makes room still works."""
+    one = await create(store, record("one", holder="me"))
+    gone = await create(store, record("gone", name="other"), ttl=0, keep=0)
+    await over(store, gone, gone.created_at)
+    redis_server.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        before = snapshot(redis_server)
+        for call in (
+            create(store, record("two")),
+            change(store, one, holder="me", message="new"),
+            claim(store, "you", names=("other",)),
+            store.void("three", keep=HOUR),
+        ):
+            with pytest.raises(StoreDown, match="OOM"):
+                await call
+        assert snapshot(redis_server) == before
+        assert await store.expire(most=9) == 1
+        assert await store.void("one", keep=HOUR)
+    finally:
+        redis_server.ask("CONFIG", "SET", "maxmemory", 0)
+    assert keys(redis_server) == {}
+
+
+# Secrets
+
+
+async def test_claim_passes_over_records_of_other_secrets(redis_url: str):
+    async with open_store(redis_url, (SECRET,)) as store, open_store(redis_url, (OLDER,)) as other:
+        await create(store, record("one"))
+        await create(other, record("other"))
+        async with open_store(redis_url) as plain:
+            await create(plain, record("plain"))
+            for each, name in ((store, "one"), (other, "other"), (plain, "plain")):
+                assert [one.id for one in await each.page("ann", None, 9)] == [name]
+                assert set(await claim(each, f"holder of {name}")) == {name}
+            for each in (store, other):
+                with pytest.raises(UnreadableRecord):
+                    await each.read(None, "plain")
+
+
+async def test_record_moves_to_the_first_secret_with_its_next_change(redis_url: str, redis_server: RedisServer):
+    """Before and afterwards the record is listed, claimed and counted, and in one place alone."""
+    async with open_store(redis_url, (OLDER,)) as old, open_store(redis_url, (SECRET, OLDER)) as both:
+        one = await create(old, record("one", holder="me"))
+        two = await create(both, record("two", holder="me"))
+        with pytest.raises(StoreFull):
+            await create(both, record("three"), most_of_scope=2)
+        assert [each.id for each in await both.page("ann", None, 9)] == ["one", "two"]
+        moved = await change(both, one, holder="me", message="moved")
+        assert moved is not None
+        assert moved.leased_until == (await kept(both, "one")).leased_until
+        with pytest.raises(UnreadableRecord):
+            await old.read(None, "one")
+        async with open_store(redis_url, (SECRET,)) as new:
+            assert list(await new.page("ann", None, 9)) == [moved, two]
+            assert set(await new.renew({"one": "me", "two": "me"}, lease=HOUR)) == set()
+            assert await change(new, moved, holder="me", give_up=True) is not None
+            assert set(await claim(new, "you")) == {"one"}
+            for name in ("one", "two"):
+                assert await new.void(name, keep=HOUR)
+    assert keys(redis_server) == {}
+
+
+async def test_record_that_is_damaged_holds_up_no_claim(
+    store: RedisTaskStore, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    """The log says so, and the damaged one is not asked for again before its lease is over."""
+    for name in ("damaged", "one"):
+        await create(store, record(name))
+    redis_server.ask("HSET", BASE + b"r:damaged", "b", b"\xff")
+    assert set(await claim(store, "me")) == {"one"}
+    assert "cannot be read" in caplog.text
+    assert await claim(store, "you") == {}
+
+
+async def test_nothing_of_a_sealed_record_can_be_read_in_redis(redis_url: str, redis_server: RedisServer):
+    async with open_store(redis_url, (SECRET,)) as store:
+        await create(store, record("id", scope="scope of it", name="name of it", params=b"params of it"))
+    names = b"".join(redis_server.ask("KEYS", "*"))
+    contents = names + b"".join(redis_server.ask("HVALS", BASE + b"r:id"))
+    for text in (b"scope of it", b"name of it", b"name of it".hex().encode(), b"params of it"):
+        assert text not in contents
+
+
+# Order
+
+
+@pytest.mark.parametrize("position", [(10**30, ""), (2**53, "x"), (2**62, "\ud800")])
+async def test_no_record_is_behind_a_place_that_none_has(store: RedisTaskStore, position: tuple[int, str]):
+    await create(store, record("one"))
+    assert await store.page("ann", position, 9) == []
+
+
+async def test_page_after_a_place_before_all_is_the_first(store: RedisTaskStore):
+    one = await create(store, record("one"))
+    assert await store.page("ann", (-(10**30), "x"), 9) == [one]
+
+
+async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTaskStore, redis_server: RedisServer):
+    """Replicas with different secrets may give one place twice. Bytes decide, whatever the locale of Redis is."""
+    names = ["B", "a", "aa", "\N{LATIN SMALL LETTER A WITH DIAERESIS}", "\N{SNOWMAN}"]
+    place = (await create(store, record("z"))).place
+    for name in reversed(names):
+        await create(store, record(name))
+        redis_server.ask("HSET", BASE + b"r:" + name.encode(), "p", place)
+        redis_server.ask("ZADD", BASE + b"s:ann", place, name.encode())
+    names.insert(3, "z")
+    assert [each.id for each in await store.page("ann", None, 9)] == names
+    for start, name in enumerate(names, 1):
+        for most in (1, 9):
+            page = await store.page("ann", (place, name), most)
+            assert [each.id for each in page] == names[start:][:most]
+    assert [each.id for each in await store.page("ann", (place, "ab"), 9)] == names[3:]
+
+
+async def test_tasks_that_are_free_are_claimed_in_their_order(store: RedisTaskStore):
+    """The one that was given up last is the last. A lease that is over comes behind."""
+    late = await create(store, record("late", holder="dead"), lease=0)
+    for name in "zyx":
+        one = await create(store, record(name))
+        await over(store, one, one.created_at)
+    first = (await claim(store, "me", most=1))["z"]
+    assert await change(store, first, holder="me", give_up=True) is not None
+    await over(store, late, (await kept(store, "z")).updated_at)
+    claimed = [await claim(store, f"you {number}", most=1) for number in range(4)]
+    assert [list(each) for each in claimed] == [["y"], ["x"], ["z"], ["late"]]
+
+
+# Several scripts in one call
+
+
+async def test_large_records_come_whole_however_many(store: RedisTaskStore):
+    """More than a script returns at once."""
+    for number in range(5):
+        await create(store, record(f"task {number}", params=bytes(3 * 2**20)))
+    names = [f"task {number}" for number in range(5)]
+    assert [each.id for each in await store.page("ann", None, 5)] == names
+    assert [each.id for each in await store.page("ann", None, 4)] == names[:4]
+    assert set(await claim(store, "me")) == set(names)
+
+
+@pytest.fixture
+def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_store, "_BATCH", 2)
+    monkeypatch.setattr(task_store, "_NAMES", 2)
+
+
+@pytest.mark.usefixtures("small_scripts")
+async def test_calls_of_several_scripts_do_what_one_would_do(store: RedisTaskStore):
+    names = [f"task {number}" for number in range(7)]
+    for name in names:
+        one = await create(store, record(name))
+    assert [each.id for each in await store.page("ann", None, 6)] == names[:6]
+    claimed = await claim(store, "me", most=5)
+    assert len(claimed) == 5
+    assert set(await claim(store, "you")) == {*names} - {*claimed}
+    assert set(await store.renew(dict.fromkeys(names, "me"), lease=HOUR)) == {*names} - {*claimed}
+    assert dict(await store.marks(names)) == {name: (await kept(store, name)).mark for name in names}
+    for name in names:
+        one = await kept(store, name)
+        assert await change(store, one, kept_until=one.created_at) is not None
+    await over(store, one, one.created_at)
+    assert [await store.expire(most=5) for _ in range(3)] == [5, 2, 0]
+
+
+@pytest.mark.usefixtures("small_scripts")
+@pytest.mark.parametrize("how", ["claim", "renew", "expire"])
+async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: RedisTaskStore, how: str):
+    step, waits = 1, True
+    while waits:
+        names = [f"{step} {number}" for number in range(5)]
+        for name in names:
+            await create(store, record(name, holder=None if how == "claim" else "me"), ttl=0, keep=0, lease=HOUR)
+        one = await kept(store, names[-1])
+        await over(store, one, one.created_at)
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "claim": lambda: claim(store, "me"),
+            "renew": lambda: store.renew(dict.fromkeys(names, "me"), lease=3 * HOUR),  # noqa: B023
+            "expire": lambda: store.expire(most=9),
+        }
+        waits, returned = await interrupt(step, calls[how])
+        found = [await store.read(None, name) for name in names]
+        done = {
+            "claim": [each is not None and each.record.holder == "me" for each in found],
+            "renew": [each is not None and each.record.leased_until > one.leased_until + HOUR for each in found],
+            "expire": [each is None for each in found],
+        }
+        assert done[how] == [bool(returned)] * 5
+        assert await store.expire(most=99) >= 0
+        step += 1
+    assert step > 3
+
+
+class BreakingLink:
+    """A link that raises ``error`` from the second script on."""
+
+    def __init__(self, link: Any, error: OSError) -> None:
+        self.link = link
+        self.error = error
+        self.calls = 0
+
+    async def script(self, *args: Any) -> Any:
+        self.calls += 1
+        if self.calls > 1:
+            raise self.error
+        return await self.link.script(*args)
+
+
+@pytest.mark.usefixtures("small_scripts")
+async def test_failure_in_the_middle_of_a_call_is_an_unknown_outcome(redis_url: str):
+    """A part has happened, whatever the second script says; where the first one fails, nothing has."""
+    async with open_store(redis_url) as store, open_link(redis_url) as link:
+        for number in range(5):
+            await create(store, record(f"task {number}"))
+        breaking = BreakingLink(link, StoreDown("no connection"))
+        broken = RedisTaskStore(breaking, PREFIX, BUS, Watchers())  # type: ignore[arg-type]
+        with pytest.raises(Uncertain, match="a part"):
+            await claim(broken, "me")
+        assert len(await claim(store, "you")) == 3
+        with pytest.raises(StoreDown):
+            await claim(broken, "me")
+
+
+# Round trips and hints
+
+
+async def test_each_call_is_one_round_trip(redis_url: str):
+    """A claim without anything to claim, and a renewal of hundreds, too."""
+    async with open_link(redis_url) as link:
+        store = RedisTaskStore(link, PREFIX, BUS, Watchers())
+        calls: list[Callable[[], Awaitable[Any]]] = [
+            lambda: create(store, record("one", holder="me")),
+            lambda: store.read("ann", "one"),
+            lambda: change(store, record("one"), message="no"),
+            lambda: store.page("ann", None, 50),
+            lambda: claim(store, "you", names=("report", "other")),
+            lambda: store.renew(dict.fromkeys(map(str, range(500)), "me"), lease=HOUR),
+            lambda: store.marks([str(number) for number in range(500)]),
+            lambda: store.expire(most=100),
+            lambda: store.void("one", keep=HOUR),
+        ]
+        for call in calls:
+            await call()  # Redis learns the script
+        await store.void("one", keep=0)
+        used = list[int]()
+        for call in calls[1:]:
+            before = link.round_trips
+            await call()
+            used.append(link.round_trips - before)
+    assert used == [1] * 8
+
+
+async def test_stream_of_hints_without_a_subscription_begins_with_a_gap(redis_url: str):
+    async with open_store(redis_url, hears=False) as store, store.watch() as hints:
+        assert await anext(hints) is GAP
+
+
+async def test_stream_of_hints_opens_though_redis_is_away(tmp_path: Path):
+    with RedisServer(tmp_path) as server:
+        async with open_store(server.url) as store:
+            server.kill()
+            with trio.fail_after(PATIENCE):
+                async with store.watch() as hints:
+                    assert await anext(hints) is GAP

@@ -12,8 +12,8 @@ one slot.
 - ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
 - ``v:<id>`` refuses the creation of a record.
 
-Redis deletes a key by itself one hour after the time for which the key is needed, if no replica has done so. Sorted sets
-may therefore name records that are gone; scripts that come to such a name pass over it, and take it out.
+Redis deletes a key by itself one hour after the time for which the key is needed, if no replica has done so. Sorted
+sets may therefore name records that are gone; scripts that come to such a name pass over it, and take it out.
 
 Numbers of Lua are exact up to 2^53. Scripts compare no text with ``<``, which would follow the locale of the server.
 """
@@ -24,13 +24,9 @@ from typing import Final
 
 from .link import Script
 
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of bodies after which a script returns no further record."""
-
-_PRELUDE: Final = (
-    """
+_PRELUDE: Final = """
 local base, bus, call = KEYS[1], ARGV[1], redis.call
-local HOUR, MOST_BYTES = 3600000, %d
+local HOUR, MOST_BYTES = 3600000, 4 * 1024 * 1024 -- bytes of bodies after which a script returns no more
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local FREE = now - 2^50 -- a score before the end of any lease: tasks without a holder come first, in their order
@@ -39,22 +35,25 @@ local function record(id) return base .. 'r:' .. id end
 local function queue(name) return base .. 'q:' .. name end
 local function scope(name) return base .. 's:' .. name end
 
-local function last(key, kept, ...)
+local function last(key, kept)
     if kept == '+inf' then
         call('PERSIST', key)
     else
-        call('PEXPIREAT', key, math.max(kept, now) + HOUR, ...)
+        call('PEXPIREAT', key, math.max(kept, now) + HOUR)
     end
 end
 
 local function add(key, score, id, kept)
     local is_new = call('EXISTS', key) == 0
     call('ZADD', key, score, id)
-    last(key, kept, is_new and 'NX' or 'GT')
+    local left = is_new and 0 or call('PTTL', key) -- -1: for ever, for another record
+    if kept == '+inf' or (left >= 0 and now + left < math.max(kept, now) + HOUR) then
+        last(key, kept)
+    end
 end
 
 local function oldest(key, most)
-    return call('ZRANGEBYSCORE', key, '-inf', string.format('(%%.0f', now), 'WITHSCORES', 'LIMIT', 0, most)
+    return call('ZRANGEBYSCORE', key, '-inf', string.format('(%.0f', now), 'WITHSCORES', 'LIMIT', 0, most)
 end
 
 local function tell(id)
@@ -83,8 +82,6 @@ local function drop(id)
     return 1
 end
 """
-    % MOST_BYTES
-)
 
 
 def _script(name: str, text: str) -> Script:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import secrets as randomness
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator
-from collections.abc import Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -33,9 +42,6 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
-_LAYOUT: Final = 1
-"""Version of the keys and of the fields of a record. Versions know nothing of each other's tasks, unless they say so."""
-
 _BATCH: Final = 100
 """Records that one script returns, claims or deletes at most."""
 _NAMES: Final = 500
@@ -54,7 +60,7 @@ _Step: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
 class RedisTaskStore:
-    """A `TaskStore` in Redis, version 7 or later. All keys begin with ``prefix``, and lie in one slot.
+    """A `TaskStore` in Redis 6.2 or later, or Valkey. All keys begin with ``prefix``, and lie in one slot.
 
     ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
     subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`.
@@ -70,10 +76,10 @@ class RedisTaskStore:
     """
 
     def __init__(
-        self, link: Link, prefix: str, bus: str, watchers: Watchers[str], secrets: Sequence[bytes] = ()
+        self, link: Link, prefix: bytes, bus: bytes, watchers: Watchers[str], secrets: Sequence[bytes] = ()
     ) -> None:
         self._link = link
-        self._base = f"{{{prefix}:t}}{_LAYOUT}:"
+        self._base = b"{%b:t}:" % prefix
         self._bus = bus
         self._watchers = watchers
         self._codec = RecordCodec(secrets)
@@ -141,7 +147,9 @@ class RedisTaskStore:
     async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
         """Give tasks without a living holder to another. See `TaskStore.claim`."""
         queues = [
-            _queue(form, key) for name in names for form, key in zip(self._codec.forms, self._codec.name_keys(name))
+            _queue(form, key)
+            for name in names
+            for form, key in zip(self._codec.forms, self._codec.name_keys(name), strict=True)
         ]
         claimed, looked, has_more = list[TaskRecord](), 0, bool(queues)
         with self._steps() as step:
