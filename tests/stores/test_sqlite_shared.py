@@ -1,0 +1,614 @@
+"""The processes of one machine share files, which are safe in their hands, whatever happens to any of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from tests.forked import Forked
+from tests.patience import PATIENCE
+
+from trio_mcp.stores.shared import MAX_LETTER, Noted, Replica, StoredSession
+from trio_mcp.stores.sqlite_hints import EXPIRING
+from trio_mcp.stores.sqlite_shared import SQLite
+from trio_mcp.stores.sqlite_store import SqliteTaskStore
+from trio_mcp.stores.task_store import GAP, StoreDown, Uncertain, UnreadableRecord
+from trio_mcp.testing.store_records import HOUR, create, record
+
+T = TypeVar("T")
+
+REPLICA = str(Path(__file__).with_name("replica.py"))
+NEVER = 1e6
+"""Seconds between two looks of a replica that would hear of others too late."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shared.db"
+
+
+def beside(path: Path, ending: str = "-shared") -> Path:
+    return path.with_name(f"{path.name}{ending}")
+
+
+def execute(path: Path, *statements: str) -> list[Any]:
+    """Execute statements in a connection of our own, and return the rows of the last."""
+    connection = sqlite3.connect(path)
+    try:
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        connection.commit()
+        return rows
+    finally:
+        connection.close()
+
+
+def modes(path: Path) -> dict[str, int]:
+    """The files in the folder of the place, and their modes."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+
+async def soon(awaitable: Awaitable[T]) -> T:
+    with trio.fail_after(PATIENCE):
+        return await awaitable
+
+
+async def told(hints: AsyncIterator[T], wanted: Callable[[T], bool]) -> T:
+    """Return the first hint that is wanted."""
+    with trio.fail_after(PATIENCE):
+        async for hint in hints:
+            if wanted(hint):
+                return hint
+    raise AssertionError("hints have no end")
+
+
+async def opened(replica: Replica, name: str) -> None:
+    await replica.sessions.open(name, b"facts", mark=b"first", idle=HOUR, most=1000)
+
+
+async def changed(replica: Replica, name: str) -> bool:
+    return await replica.sessions.change(name, b"new", was=b"first", mark=b"second", idle=HOUR)
+
+
+class Running:
+    """A process that is a replica."""
+
+    def __init__(self, path: Path) -> None:
+        ours, theirs = os.pipe()
+        self._said = os.fdopen(ours, "rb")
+        self._process = Forked([REPLICA, str(path)], stdin=theirs, stdout=theirs, stderr=2)
+        os.close(theirs)
+        self.accepted = 0
+
+    def begin(self) -> None:
+        """Wait until it takes part."""
+        self.id, self.secret = self._said.readline().decode().split()
+
+    def wait_for(self, number: int) -> None:
+        """Wait until the file has accepted that many sessions."""
+        while self.accepted < number:
+            self._take(self._said.readline())
+
+    def kill(self) -> None:
+        self._process.kill()
+        for line in self._said:
+            self._take(line)
+        self._said.close()
+
+    def _take(self, line: bytes) -> None:
+        assert line, "the process goes on"
+        self.accepted = int(line)
+
+
+# Other processes
+
+
+async def test_processes_write_letters_to_each_other(path: Path):
+    process = Running(path)
+    try:
+        process.begin()
+        async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+            for text in ("one", "two"):
+                letter = f"{replica.id} {text}".encode()
+                await replica.courier.post(process.id, letter)
+                assert await soon(anext(letters)) == letter.upper()
+            assert set(await replica.courier.dead([process.id, replica.id])) == {replica.id}
+    finally:
+        process.kill()
+
+
+async def test_process_is_told_of_what_another_one_does(path: Path):
+    async with (
+        SQLite(path, poll_interval=0.01).join("weather") as replica,
+        replica.sessions.watch() as sessions,
+        replica.events.watch() as events,
+        replica.changes.watch() as changes,
+    ):
+        process = Running(path)
+        try:
+            process.begin()
+            session = await told(sessions, lambda hint: isinstance(hint, str))
+            assert session.startswith(process.id)
+            await told(events, lambda hint: isinstance(hint, tuple) and hint[0].startswith(process.id))
+            noted = await told(changes, lambda hint: isinstance(hint, Noted))
+            assert {each.partition(":")[0] for each in noted.changed} == {"resource"}
+        finally:
+            process.kill()
+
+
+async def test_processes_that_begin_at_the_same_time_have_the_same_secret(path: Path):
+    processes = [Running(path) for _ in range(4)]
+    try:
+        for process in processes:
+            process.begin()
+        async with SQLite(path).join("weather") as replica:
+            assert {process.secret for process in processes} == {replica.secret.hex()}
+        assert len({process.id for process in processes}) == 4
+    finally:
+        for process in processes:
+            process.kill()
+
+
+async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: Path):
+    for number in (3, 20, 45):
+        processes = [Running(path), Running(path)]
+        for process in processes:
+            process.begin()
+            process.wait_for(number)
+        for process in processes:
+            process.kill()
+        async with SQLite(path).join("weather") as replica:
+            for process in processes:
+                for each in range(1, process.accepted + 1):
+                    name = f"{process.id} {each}"
+                    assert await replica.sessions.read(name, idle=HOUR) == StoredSession(b"new facts", b"second")
+                    kept = await replica.events.after(name, "calls", 0, keep=HOUR)
+                    assert kept is not None
+                    assert (kept.stream.last, len(kept.lines)) == (each % 10, min(each % 10, 5))
+    assert execute(beside(path), "PRAGMA integrity_check") == [("ok",)]
+    sizes = execute(beside(path), "SELECT number, size FROM logs ORDER BY number")
+    lengths = "SELECT logs.number, coalesce(sum(length(line)), 0) FROM logs LEFT JOIN events ON log = logs.number"
+    assert sizes == execute(beside(path), f"{lengths} GROUP BY logs.number ORDER BY logs.number")
+
+
+# The files
+
+
+async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+    assert execute(path, "PRAGMA user_version") == [(2,)]
+    async with SQLite(path).join("weather") as replica:
+        assert [each.id for each in await replica.tasks.page("ann", None, 9)] == ["one"]
+        await create(replica.tasks, record("two"))
+    async with SqliteTaskStore(path) as store:
+        assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
+
+
+async def test_servers_with_different_names_have_their_own_files(path: Path):
+    place = SQLite(path)
+    async with place.join("weather") as weather, place.join("news") as news, place.join("news") as other:
+        await create(weather.tasks, record("sunny"))
+        await create(news.tasks, record("flash"))
+        assert await news.tasks.read(None, "sunny") is None
+        assert await weather.tasks.read(None, "flash") is None
+        assert await other.tasks.read(None, "flash") is not None
+        assert weather.secret != news.secret == other.secret
+        await weather.courier.live(lease=HOUR)
+        assert set(await news.courier.dead([weather.id])) == {weather.id}
+    assert set(modes(path)) == {"shared.db", "shared.db-shared", "shared.db-2", "shared.db-2-shared"}
+    async with place.join("news") as news, place.join("weather") as weather:
+        assert [each.id for each in await news.tasks.page("ann", None, 9)] == ["flash"]
+        assert [each.id for each in await weather.tasks.page("ann", None, 9)] == ["sunny"]
+
+
+async def test_new_files_of_replicas_can_be_read_by_their_user_alone(path: Path):
+    async with SQLite(path).join("weather") as replica:
+        await create(replica.tasks, record("one"))
+        await opened(replica, "one")
+        files = modes(path)
+    endings = ("", "-wal", "-shm", "-shared", "-shared-wal", "-shared-shm")
+    assert files == {f"shared.db{ending}": 0o600 for ending in endings}
+    assert set(modes(path)) == {"shared.db", "shared.db-shared"}
+
+
+async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptureFixture):
+    path = path.parent / "later" / "shared.db"
+    ids = list[str]()
+
+    async def join() -> None:
+        async with SQLite(path).join("weather") as replica:
+            ids.append(replica.id)
+
+    with caplog.at_level(logging.WARNING, "trio_mcp"), trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(join)
+            while not caplog.messages:  # noqa: ASYNC110 - the log tells nobody
+                await trio.sleep(0.01)
+            assert ids == []
+            path.parent.mkdir()
+    assert len(ids) == 1
+    one, two = caplog.messages
+    assert "later/shared.db-shared, which replicas share, cannot be used, and is waited for: " in one
+    assert "No such file or directory" in one
+    assert two.endswith("can be used now")
+
+
+@pytest.mark.parametrize("ending", ["", "-shared"])
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [("CREATE TABLE notes (text)", "a database of something else"), ("PRAGMA user_version = 9", "something else")],
+)
+async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, ending: str, statement: str, words: str):
+    execute(beside(path, ending), statement)
+    with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
+        async with SQLite(path).join("weather"):
+            pass
+
+
+@pytest.mark.parametrize("ending", ["", "-shared"])
+async def test_replica_does_not_wait_for_a_file_that_is_no_database(path: Path, ending: str):
+    beside(path, ending).write_bytes(b"notes " * 1000)
+    with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
+        async with SQLite(path).join("weather"):
+            pass
+
+
+@pytest.mark.parametrize("ending", ["", "-shared"])
+async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path, ending: str):
+    async with SQLite(path).join("weather"):
+        pass
+    execute(beside(path, ending), "PRAGMA user_version = 3")
+    with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="a newer trio-mcp has made it"):
+        async with SQLite(path).join("weather"):
+            pass
+
+
+async def test_task_file_is_no_shared_file(path: Path):
+    """Who names the file beside takes the wrong one."""
+    async with SQLite(path).join("weather"):
+        pass
+    async with SqliteTaskStore(beside(path)) as store:
+        with pytest.raises(StoreDown, match="is no store of tasks"):
+            await create(store, record("one"))
+
+
+async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
+    async with SQLite(path).join("weather", [bytes(32)]) as replica:
+        await create(replica.tasks, record("one"))
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(UnreadableRecord):
+            await store.read("ann", "one")
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        async with SQLite(path).join("weather", [b"short"]):
+            pass
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
+async def test_all_files_are_as_safe_as_wished(path: Path, synchronous: Any, level: int):
+    async with SQLite(path, synchronous=synchronous).join("weather") as replica:
+        databases: list[Any] = [vars(replica.tasks)["_database"], vars(replica.sessions)["_database"]]
+        for database in databases:
+            rows = await database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
+            assert rows == [(level,)]
+    with pytest.raises(ValueError, match='"normal" or "full"'):
+        SQLite(path, synchronous="off")  # type: ignore[arg-type]
+
+
+async def test_file_that_was_replaced_is_another_place(path: Path):
+    async with (
+        SQLite(path, poll_interval=0.01).join("weather") as replica,
+        replica.sessions.watch() as sessions,
+        replica.changes.watch() as changes,
+    ):
+        await replica.changes.note(["tools"])
+        place = (await replica.changes.since(None)).place
+        await opened(replica, "one")
+        for ending in ("", "-wal", "-shm"):
+            beside(path, f"-shared{ending}").unlink()
+        with pytest.raises(StoreDown, match="was deleted or replaced"):
+            await opened(replica, "two")
+        await opened(replica, "three")
+        assert await replica.sessions.read("one", idle=HOUR) is None
+        await told(sessions, lambda hint: hint is GAP)
+        await told(changes, lambda hint: hint is GAP)
+        assert (await replica.changes.since(place)).everything
+
+
+# Failures
+
+
+def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Let commits of connections that are opened from now on fail with an error, as long as one is set."""
+    code: int | None = None
+
+    class Failing(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            if statement == "COMMIT" and code is not None:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = code
+                raise error
+            return super().execute(statement, *values)
+
+    def fail(with_code: int | None) -> None:
+        nonlocal code
+        code = with_code
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Failing))
+    return fail
+
+
+async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: Path, monkeypatch: pytest.MonkeyPatch):
+    fail = fail_commits(monkeypatch)
+    async with SQLite(path).join("weather") as replica:
+        await opened(replica, "one")
+        fail(sqlite3.SQLITE_IOERR_FSYNC)
+        for call in (
+            partial(opened, replica, "two"),
+            partial(changed, replica, "one"),
+            partial(replica.events.take, "one", "own", holder="me", keep=HOUR),
+            partial(replica.changes.note, ["tools"]),
+            partial(replica.courier.post, "other", b"letter"),
+            partial(replica.courier.live, lease=HOUR),
+            partial(replica.seen.add, bytes(32), ttl=HOUR),
+            partial(replica.rates.take, b"key", most=1, per=HOUR, burst=1),
+        ):
+            with pytest.raises(Uncertain):
+                await call()
+        fail(None)
+        assert await replica.sessions.read("one", idle=HOUR) == StoredSession(b"facts", b"first")
+        assert await replica.seen.add(bytes(32), ttl=HOUR)
+
+
+async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
+    fail = fail_commits(monkeypatch)
+    got = list[object]()
+    async with SQLite(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
+
+        async def read() -> None:
+            got.extend([await anext(letters), await anext(letters)])
+
+        await replica.courier.post(replica.id, b"letter")
+        fail(sqlite3.SQLITE_IOERR_FSYNC)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await trio.sleep(0.05)
+            assert got == []
+            fail(None)
+    assert got == [GAP, b"letter"]
+
+
+async def test_full_disk_changes_nothing_that_is_shared(path: Path):
+    async with SQLite(path).join("weather") as replica:
+        database: Any = vars(replica.courier)["_database"]
+        await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
+        with pytest.raises(StoreDown, match="database or disk is full"):
+            await replica.courier.post("other", bytes(1_000_000))
+        await replica.courier.post("other", b"short")
+    assert execute(beside(path), "SELECT letter FROM letters") == [(b"short",)]
+
+
+# Looking
+
+
+async def test_reader_of_an_answer_looks_more_often(path: Path):
+    """For a while after it has sent something."""
+    async with (
+        SQLite(path, poll_interval=0.01).join("weather") as other,
+        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        other.courier.mailbox() as questions,
+        replica.courier.mailbox() as answers,
+    ):
+        await replica.courier.post(other.id, b"question")
+        assert await soon(anext(questions)) == b"question"
+        await other.courier.post(replica.id, b"answer")
+        assert await soon(anext(answers)) == b"answer"
+
+
+async def test_reader_of_events_looks_more_often(path: Path):
+    async with (
+        SQLite(path).join("weather") as other,
+        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        replica.events.watch() as hints,
+    ):
+        await other.events.open("one", "calls", holder="other", request_id=b"1", keep=HOUR)
+        for number in (1, 2):
+            await other.events.append(
+                "one", "calls", holder="other", first=number, lines=[b"line"], most=1000, keep=HOUR
+            )
+            if number == 2:
+                assert await soon(anext(hints)) == ("one", "calls")
+            assert await replica.events.after("one", "calls", number - 1, keep=HOUR) is not None
+
+
+async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: Path):
+    async with (
+        SQLite(path).join("weather") as other,
+        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        replica.courier.mailbox() as letters,
+    ):
+        await other.courier.post(replica.id, b"letter")
+        with trio.move_on_after(0.2):
+            assert await anext(letters) is None
+
+
+async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
+    statements = list[str]()
+    async with SQLite(path, poll_interval=0.001).join("weather") as replica:
+        database: Any = vars(replica.courier)["_database"]
+        await database.read(lambda connection: connection.set_trace_callback(statements.append))
+        await trio.sleep(0.2)
+    looks = [each for each in statements if "FROM change_log" in each and "hints" in each]
+    assert len(looks) <= 3
+
+
+async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path):
+    async with (
+        SQLite(path, poll_interval=NEVER).join("weather") as replica,
+        SQLite(path).join("weather") as other,
+        replica.sessions.watch() as sessions,
+        replica.events.watch() as events,
+    ):
+        for number in range(1200):
+            await other.events.take("one", str(number), holder="other", keep=HOUR)
+        (kept,) = execute(beside(path), "SELECT count(*) FROM hints")[0]
+        assert 1000 <= kept < 1064
+        await replica.courier.post("nobody", b"look, now")
+        assert await soon(anext(sessions)) is GAP
+        assert await soon(anext(events)) is GAP
+
+
+async def test_notes_of_two_replicas_follow_each_other(path: Path):
+    """So that a reader of all hints, in the end, need not ask."""
+    async with (
+        SQLite(path, poll_interval=0.001).join("weather") as one,
+        SQLite(path, poll_interval=0.001).join("weather") as two,
+        one.changes.watch() as hints,
+    ):
+        here = (await one.changes.since(None)).place
+        for number in range(20):
+            await (one, two)[number % 2].changes.note([f"resource:{number}"])
+            noted = await soon(anext(hints))
+            assert isinstance(noted, Noted)
+            assert (noted.was, set(noted.changed)) == (here, {f"resource:{number}"})
+            here = noted.place
+
+
+# Bounds
+
+
+async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
+    """A few rows with each sign of life."""
+    ahead = 0
+    place = SQLite(path)
+    place._now = lambda: int(time.time() * 1000) + ahead
+    tables = sorted(EXPIRING)
+    count = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in [*tables, "streams", "events"])
+    async with place.join("weather") as gone, place.join("weather") as replica:
+        await gone.courier.live(lease=1000)
+        for number in range(30):
+            await opened(replica, str(number))
+            await replica.events.take(str(number), "own", holder="me", keep=HOUR)
+            await replica.events.append(
+                str(number), "own", holder="me", first=1, lines=[b"a", b"b"], most=100, keep=HOUR
+            )
+            await replica.courier.post(f"nobody {number}", b"letter")
+            await replica.seen.add(bytes([number]) * 32, ttl=HOUR)
+            await replica.rates.take(bytes([number]), most=1, per=HOUR, burst=1)
+        counts = dict(execute(beside(path), count))
+        assert counts == dict.fromkeys(tables, 30) | {"replicas": 1, "streams": 30, "events": 60}
+        ahead = 2 * HOUR
+        await replica.courier.live(lease=3 * HOUR)
+        counts = dict(execute(beside(path), count))
+        assert (counts["logs"], counts["letters"]) == (20, 10), "the turn of others comes soon"
+        for _ in range(3):
+            await replica.courier.live(lease=3 * HOUR)
+        counts = dict(execute(beside(path), count))
+        assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
+
+
+async def test_letter_that_is_too_old_is_not_read(path: Path):
+    ahead = 0
+    place = SQLite(path)
+    place._now = lambda: int(time.time() * 1000) + ahead
+    async with place.join("weather") as replica, replica.courier.mailbox() as letters:
+        await replica.courier.post(replica.id, b"old")
+        ahead = 30_001
+        await replica.courier.post(replica.id, b"new")
+        assert await soon(anext(letters)) == b"new"
+
+
+async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trio_mcp.stores.sqlite_messages._MOST_BYTES", 1000)
+    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+        for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
+            await replica.courier.post(replica.id, letter)
+        assert [await soon(anext(letters)) for _ in range(2)] == [b"a" * 600, GAP]
+        await replica.courier.post(replica.id, b"later")
+        assert await soon(anext(letters)) == b"later"
+
+
+async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trio_mcp.stores.sqlite_messages._BATCH_BYTES", 1000)
+    sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
+    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+        for letter in sent:
+            await replica.courier.post(replica.id, letter)
+        left = list[int]()
+        for letter in sent:
+            assert await soon(anext(letters)) == letter
+            left.append(execute(beside(path), "SELECT count(*) FROM letters")[0][0])
+    assert left == [4, 2, 2, 1, 0]
+
+
+async def test_longest_letter_arrives(path: Path):
+    letter = b"x" * MAX_LETTER
+    async with SQLite(path).join("weather") as replica, replica.courier.mailbox() as letters:
+        await replica.courier.post(replica.id, letter)
+        assert await soon(anext(letters)) == letter
+        with pytest.raises(ValueError, match="a letter has 67108864 bytes at most, not 67108865"):
+            await replica.courier.post(replica.id, letter + b"x")
+
+
+async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
+    ahead = HOUR
+    place = SQLite(path)
+    place._now = lambda: int(time.time() * 1000) + ahead
+    async with place.join("weather") as replica:
+        assert await replica.rates.take(b"key", most=1, per=60_000, burst=1) == 0
+        ahead = 0
+        assert 0 < await replica.rates.take(b"key", most=1, per=60_000, burst=1) <= 60_000
+
+
+async def test_no_statement_looks_at_all_rows(path: Path):
+    statements = list[str]()
+
+    def trace(connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(statements.append)
+
+    async with SQLite(path, poll_interval=0.001).join("weather") as replica, replica.courier.mailbox() as letters:
+        database: Any = vars(replica.courier)["_database"]
+        await database.write(trace)
+        await database.read(trace)
+        await opened(replica, "one")
+        await changed(replica, "one")
+        await replica.sessions.read("one", idle=HOUR)
+        await replica.events.open("one", "calls", holder="me", request_id=b"1", keep=HOUR)
+        for first in (1, 3):
+            await replica.events.append(
+                "one", "calls", holder="me", first=first, lines=[b"a", b"b"], most=2, keep=HOUR, finish=first == 3
+            )
+        await replica.events.take("one", "own", holder="me", keep=HOUR)
+        await replica.events.finish_dead("one", "own", dead="me", line=b"x", most=9, keep=HOUR)
+        await replica.events.after("one", "calls", 0, keep=HOUR)
+        await replica.events.forget("one")
+        await replica.sessions.end("one")
+        await replica.changes.note(["tools"])
+        await replica.changes.since((await replica.changes.since(None)).place)
+        await replica.courier.post(replica.id, b"letter")
+        await soon(anext(letters))
+        await replica.courier.live(lease=1)
+        await replica.courier.dead(["other"])
+        await replica.courier.leave()
+        await replica.seen.add(bytes(32), ttl=1)
+        await replica.rates.take(b"key", most=1, per=1, burst=1)
+    plans = [
+        row[3]
+        for statement in statements
+        if not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "--"))
+        for row in execute(beside(path), f"EXPLAIN QUERY PLAN {statement}")
+    ]
+    assert len(plans) > 50
+    ours = ("SCAN change_log", "SCAN CONSTANT ROW")
+    assert {plan for plan in plans if plan.startswith("SCAN") and plan not in ours} == set()
+    assert {plan for plan in plans if "ORDER BY" in plan} == set()
