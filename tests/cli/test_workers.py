@@ -163,10 +163,10 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--workers", "2"], "goes with --stateless"),
+        (["--workers", "2"], "goes with --shared, or with --stateless"),
         (["--workers", "1"], "go with --http"),
         (["--reload"], "go with --http"),
-        (["--http", "0", "--workers", "2"], "goes with --stateless"),
+        (["--http", "0", "--workers", "2"], "goes with --shared, or with --stateless"),
         (["--http", "0", "--scope", "a"], "go with --issuer"),
         (["--http", "0", "--issuer", "https://login.example.com"], "--issuer needs --resource"),
         (["--http", "0", "--issuer", "nonsense", "--resource", "https://mcp.example.com/mcp"], "nonsense"),

@@ -23,6 +23,7 @@ from .printable import Unusable
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
     from ..serving.callers import TrustedProxies
+    from ..stores.shared import Shared
     from .workers import WorkerLink
 
 
@@ -40,6 +41,8 @@ class Addresses:
     proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
     """The option of that name, which not all commands have, as the following."""
+    shared: Shared | None = attrs.field(default=None, kw_only=True)
+    """The place that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)
     auth: Protected | None = attrs.field(default=None, kw_only=True)
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
@@ -62,7 +65,12 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
             raise Unusable("--path, --origin, --host and --proxy go with --http and --websocket")
     elif addresses.path is not None and not addresses.path.startswith("/"):
         raise Unusable(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
-    needing = {"stateless": addresses.stateless, "health": addresses.health, "issuer": addresses.auth is not None}
+    needing = {
+        "stateless": addresses.stateless,
+        "shared": addresses.shared is not None,
+        "health": addresses.health,
+        "issuer": addresses.auth is not None,
+    }
     for name in (name for name, is_given in needing.items() if is_given and addresses.http is None):
         raise Unusable(f"--{name} goes with --http")
     if not given:
@@ -80,6 +88,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
             serve_http,
             path=path,
             stateless=addresses.stateless,
+            shared=addresses.shared,
             health=addresses.health,
             auth=addresses.auth,
             **options,
@@ -175,7 +184,10 @@ async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None
     except OSError as error:
         if announcement.made:
             raise
-        raise Unusable(f"cannot listen there: {error}") from error
+        from ..stores.task_store import StoreDown  # loaded by the server, where there is such a place
+
+        what = "the place of --shared cannot be used" if isinstance(error, StoreDown) else "cannot listen there"
+        raise Unusable(f"{what}: {error}") from error
 
 
 @define

@@ -19,6 +19,7 @@ from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, address_options, open_sockets, serving_on
 from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
+from ..sharing import place_at
 from ..workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ if TYPE_CHECKING:
     help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
     "sessions, and no handler waits for an answer of its client.",
 )
+@click.option(
+    "--shared",
+    metavar="URL|FILE",
+    help="Serve as one of several processes behind a balancer, of which any answers any request: what they have to "
+    "know of each other is in the Redis at this URL, like redis://HOST:PORT (extra redis), or, for the processes of "
+    "one machine, in this SQLite file, which is made if it does not exist. Tasks are kept there, too. Goes with "
+    "--http. A URL with a password belongs in the variable TRIO_MCP_SHARED: others on the machine see the options.",
+)
 @click.option("--health", is_flag=True, help="Answer GET /healthz and GET /readyz, for probes.")
 @click.option(
     "--issuer",
@@ -71,7 +80,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 1000),
     metavar="N",
     help="Serve with N processes, which share the port. One that dies is started again, and SIGHUP replaces them one "
-    "after another. Goes with --http and --stateless.",
+    "after another. Goes with --http, and with --shared or --stateless.",
 )
 @click.option(
     "--reload",
@@ -90,6 +99,7 @@ def run(
     workers: int | None,
     reloads: bool,
     stateless: bool,
+    shared: str | None,
     health: bool,
     **tokens: Any,
 ) -> int:
@@ -126,9 +136,12 @@ def run(
         raise click.UsageError("name a file, or a module with -m")
     if tasks is not None and not tasks.parent.is_dir():
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
+    if tasks is not None and shared is not None:
+        raise click.UsageError("--shared keeps the tasks, too: leave --tasks out")
+    place = None if shared is None else place_at(shared)
     link = WorkerLink.from_environment()
     auth = _protected(**tokens)
-    addresses = attrs.evolve(addresses, stateless=stateless, health=health, auth=auth, link=link)
+    addresses = attrs.evolve(addresses, stateless=stateless, shared=place, health=health, auth=auth, link=link)
     if (workers is not None or reloads) and link is None:
         return _supervise(addresses, workers or 1, reloads=reloads)
     serve = serving_on(addresses)
@@ -171,8 +184,10 @@ def _protected(
 
 def _supervise(addresses: Addresses, count: int, *, reloads: bool) -> int:
     """Serve with ``count`` workers, which run this command line again; return the exit status."""
-    if count > 1 and not addresses.stateless:
-        raise click.UsageError("--workers goes with --stateless: a session lives in one process, and requests in any")
+    if count > 1 and not addresses.stateless and addresses.shared is None:
+        raise click.UsageError(
+            "--workers goes with --shared, or with --stateless: requests of a session come to any of the processes"
+        )
     if reloads and find_spec("watchfiles") is None:
         raise Unusable("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
     serving_on(addresses)  # the options are checked here, and once

@@ -1,0 +1,42 @@
+"""Sharing: the place of ``trio-mcp run --shared``, which is the Redis at a URL or a file of this machine."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .printable import Unusable
+
+if TYPE_CHECKING:
+    from ..stores.shared import Shared
+
+
+def place_at(text: str) -> Shared:
+    """Return the place that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected or opened yet.
+
+    Raises `Unusable` for what can be no such place. The message shows no password of a URL."""
+    return _redis(text) if "://" in text else _file(Path(text))
+
+
+def _redis(url: str) -> Shared:
+    if find_spec("coredis") is None:
+        raise Unusable("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
+    from ..stores.redis.address import parse_url
+    from ..stores.redis.shared import Redis
+
+    try:
+        parse_url(url)
+    except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
+        raise Unusable(f"--shared: {error}") from None
+    return Redis(url)
+
+
+def _file(path: Path) -> Shared:
+    if path.is_dir():
+        raise Unusable(f"--shared: {str(path)!r} is a folder, not a file")
+    if not path.parent.is_dir():
+        raise Unusable(f"--shared: there is no folder {str(path.parent)!r}")
+    from ..stores.sqlite_shared import SQLite
+
+    return SQLite(path)

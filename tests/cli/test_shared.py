@@ -1,0 +1,122 @@
+"""``trio-mcp run --shared``: one of several processes that answer any request of any client."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.patience import PATIENCE
+from tests.stores.redis_server import RedisServer
+
+from trio_mcp import open_http
+from trio_mcp.cli.printable import Unusable
+from trio_mcp.cli.sharing import place_at
+
+SERVER = """
+    import os
+    from trio_mcp import RequestContext, Server
+
+    server = Server("fleet")
+
+    @server.tool
+    def pid() -> int:
+        return os.getpid()
+
+    @server.tool(task="required")
+    async def roast(ctx: RequestContext) -> str:
+        return "roasted"
+"""
+AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--shared", "it.db"], "--shared goes with --http"),
+        (["--tcp", "0", "--shared", "it.db"], "--shared goes with --http"),
+        (["--http", "0", "--shared", "none/it.db"], "there is no folder 'none'"),
+        (["--http", "0", "--shared", "."], "is a folder, not a file"),
+        (["--http", "0", "--shared", "http://user:hunter2@127.0.0.1/"], "http:// is no address of Redis"),
+        (["--http", "0", "--shared", "redis://user:hunter2@127.0.0.1:port/"], "port"),
+        (["--http", "0", "--shared", "it.db", "--tasks", "tasks.db"], "leave --tasks out"),
+        (["--http", "0", "--workers", "2"], "goes with --shared"),
+    ],
+)
+async def test_what_makes_no_sense_is_a_sentence_without_the_password(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
+    written(tmp_path / "server.py", SERVER)
+    ended = await run([*TRIO_MCP, "run", "server.py", *options], cwd=tmp_path)
+    assert (ended.status, ended.stdout) == (2, "")
+    assert told in ended.stderr
+    assert "hunter2" not in ended.stderr
+
+
+def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "coredis", None)
+    with pytest.raises(Unusable, match=r"pip install 'trio-mcp\[redis\]'") as caught:
+        place_at("redis://user:hunter2@127.0.0.1:6379")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_file_that_is_no_database_is_a_sentence(tmp_path: Path) -> None:
+    file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
+    other.write_text("this is something else " * 100)
+    ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--shared", str(other)])
+    assert ended.status == 2
+    assert "the place of --shared cannot be used" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+async def check_any_answers(urls: list[str]) -> None:
+    """Check that tasks of each server are those of all."""
+    with trio.fail_after(PATIENCE):
+        async with AsyncExitStack() as clients:
+            modern = [await clients.enter_async_context(open_http(url, era="modern")) for url in urls]
+            pids = {(await client.call_tool("pid")).text for client in modern}
+            tasks = [await client.start_task("roast") for client in modern]
+            for task in tasks:
+                assert task.id is not None
+                results = [await client.resume_task(task.id).result() for client in modern]
+                assert [result.text for result in results] == ["roasted"] * len(urls)
+    assert len(pids) == len(urls)
+
+
+async def test_several_commands_with_one_file_are_one_server(tmp_path: Path) -> None:
+    file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
+    command = ("run", file, "--http", "0", "--shared", shared)
+    async with running(*command) as first, running(*command) as second:
+        await check_any_answers([await first.line(AT), await second.line(AT)])
+    assert (tmp_path / "shared.db").stat().st_mode & 0o077 == 0
+
+
+async def test_several_commands_with_one_redis_are_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    with RedisServer(tmp_path) as redis:
+        monkeypatch.setenv("TRIO_MCP_SHARED", redis.url)
+        async with running("run", file, "--http", "0") as first, running("run", file, "--http", "0") as second:
+            await check_any_answers([await first.line(AT), await second.line(AT)])
+
+
+async def test_workers_with_one_file_answer_for_tasks_of_each_other(tmp_path: Path) -> None:
+    file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
+    async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
+        url = await server.line(AT)
+        pids, tasks = set[str](), list[str]()
+        with trio.fail_after(PATIENCE):
+            while len(pids) < 2:  # which worker accepts a connection is a matter of chance
+                async with open_http(url, era="modern") as client:
+                    pids.add((await client.call_tool("pid")).text)
+                    task = await client.start_task("roast")
+                    assert task.id is not None
+                    tasks.append(task.id)
+            async with open_http(url, era="modern") as client:
+                results = [await client.resume_task(task).result() for task in tasks]
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.process.ended() == 0
+    assert {result.text for result in results} == {"roasted"}
