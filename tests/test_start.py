@@ -116,3 +116,9 @@ def test_the_package_alone_loads_nothing():
     code = "import sys, trio_mcp; print(*[name for name in sys.modules if name.startswith('trio')])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["trio_mcp"]
+
+
+def test_a_redis_that_nobody_has_connected_to_loads_no_client_of_redis():
+    code = "import sys; from trio_mcp import Redis; Redis('redis://127.0.0.1'); print('coredis' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False"]

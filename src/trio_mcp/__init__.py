@@ -136,6 +136,9 @@ if TYPE_CHECKING:
     from .serving.process import serve_stdio
     from .serving.websocket import serve_websocket
     from .stores.memory import MemoryTaskStore
+    from .stores.memory_shared import Memory
+    from .stores.redis.shared import Redis
+    from .stores.sqlite_shared import SQLite
     from .stores.sqlite_store import SqliteTaskStore
     from .stores.task_store import Gap, Kept, Outcome, StoreDown, StoreFull, TaskPhase, TaskRecord, TaskStore, Uncertain
     from .tasks.settings import TaskSettings
@@ -232,6 +235,9 @@ _NAMES: Final = {
     ".serving.process": "serve_stdio",
     ".serving.websocket": "serve_websocket",
     ".stores.memory": "MemoryTaskStore",
+    ".stores.memory_shared": "Memory",
+    ".stores.redis.shared": "Redis",
+    ".stores.sqlite_shared": "SQLite",
     ".stores.sqlite_store": "SqliteTaskStore",
     ".stores.task_store": "Gap Kept Outcome StoreDown StoreFull TaskPhase TaskRecord TaskStore Uncertain",
     ".tasks.settings": "TaskSettings",
@@ -321,6 +327,7 @@ __all__ = [
     "MemberState",
     "MemberStatus",
     "MemberUnavailable",
+    "Memory",
     "MemoryStorage",
     "MemoryTaskStore",
     "MethodUnavailable",
@@ -349,6 +356,7 @@ __all__ = [
     "Provide",
     "Proxy",
     "ReadResourceResult",
+    "Redis",
     "RequestContext",
     "RequestLog",
     "Resource",
@@ -367,6 +375,7 @@ __all__ = [
     "RouteRequest",
     "RouteResponse",
     "RunningTask",
+    "SQLite",
     "Sampling",
     "SamplingMessage",
     "SamplingOptions",
