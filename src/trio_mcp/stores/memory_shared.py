@@ -27,7 +27,7 @@ from .shared import (
 from .task_store import Gap, Hints, StoreFull, Watchers
 
 _LOG_ID_BYTES: Final = 6
-_SLIGHT: Final = 1e-6
+_SLIGHT: Final = 1e-3
 """Milliseconds that say nothing in a sum of intervals."""
 
 
@@ -178,10 +178,15 @@ class _Rates:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
+        self._begun: int | None = None
+        """Time of the first call, from which all are counted: floats of times since 1970 are too coarse."""
         self._full_at = Expiring[bytes, float](now)
 
     async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
-        now, interval = self._now(), per / most
+        present = self._now()
+        if self._begun is None:
+            self._begun = present
+        now, interval = present - self._begun, per / most
         full_at = max(self._full_at.get(key) or now, now) + interval
         wait = full_at - now - interval * burst
         if wait > _SLIGHT:

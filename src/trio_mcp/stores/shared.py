@@ -4,11 +4,11 @@ A *replica* is one running server process. `Shared` is the place that several of
 them has of that place while it runs. `Memory`, `SQLite` and `Redis` are such places.
 
 The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
-one clock. Ids, names, holders and things are any text. A call ends in one of three ways: it **returns**, and all of the
-change is kept, as safely as the storage can; it raises `StoreDown`, and nothing has changed, nor will; or it raises
-`Uncertain`, and the change may have happened, or may happen later. `StoreFull` and `ValueError` mean that nothing has
-changed. A cancel before a call is sent leaves everything alone; a call that was sent is waited for, within the limit of
-the storage, and the cancel goes on then.
+one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways: it
+**returns**, and all of the change is kept, as safely as the storage can; it raises `StoreDown`, and nothing has
+changed, nor will; or it raises `Uncertain`, and the change may have happened, or may happen later. `StoreFull` and
+`ValueError` mean that nothing has changed. A cancel before a call is sent leaves everything alone; a call that was sent
+is waited for, within the limit of the storage, and the cancel goes on then.
 
 Hints say "look again". They may come late, twice or not at all, and never decide. `GAP` says that hints may have been
 lost.

@@ -29,14 +29,23 @@ from .scripted_sides import (
     open_scripted_server,
     serve_scripted_stdio,
 )
+from .shared_changes import ChangeLogSuite
+from .shared_courier import CourierSuite
+from .shared_events import EventLogSuite
+from .shared_limits import RateLimitsSuite, SeenOnceSuite
+from .shared_sessions import SessionDirectorySuite
+from .shared_suites import SharedSuite
 from .store_suite import TaskStoreSuite
 
 __all__ = [
+    "ChangeLogSuite",
+    "CourierSuite",
     "Cut",
     "Delay",
     "Disconnect",
     "Drop",
     "Duplicate",
+    "EventLogSuite",
     "Fault",
     "FaultPlan",
     "FaultyChannel",
@@ -45,12 +54,16 @@ __all__ = [
     "Passage",
     "Pattern",
     "RandomFaults",
+    "RateLimitsSuite",
     "RecordedTask",
     "RecordingContext",
     "Said",
     "ScriptedClient",
     "ScriptedPeer",
     "ScriptedServer",
+    "SeenOnceSuite",
+    "SessionDirectorySuite",
+    "SharedSuite",
     "TaskStoreSuite",
     "UnexpectedMessage",
     "in_turn",

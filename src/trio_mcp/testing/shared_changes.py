@@ -1,0 +1,225 @@
+"""ChangeLogSuite: each reader of a log of changes learns of each change, or that everything may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from functools import partial
+
+import trio
+
+from ..stores.shared import MOST_CHANGES, ChangeLog, Noted, Place
+from ..stores.task_store import Gap
+from .shared_places import HOSTILE, PATIENCE, TestedPlace, at_once, can_be_cancelled
+from .store_records import interrupt
+
+
+class ChangeLogSuite(TestedPlace):
+    """The tests that every `ChangeLog` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
+
+    async def test_reader_of_changes_begins_at_the_present(self) -> None:
+        """What was noted before is told to nobody who comes later."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            first = await one.changes.since(None)
+            assert ([*first.changed], first.everything) == ([], False)
+            await one.changes.note(["tools"])
+            begun = await two.changes.since(None)
+            assert ([*begun.changed], begun.everything) == ([], False)
+            assert begun.place != first.place
+            assert await since(one.changes, begun.place) == set()
+
+    async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
+        """By any replica, each thing once, and nothing behind the new place."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await here(one.changes)
+            await one.changes.note(["tools", "resource:a"])
+            await two.changes.note(["tools", "prompts"])
+            await one.changes.note(["tools"])
+            for each in (one, two):
+                changes = await each.changes.since(place)
+                assert sorted(changes.changed) == ["prompts", "resource:a", "tools"]
+                assert not changes.everything
+                assert changes.place == await here(two.changes)
+                assert await since(each.changes, changes.place) == set()
+
+    async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
+        """A thing that changes again is told again, and a place stays good."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            places = [await here(one.changes)]
+            for thing in ("a", "b", "a", "c"):
+                await two.changes.note([thing])
+                places.append(await here(one.changes))
+            found = [await since(two.changes, place) for place in places]
+            assert found == [{"a", "b", "c"}, {"a", "b", "c"}, {"a", "c"}, {"c"}, set()]
+            assert len(set(places)) == len(places)
+
+    async def test_note_of_nothing_changes_nothing(self) -> None:
+        """The place stays the same."""
+        async with self.open_replica() as one:
+            place = await here(one.changes)
+            await one.changes.note([])
+            assert await since(one.changes, place) == set()
+            assert await here(one.changes) == place
+
+    async def test_thing_may_have_any_name(self) -> None:
+        """None stands for another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await here(one.changes)
+            await one.changes.note(HOSTILE)
+            assert await since(two.changes, place) == set(HOSTILE)
+            for thing in HOSTILE:
+                place = await here(one.changes)
+                await two.changes.note([thing])
+                assert await since(one.changes, place) == {thing}
+
+    async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
+        """The reader goes on from the place that it gets."""
+        async with self.open_replica() as one:
+            await one.changes.note(["tools"])
+            for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
+                changes = await one.changes.since(text)
+                assert (changes.everything, [*changes.changed]) == (True, [])
+                assert await since(one.changes, changes.place) == set()
+
+    async def test_place_in_another_log_is_behind_everything(self) -> None:
+        """As one in a log that was lost."""
+        async with self.open_replica() as one, self.open_replica("another server") as other:
+            for _ in range(3):
+                await one.changes.note(["tools"])
+                await other.changes.note(["prompts"])
+                assert (await one.changes.since(await here(other.changes))).everything
+
+    async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
+        """Readers behind them are told that everything may have changed, and others what has."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = await here(one.changes)
+            await one.changes.note(["tools", "prompts"])
+            places = list[Place]()
+            for batch in range(12):
+                places.append(await here(one.changes))
+                await (one, two)[batch % 2].changes.note([f"resource:{batch}/{n}" for n in range(MOST_CHANGES // 10)])
+                await two.changes.note(["tools"])
+            for place in (begun, places[0], places[1]):
+                assert (await one.changes.since(place)).everything
+            expected = {f"resource:{batch}/{n}" for batch in range(4, 12) for n in range(MOST_CHANGES // 10)}
+            assert await since(one.changes, places[4]) == {"tools", *expected}
+
+    async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
+        """The bound is on things, and not on their changes."""
+        async with self.open_replica() as one:
+            place = await here(one.changes)
+            await one.changes.note(["prompts"])
+            for _ in range(30):
+                await one.changes.note([f"resource:{number}" for number in range(1000)])
+            assert await since(one.changes, place) == {"prompts", *(f"resource:{number}" for number in range(1000))}
+
+    async def test_no_change_is_lost_while_many_are_noted(self) -> None:
+        """At the same time, by two replicas."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            place = await here(one.changes)
+            calls = [partial((one, two)[n % 2].changes.note, [f"resource:{n}", "tools"]) for n in range(40)]
+            assert await at_once(calls) == [None] * 40
+            for each in (one, two):
+                assert await since(each.changes, place) == {"tools", *(f"resource:{number}" for number in range(40))}
+
+    async def test_reader_of_hints_learns_of_each_change(self) -> None:
+        """A hint that goes on from the reader's place says all; at any other one, and at a gap, the reader asks."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            reader = _Reader(one.changes, await here(one.changes))
+            things = {f"resource:{number}" for number in range(100)}
+
+            async def note(changes: ChangeLog, own: Collection[str]) -> None:
+                for thing in own:
+                    await changes.note([thing])
+
+            async with trio.open_nursery() as nursery:
+                for number, each in enumerate((one, two)):
+                    nursery.start_soon(note, each.changes, sorted(things)[number::2])
+                await reader.read(hints, things)
+            assert reader.place == await here(two.changes)
+
+    async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
+        """For each note of this replica or of another, in a log that is quiet else."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            for each in (one, two):
+                was = await here(one.changes)
+                await each.changes.note(["tools", *HOSTILE])
+                place = await here(one.changes)
+                with trio.fail_after(PATIENCE):
+                    while True:
+                        hint = await anext(hints)
+                        if not isinstance(hint, Gap) and hint.place == place:
+                            break
+                assert (hint.was, set(hint.changed)) == (was, {"tools", *HOSTILE})
+                assert len(hint.changed) == len(HOSTILE) + 1
+
+    async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
+        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await one.changes.note(["before"])
+            await two.changes.note(["before, elsewhere"])
+            async with one.changes.watch() as hints:
+                place = await here(one.changes)
+                reader, other = _Reader(one.changes, place), _Reader(one.changes, place)
+                async with one.changes.watch() as others:
+                    await can_be_cancelled(others)
+                    await two.changes.note(["after"])
+                    await other.read(others, {"after"})
+                await reader.read(hints, {"after"})
+                await one.changes.note(["later"])
+                await reader.read(hints, {"after", "later"})
+
+    async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
+        """What it is told in the end leads to all changes."""
+        async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
+            reader = _Reader(one.changes, await here(one.changes))
+            things = {f"resource:{number}" for number in range(1500)}
+            for thing in things:
+                await two.changes.note([thing])
+            await reader.read(hints, things)
+            await two.changes.note(["later"])
+            await reader.read(hints, things | {"later"})
+
+    async def test_cancelled_note_is_whole_or_nothing(self) -> None:
+        """All things have changed, or none."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                place, things = await here(one.changes), {f"resource:{step}/{number}" for number in range(9)}
+                waits, returned = await interrupt(step, one.changes.note, things)
+                assert await since(one.changes, place) == (things if returned else set())
+                step += 1
+
+
+class _Reader:
+    """A reader as a server has one: it trusts hints as far as they go on from its place."""
+
+    def __init__(self, changes: ChangeLog, place: Place) -> None:
+        self._changes = changes
+        self.place = place
+        self._known = set[str]()
+
+    async def read(self, hints: AsyncIterator[Noted | Gap], things: Collection[str]) -> None:
+        """Read hints until all ``things``, and no others, are known to have changed."""
+        with trio.fail_after(PATIENCE):
+            while self._known != set(things):
+                hint = await anext(hints)
+                if isinstance(hint, Gap) or hint.was != self.place:
+                    changes = await self._changes.since(self.place)
+                    assert not changes.everything
+                    self.place, changed = changes.place, changes.changed
+                else:
+                    self.place, changed = hint.place, hint.changed
+                self._known.update(changed)
+
+
+async def here(changes: ChangeLog) -> Place:
+    """Return the present place."""
+    return (await changes.since(None)).place
+
+
+async def since(changes: ChangeLog, place: Place) -> set[str]:
+    """Return what has changed behind ``place``, each thing of which is told once."""
+    found = await changes.since(place)
+    assert not found.everything
+    assert len(found.changed) == len(set(found.changed))
+    return set(found.changed)

@@ -1,0 +1,268 @@
+"""EventBoundTests: an `EventLog` keeps of a session what fits, for as long as somebody may come back for it.
+
+`Log` makes calls about one stream; all tests of event logs use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+
+from ..classes import frozen
+from ..stores.shared import MOST_FINISHED, EventLog, StoredStream
+from .shared_places import HOSTILE, LENGTHS, TestedPlace, until
+from .store_records import HOUR
+
+_PLENTY = 2**30
+
+
+@frozen
+class Log:
+    """Calls to ``events`` about one stream, by default without a bound that matters."""
+
+    events: EventLog
+    name: str
+    session_id: str = "session"
+
+    async def open(self, holder: str = "me", request_id: bytes = b"1", keep: int = HOUR) -> Log:
+        """Open the stream."""
+        await self.events.open(self.session_id, self.name, holder=holder, request_id=request_id, keep=keep)
+        return self
+
+    async def append(
+        self,
+        first: int,
+        lines: Sequence[bytes],
+        *,
+        holder: str = "me",
+        most: int = _PLENTY,
+        keep: int = HOUR,
+        note: bytes | None = None,
+        finish: bool = False,
+    ) -> bool:
+        """Append ``lines`` to the stream."""
+        return await self.events.append(
+            *(self.session_id, self.name),
+            holder=holder,
+            first=first,
+            lines=lines,
+            most=most,
+            keep=keep,
+            note=note,
+            finish=finish,
+        )
+
+    async def finish_dead(self, dead: str, line: bytes, *, most: int = _PLENTY, keep: int = HOUR) -> bool:
+        """Finish the stream of ``dead``."""
+        return await self.events.finish_dead(self.session_id, self.name, dead=dead, line=line, most=most, keep=keep)
+
+    async def stream(self) -> StoredStream:
+        """Return the stream as it is kept."""
+        found = await self.events.after(self.session_id, self.name, 0, keep=HOUR)
+        assert found is not None, f"there is no stream {self.name}"
+        return found.stream
+
+    async def lines(self) -> list[bytes]:
+        """Return the lines that are kept, after checking their numbers."""
+        found = await self.events.after(self.session_id, self.name, 0, keep=HOUR)
+        assert found is not None, f"there is no stream {self.name}"
+        assert found.first == found.stream.dropped + 1
+        assert found.stream.last == found.stream.dropped + len(found.lines)
+        return list(found.lines)
+
+    async def is_there(self) -> bool:
+        """Return whether there is the stream."""
+        return await self.events.after(self.session_id, self.name, 0, keep=HOUR) is not None
+
+    async def is_gone(self) -> bool:
+        """Return whether there is no stream of this name, which lasts no longer by the question."""
+        try:
+            await self.open("another holder")
+        except ValueError:
+            return False
+        return True
+
+
+class EventBoundTests(TestedPlace):
+    """The tests of what is kept, and for how long."""
+
+    async def test_oldest_events_of_a_session_go_first(self) -> None:
+        """Of whatever stream: at most so many bytes of lines are kept, and the numbers tell what is missing."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            a, b = await Log(one.events, "a").open(), await Log(two.events, "b").open()
+            for number in range(1, 6):
+                for log in (a, b):
+                    assert await log.append(number, [f"{log.name}{number}".encode()], most=12)
+            assert await a.lines() == [b"a3", b"a4", b"a5"]
+            assert await b.lines() == [b"b3", b"b4", b"b5"]
+            assert await a.append(6, [b"a6", b"a7"], most=12)
+            assert await a.lines() == [b"a4", b"a5", b"a6", b"a7"]
+            assert await b.lines() == [b"b4", b"b5"]
+            for log, number, first, count in ((a, 0, 4, 4), (a, 3, 4, 4), (a, 4, 5, 3), (b, 1, 4, 2), (b, 5, 6, 0)):
+                found = await two.events.after("session", log.name, number, keep=HOUR)
+                assert found is not None
+                assert (found.first, len(found.lines), found.stream.dropped) == (first, count, 3)
+
+    async def test_newest_event_of_each_stream_goes_last(self) -> None:
+        """Also of a stream that is finished."""
+        async with self.open_replica() as one:
+            ended, open_, busy = [await Log(one.events, name).open() for name in ("ended", "open", "busy")]
+            assert await ended.append(1, [b"e1", b"e2"], finish=True)
+            assert await open_.append(1, [b"o1", b"o2"])
+            for number in range(1, 20):
+                assert await busy.append(number, [b"b"], most=8)
+            assert await ended.lines() == [b"e2"]
+            assert await open_.lines() == [b"o2"]
+            assert await busy.lines() == [b"b"] * 4
+
+    async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
+        """The oldest of them first."""
+        async with self.open_replica() as one:
+            logs = [await Log(one.events, f"stream {number}").open() for number in range(4)]
+            for log in logs:
+                assert await log.append(1, [b"old", b"new"], most=9)
+            assert [await log.lines() for log in logs] == [[], [b"new"], [b"new"], [b"new"]]
+            assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
+
+    async def test_event_that_is_too_large_is_not_kept(self) -> None:
+        """It counts, and all others go before it."""
+        async with self.open_replica() as one:
+            small, large = await Log(one.events, "small").open(), await Log(one.events, "large").open()
+            assert await small.append(1, [b"a"])
+            assert await large.append(1, [bytes(100)], most=99, note=b"note")
+            assert (await small.lines(), await large.lines()) == ([], [])
+            stream = await large.stream()
+            assert (stream.last, stream.dropped, stream.note) == (1, 1, b"note")
+            assert await large.append(2, [b"b"], most=99)
+            assert await large.lines() == [b"b"]
+
+    async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
+        """Others keep theirs; the end of the dead counts, too."""
+        async with self.open_replica() as one:
+            theirs, ours = await Log(one.events, "stream", "theirs").open(), await Log(one.events, "stream").open()
+            assert await theirs.append(1, [bytes(100)] * 5, most=500)
+            assert await ours.append(1, [bytes(100)] * 6, most=500)
+            assert await ours.finish_dead("me", b"dead", most=204)
+            assert await ours.lines() == [bytes(100)] * 2 + [b"dead"]
+            assert await theirs.lines() == [bytes(100)] * 5
+
+    async def test_repeated_append_does_not_count_twice(self) -> None:
+        """Nor do events that have gone."""
+        async with self.open_replica() as one:
+            log = await Log(one.events, "stream").open()
+            for number in range(1, 30):
+                for _ in range(2):
+                    assert await log.append(number, [b"12345"], most=25)
+            assert await log.lines() == [b"12345"] * 5
+
+    async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
+        """Its bytes count no more; the streams that are not finished stay."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for keep in LENGTHS:
+                stays, ended, dead = [
+                    await Log(one.events, name, f"{keep}").open() for name in ("stays", "ended", "dead")
+                ]
+                assert await stays.append(1, [b"12345"])
+                assert await ended.append(1, [b"12345"], finish=True, keep=keep)
+                if not await dead.finish_dead("me", b"12345", keep=keep) or not await stays.is_there():
+                    continue  # the session was forgotten before anybody has used it again
+                for log in (ended, dead):
+                    await until(partial(_is_forgotten, Log(two.events, log.name, log.session_id)))
+                    assert not await log.append(1, [b"12345"], finish=True)
+                assert await stays.append(2, [b"67890"], most=10)
+                assert await stays.lines() == [b"12345", b"67890"]
+                assert (await (await ended.open()).stream()).last == 0
+                return
+        raise AssertionError("no session could be used before it was forgotten")
+
+    async def test_finished_stream_is_kept_for_its_time(self) -> None:
+        """Reading makes it last no longer, and no shorter."""
+        async with self.open_replica() as one:
+            log = await Log(one.events, "stream").open()
+            begun = trio.current_time()
+            assert await log.append(1, [b"a"], finish=True, keep=100)
+            await one.events.take("session", "other", holder="me", keep=HOUR)
+            assert await until(partial(_is_forgotten, log)) - begun > 0.09
+
+    async def test_finished_streams_are_bounded_by_their_number(self) -> None:
+        """Those that were finished first are forgotten; others, that are older, are not."""
+        async with self.open_replica() as one:
+            open_ = await Log(one.events, "open").open()
+            assert await open_.append(1, [b"a"])
+            logs = [await Log(one.events, f"stream {number}").open() for number in range(MOST_FINISHED + 2)]
+            for log in reversed(logs):
+                assert await log.append(1, [b"a"], finish=True)
+            assert [await log.is_there() for log in logs[-4:]] == [True, True, False, False]
+            assert await logs[0].lines() == [b"a"]
+            assert await open_.lines() == [b"a"]
+
+    async def test_session_without_use_is_forgotten(self) -> None:
+        """With all its streams, whose numbers begin anew."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            log = await Log(one.events, "stream").open()
+            begun = trio.current_time()
+            assert await log.append(1, [b"a", b"b"], note=b"note", keep=100)
+            assert await until(Log(two.events, "stream").is_gone) - begun > 0.09
+            stream = await log.stream()
+            assert (stream.last, stream.note, stream.holder) == (0, b"", "another holder")
+            assert await log.append(1, [b"c"], holder="another holder")
+            assert await log.lines() == [b"c"]
+
+    async def test_session_in_use_is_not_forgotten(self) -> None:
+        """Whatever stream is opened, taken, appended to, finished or read, by whichever replica: all of them stay."""
+        async with self.open_replica() as one, self.open_replica() as two:
+
+            async def opens(other: Log) -> bool:
+                await Log(two.events, "further", other.session_id).open()
+                return not await other.is_gone()
+
+            async def takes(other: Log) -> bool:
+                stream = await two.events.take(other.session_id, other.name, holder="me", keep=HOUR)
+                return stream.request_id != b""
+
+            async def appends(other: Log) -> bool:
+                return await other.append(1, [b"a"])
+
+            async def finishes(other: Log) -> bool:
+                return await other.finish_dead("me", b"dead")
+
+            async def reads(other: Log) -> bool:
+                return await other.is_there()
+
+            for use in (opens, takes, appends, finishes, reads):
+                await _outlives(one.events, two.events, use)
+
+    async def test_session_is_forgotten_on_demand(self) -> None:
+        """All its streams are, and those of others stay; to forget what is not there is no error."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            logs = [await Log(one.events, f"stream {number}").open() for number in range(3)]
+            other = await Log(one.events, "stream 0", "other").open()
+            for log in (*logs, other):
+                assert await log.append(1, [b"12345"])
+            await two.events.forget("session")
+            assert [await log.is_there() for log in (*logs, other)] == [False, False, False, True]
+            for text in ("session", *HOSTILE):
+                await one.events.forget(text)
+            assert await other.lines() == [b"12345"]
+            again = await logs[0].open()
+            assert await again.append(1, [b"67890"], most=5)
+            assert await again.lines() == [b"67890"]
+
+
+async def _outlives(events: EventLog, others: EventLog, use: Callable[[Log], Coroutine[Any, Any, bool]]) -> None:
+    """Check that a session which is in ``use`` once is there longer than another."""
+    for keep in LENGTHS:
+        log = await Log(events, "stream", f"{use.__name__} {keep}").open(keep=keep)
+        control = await Log(events, "stream", f"{use.__name__} {keep}, without use").open(keep=keep)
+        if await use(Log(others, log.name, log.session_id)):
+            await until(control.is_gone)
+            assert await log.is_there()
+            return
+    raise AssertionError("no session could be used before it was forgotten")
+
+
+async def _is_forgotten(log: Log) -> bool:
+    return not await log.is_there()

@@ -1,0 +1,164 @@
+"""SeenOnceSuite and RateLimitsSuite: what is counted for all replicas, nobody gets twice by asking another one."""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+
+import trio
+
+from ..stores.shared import RateLimits, Replica
+from .shared_places import ALL_BYTES, LENGTHS, PATIENCE, TestedPlace, at_once, until
+from .store_records import HOUR, interrupt
+
+
+class SeenOnceSuite(TestedPlace):
+    """The tests that every `SeenOnce` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
+
+    async def test_value_is_new_once(self) -> None:
+        """On whichever replica; others are new."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
+            for number, digest in enumerate(digests):
+                assert await (one, two)[number % 2].seen.add(digest, ttl=HOUR) is True
+            for each in (one, two):
+                assert [await each.seen.add(digest, ttl=HOUR) for digest in digests] == [False] * len(digests)
+
+    async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
+        """Of twenty at the same time, at two replicas."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(10):
+                calls = [partial((one, two)[n % 2].seen.add, digest(f"{number}"), ttl=HOUR) for n in range(20)]
+                assert sorted(map(str, await at_once(calls))) == ["False"] * 19 + ["True"]
+
+    async def test_value_is_forgotten_after_its_time(self) -> None:
+        """Not before; and somebody who tries meanwhile changes nothing of that."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for ttl in LENGTHS:
+                begun = trio.current_time()
+                assert await one.seen.add(digest(f"{ttl}"), ttl=ttl)
+                if not await two.seen.add(digest(f"{ttl}"), ttl=HOUR):
+                    assert await until(partial(two.seen.add, digest(f"{ttl}"), ttl=HOUR)) - begun > 0.9 * ttl / 1000
+                    assert await one.seen.add(digest(f"{ttl}"), ttl=HOUR) is False
+                    return
+        raise AssertionError("no value could be used before it was forgotten")
+
+    async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
+        """A use that returned is remembered, and one that was cancelled is not."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                waits, returned = await interrupt(step, partial(one.seen.add, digest(f"{step}"), ttl=HOUR))
+                assert await one.seen.add(digest(f"{step}"), ttl=HOUR) == (not returned)
+                step += 1
+
+
+class RateLimitsSuite(TestedPlace):
+    """The tests that every `RateLimits` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
+
+    async def test_bucket_has_its_burst_at_first(self) -> None:
+        """For all replicas together; then the time until the next token is told, however often somebody asks."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for burst in (1, 2, 5):
+                key = b"burst %d" % burst
+                taken = [await take((one, two)[n % 2].rates, key, most=1, per=HOUR, burst=burst) for n in range(burst)]
+                assert taken == [0] * burst
+                for each in (one, two, one):
+                    assert HOUR - 60_000 < await take(each.rates, key, most=1, per=HOUR, burst=burst) <= HOUR
+
+    async def test_large_burst_is_taken_whole(self) -> None:
+        """Also where the time between two tokens is no whole number: parts of milliseconds add up."""
+        async with self.open_replica() as one:
+            for most in (7, 700_000):
+                taken = [await take(one.rates, b"%d" % most, most=most, per=HOUR, burst=300) for _ in range(300)]
+                assert taken == [0] * 300
+
+    async def test_tokens_come_one_after_the_other(self) -> None:
+        """The time to the next one is a part of the time for all, rounded up."""
+        async with self.open_replica() as one:
+            for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
+                key = b"most %d" % most
+                assert await take(one.rates, key, most=most, per=HOUR, burst=1) == 0
+                assert longest * 0.5 < await take(one.rates, key, most=most, per=HOUR, burst=1) <= longest
+
+    async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
+        """None stands for another."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            keys = [
+                b"",
+                b"\0",
+                b"\0\0",
+                ALL_BYTES,
+                b"*",
+                b"a",
+                b"A",
+                b"a:b",
+                b"{a}",
+                "\N{SNOWMAN}".encode(),
+                bytes(2**16),
+            ]
+            for each, is_free in ((one, True), (two, False)):
+                for key in keys:
+                    assert (await take(each.rates, key, most=1, per=HOUR, burst=1) == 0) == is_free
+
+    async def test_token_is_there_after_the_time_that_was_told(self) -> None:
+        """Not earlier, and then one alone."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            begun = trio.current_time()
+            assert await take(one.rates, b"key", most=1, per=200, burst=1) == 0
+            await _take_in_time(two, 1, most=1, per=200, burst=1)
+            assert trio.current_time() - begun > 0.19
+
+    async def test_tokens_come_at_their_rate(self) -> None:
+        """Of a bucket that is empty, nobody takes more than so many in so much time."""
+        async with self.open_replica() as one:
+            begun = trio.current_time()
+            await _take_in_time(one, 3 + 30, most=100, per=1000, burst=3)
+            assert trio.current_time() - begun > 0.29
+
+    async def test_bucket_that_is_full_gets_no_more(self) -> None:
+        """After any time there is its burst, and no more."""
+        async with self.open_replica() as one:
+            for _ in range(3):
+                assert await take(one.rates, b"key", most=1, per=1, burst=3) == 0
+            await trio.sleep(0.1)
+            taken = [await take(one.rates, b"key", most=1, per=HOUR, burst=3) for _ in range(4)]
+            assert [wait == 0 for wait in taken] == [True, True, True, False]
+
+    async def test_many_take_no_more_than_there_is(self) -> None:
+        """Of thirty at the same time, at two replicas, as many get a token as the bucket has."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            calls = [partial(take, (one, two)[n % 2].rates, b"key", most=1, per=HOUR, burst=7) for n in range(30)]
+            assert (await at_once(calls)).count(0) == 7
+
+    async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
+        """A call that returned has taken one, and one that was cancelled none."""
+        async with self.open_replica() as one:
+            step, waits = 1, True
+            while waits:
+                key = b"key %d" % step
+                waits, returned = await interrupt(step, partial(take, one.rates, key, most=1, per=HOUR, burst=1))
+                assert (await take(one.rates, key, most=1, per=HOUR, burst=1) == 0) == (not returned)
+                step += 1
+
+
+def digest(text: str) -> bytes:
+    """Return a digest of 32 bytes."""
+    return sha256(text.encode()).digest()
+
+
+async def take(rates: RateLimits, key: bytes, *, most: int, per: int, burst: int) -> int:
+    """Take a token, or return the whole milliseconds until there is one."""
+    wait = await rates.take(key, most=most, per=per, burst=burst)
+    assert isinstance(wait, int)
+    assert wait >= 0
+    return wait
+
+
+async def _take_in_time(replica: Replica, count: int, *, most: int, per: int, burst: int) -> None:
+    """Take ``count`` tokens, waiting as long as is told for each."""
+    with trio.fail_after(PATIENCE):
+        for _ in range(count):
+            while wait := await take(replica.rates, b"key", most=most, per=per, burst=burst):
+                assert wait <= -(-per // most)
+                await trio.sleep(wait / 1000)

@@ -1,0 +1,124 @@
+"""SharedSuite has all tests of a place that replicas share."""
+
+from __future__ import annotations
+
+from .shared_changes import ChangeLogSuite, here, since
+from .shared_courier import CourierSuite, is_dead
+from .shared_event_bounds import Log
+from .shared_events import EventLogSuite
+from .shared_limits import RateLimitsSuite, SeenOnceSuite, digest, take
+from .shared_places import TestedPlace, at_once, told
+from .shared_sessions import SessionDirectorySuite, opened, read
+from .store_records import HOUR, create, kept, record
+
+
+class _JoinTests(TestedPlace):
+    """The tests of `join`."""
+
+    async def test_each_replica_has_an_id_of_its_own(self) -> None:
+        """That comes never back."""
+        ids = list[str]()
+        for _ in range(3):
+            async with self.open_replica() as one, self.open_replica() as two:
+                ids += [one.id, two.id]
+        assert len(set(ids)) == 6
+
+    async def test_replicas_have_one_secret(self) -> None:
+        """Of 32 bytes, from the first replica to the last."""
+        secrets = list[bytes]()
+
+        async def join() -> None:
+            async with self.open_replica() as one, self.open_replica() as two:
+                secrets.extend((one.secret, two.secret))
+
+        await at_once([join] * 5)
+        await join()
+        assert [len(each) for each in secrets] == [32] * 12
+        assert len(set(secrets)) == 1
+
+    async def test_secret_is_not_shown(self) -> None:
+        """Not where somebody prints a replica."""
+        async with self.open_replica() as one:
+            assert str(one.secret)[2:-1] not in repr(one)
+
+    async def test_replicas_share_tasks(self) -> None:
+        """One reads what the other has created, and is told of it."""
+        async with self.open_replica() as one, self.open_replica() as two, two.tasks.watch() as hints:
+            created = await create(one.tasks, record("task"))
+            assert await kept(two.tasks, "task") == created
+            await told(hints, "task")
+
+    async def test_what_is_shared_outlives_its_replicas(self) -> None:
+        """A replica that comes when all others have ended finds what they left."""
+        async with self.open_replica() as one:
+            created = await create(one.tasks, record("task"))
+            await opened(one.sessions, "session", b"facts")
+            log = await Log(one.events, "stream").open()
+            assert await log.append(1, [b"a"])
+            place = await here(one.changes)
+            await one.changes.note(["tools"])
+            assert await one.seen.add(digest("proof"), ttl=HOUR)
+            assert await take(one.rates, b"key", most=1, per=HOUR, burst=1) == 0
+        async with self.open_replica() as two:
+            assert await kept(two.tasks, "task") == created
+            session = await read(two.sessions, "session")
+            assert session is not None
+            assert session.facts == b"facts"
+            assert await Log(two.events, "stream").lines() == [b"a"]
+            assert await since(two.changes, place) == {"tools"}
+            assert await two.seen.add(digest("proof"), ttl=HOUR) is False
+            assert await take(two.rates, b"key", most=1, per=HOUR, burst=1) > 0
+
+    async def test_servers_with_different_names_share_nothing(self) -> None:
+        """However much their names resemble each other."""
+        names = (
+            "tested",
+            "tested:2",
+            "tested.2",
+            "Tested",
+            "*",
+            "{tested}",
+            "tested 2",
+            "te",
+            "\N{SNOWMAN}",
+            "../tested",
+        )
+        secrets = set[bytes]()
+        for number, name in enumerate(names):
+            async with self.open_replica(name) as one, self.open_replica(names[number - 1]) as other:
+                secrets.add(one.secret)
+                await create(one.tasks, record("task"), most=1)
+                await opened(one.sessions, "session", most=1)
+                await Log(one.events, "stream").open(holder=name)
+                await one.courier.live(lease=HOUR)
+                assert await is_dead(other.courier, one.id)
+                place = await here(one.changes)
+                await other.changes.note(["tools"])
+                assert await since(one.changes, place) == set()
+                assert await one.seen.add(digest("proof"), ttl=HOUR)
+                assert await take(one.rates, b"key", most=1, per=HOUR, burst=1) == 0
+        assert len(secrets) == len(names)
+
+
+class SharedSuite(
+    _JoinTests, SessionDirectorySuite, EventLogSuite, ChangeLogSuite, CourierSuite, SeenOnceSuite, RateLimitsSuite
+):
+    """The tests that every `Shared` has to pass, for each sentence of the docstrings of its parts, besides
+    `TaskStoreSuite`.
+
+    A test class inherits the tests, and opens replicas; pytest needs ``pytest-trio`` and ``trio_mode = true``::
+
+        class TestMyPlace(SharedSuite):
+            @pytest.fixture(autouse=True)
+            def storage(self, tmp_path):
+                self.path = tmp_path / "shared"
+
+            def open_replica(self, name="tested"):
+                return MyPlace(self.path).join(name)
+
+    Several replicas are open at the same time, as if in several processes. Who has written one part, and takes the
+    others from elsewhere, inherits the suite of this part alone: they are `SessionDirectorySuite`, `EventLogSuite`,
+    `ChangeLogSuite`, `CourierSuite`, `SeenOnceSuite` and `RateLimitsSuite`, and use no other parts of a replica.
+
+    Real time passes in some tests: the clock of trio may not jump.
+    """

@@ -1,0 +1,27 @@
+"""Our places do what every place that replicas share has to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.shared import Replica
+from trio_mcp.testing import SharedSuite
+
+
+def test_each_test_of_the_suite_has_a_name_of_its_own():
+    names = Counter(name for kind in SharedSuite.__mro__ for name in vars(kind) if name.startswith("test_"))
+    assert len(names) > 100
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+class TestMemory(SharedSuite):
+    @pytest.fixture(autouse=True)
+    def storage(self) -> None:
+        self.place = Memory()
+
+    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
+        return self.place.join(name)
