@@ -1,16 +1,19 @@
-"""What `docs/deployment.md` shows beside the proxies: commands, a unit, an image and probes."""
+"""What `docs/deployment.md` shows beside the proxies: commands, a unit, an image, a compose file and manifests."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
 
+from trio_mcp import Limits
 from trio_mcp.cli.group import trio_mcp
 
 PAGE = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text()
@@ -21,6 +24,14 @@ def block(language: str) -> str:
     return text
 
 
+def linter(name: str) -> str:
+    """The path of a program of Python's environment."""
+    path = shutil.which(name, path=str(Path(sys.executable).parent))
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
 def options_of_run() -> set[str]:
     command = trio_mcp.get_command(click.Context(trio_mcp), "run")
     assert command is not None
@@ -28,18 +39,16 @@ def options_of_run() -> set[str]:
 
 
 def test_the_options_of_the_page_are_those_of_the_command() -> None:
-    named = set(re.findall(r"--[a-z]+", block("sh").replace("--database", "") + block("systemd") + block("dockerfile")))
+    shown = block("sh").replace("--database", "") + block("shell") + block("systemd") + block("dockerfile")
+    named = set(re.findall(r"--[a-z]+", shown))
     table = PAGE.split("\n## Processes\n")[1].split("\n## ")[0]
     named |= set(re.findall(r"`(--[a-z]+)", table))
     assert named - {"--no"} <= options_of_run()
 
 
 def test_the_image_pleases_its_linter(tmp_path: Path) -> None:
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
-    if hadolint is None:
-        pytest.skip("hadolint is not installed")
     (tmp_path / "Dockerfile").write_text(block("dockerfile"))
-    done = subprocess.run([hadolint, tmp_path / "Dockerfile"], capture_output=True, text=True, check=False)
+    done = subprocess.run([linter("hadolint"), tmp_path / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -51,3 +60,74 @@ def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
     (tmp_path / "mcp.service").write_text(unit)
     done = subprocess.run([analyze, "verify", tmp_path / "mcp.service"], capture_output=True, text=True, check=False)
     assert "mcp.service" not in done.stderr, done.stderr
+
+
+def loaded(language: str) -> list[dict[str, Any]]:
+    """The documents of a file of the page."""
+    yaml = pytest.importorskip("yaml")
+    return cast("list[dict[str, Any]]", list(yaml.safe_load_all(block(language))))
+
+
+def options_in(words: list[str]) -> set[str]:
+    return {word for word in words if word.startswith("--")}
+
+
+def test_the_compose_file_has_the_form_that_compose_reads(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(block("yaml-compose"))
+    command = [linter("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", tmp_path / "compose.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_parts_of_the_compose_file_fit_together() -> None:
+    (compose,) = loaded("yaml-compose")
+    services = compose["services"]
+    replicas = {name: service for name, service in services.items() if name.startswith("mcp-")}
+    assert len(replicas) == 3
+    for service in replicas.values():
+        assert options_in(service["command"]) <= options_of_run()
+        assert "@redis:6379" in service["environment"]["TRIO_MCP_SHARED"]
+        assert service["networks"]["default"]["ipv4_address"].startswith("10.5.0.")
+        assert "/readyz" in str(service["healthcheck"]["test"])
+        assert set(service["depends_on"]) <= set(services)
+    assert len({service["networks"]["default"]["ipv4_address"] for service in replicas.values()}) == 3
+    assert set(services["nginx"]["depends_on"]) == set(replicas)
+    told = " ".join(services["redis"]["command"])
+    assert all(word in told for word in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"))
+
+
+def test_the_manifests_have_the_form_that_kubernetes_reads(tmp_path: Path) -> None:
+    (tmp_path / "mcp.yaml").write_text(block("yaml-kubernetes"))
+    command = [linter("kubernetes-validate"), "--strict", "--no-warn", tmp_path / "mcp.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_parts_of_the_manifests_fit_together() -> None:
+    of = {each["kind"]: each for each in loaded("yaml-kubernetes")}
+    deployment = of["Deployment"]["spec"]
+    labels, pod = deployment["template"]["metadata"]["labels"], deployment["template"]["spec"]
+    selectors = [deployment["selector"]["matchLabels"], of["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]]
+    spread = [each["labelSelector"]["matchLabels"] for each in pod["topologySpreadConstraints"]]
+    assert [labels] * 4 == [*selectors, of["Service"]["spec"]["selector"], *spread]
+    (container,) = pod["containers"]
+    assert options_in(container["args"]) <= options_of_run()
+    assert {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("liveness", "startup")} == {"/healthz"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    (port,) = container["ports"]
+    assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("liveness", "readiness")} == {port["name"]}
+    assert of["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+    (variable,) = container["env"]
+    secret = variable["valueFrom"]["secretKeyRef"]
+    assert (variable["name"], secret["name"]) == ("TRIO_MCP_SHARED", of["Secret"]["metadata"]["name"])
+    assert secret["key"] in of["Secret"]["stringData"]
+
+
+def test_nobody_is_killed_within_the_drain_that_the_page_names() -> None:
+    named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGE)
+    assert set(named) == {("5", "20")}
+    least = 5 + 20 + math.ceil(Limits().shutdown_grace) + 5
+    (compose,) = loaded("yaml-compose")
+    of = {each["kind"]: each for each in loaded("yaml-kubernetes")}
+    assert of["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= least
+    assert int(compose["services"]["mcp-1"]["stop_grace_period"].removesuffix("s")) >= least

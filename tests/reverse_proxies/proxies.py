@@ -21,13 +21,24 @@ PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sb
 
 
 def configuration(language: str, replaced: Mapping[str, str]) -> str:
-    """A configuration of the page, with ports and times of a test in place of its own."""
+    """A configuration of the page, with ports and times of a test in place of its own, if any."""
     found = re.search(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, language
     for old in replaced:
         assert old in found[1], old
+    if not replaced:
+        return found[1]
     # In one pass: what is put in, such as port 38765, may contain what another entry replaces.
     return re.sub("|".join(map(re.escape, replaced)), lambda old: replaced[old[0]], found[1])
+
+
+def for_replicas(language: str, ports: Sequence[int]) -> str:
+    """A configuration of the page for two replicas, with a line for each of these instead."""
+    lines = configuration(language, {}).splitlines()
+    first, second = (lines.index(line) for line in lines if re.search(r"127\.0\.0\.1:876\d", line))
+    replica = lines[first].replace("replica1", "replica{0}").replace("8765", "{1}")
+    lines[first : second + 1] = [replica.format(number, port) for number, port in enumerate(ports, 1)]
+    return "\n".join([*lines, ""])
 
 
 @attrs.frozen
@@ -60,16 +71,21 @@ class Proxy:
         *,
         port: int | None = None,
         language: str | None = None,
+        replicas: Sequence[int] | None = None,
         **more: int,
     ) -> AsyncIterator[int]:
         """Run the proxy before the server at this port, and give the port of the proxy, any free one unless given.
-        ``idle``: seconds in place of the minute that a stream may be silent."""
+        ``idle``: seconds in place of the minute that a stream may be silent. ``replicas``: the ports of all servers,
+        which are called in turn."""
         port = port or free_port()
         replaced = {self.address: self.listens_at.format(port), "8765": str(server)}
         if idle is not None and self.idle_limit is not None:
             replaced[self.idle_limit] = f"{int(idle * 1000)}ms"
         text = configuration(self.name, replaced)
-        if language is not None:
+        if replicas is not None:
+            part = for_replicas(f"{self.name}-replicas", replicas)
+            text = re.sub(self.backend, lambda _: part, text, flags=re.MULTILINE | re.DOTALL)
+        elif language is not None:
             second = {"8765": str(server), **{old: str(new) for old, new in more.items()}}
             text = re.sub(self.backend, lambda _: configuration(language, second), text, flags=re.MULTILINE | re.DOTALL)
         file = folder / "proxy.conf"

@@ -55,7 +55,7 @@ async def test_no_call_fails_while_both_are_replaced(proxy: Proxy, tmp_path: Pat
     async with (
         serving(file, first) as one,
         serving(file, second) as two,
-        proxy.running(tmp_path, first, language=f"{proxy.name}-rolling", **{"8766": second}) as port,
+        proxy.running(tmp_path, first, replicas=[first, second]) as port,
     ):
 
         async def call_on(seconds: float) -> None:
