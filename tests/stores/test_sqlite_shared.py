@@ -370,6 +370,26 @@ async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: P
         assert await replica.seen.add(bytes(32), ttl=HOUR)
 
 
+async def test_outage_is_one_line_in_the_log_and_its_end_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    fail = fail_commits(monkeypatch)
+    async with SQLite(path, poll_interval=0.01).join("weather") as replica:
+        fail(sqlite3.SQLITE_IOERR_FSYNC)
+        with caplog.at_level(logging.WARNING, "trio_mcp"):
+            for _ in range(3):
+                with pytest.raises(Uncertain):
+                    await replica.changes.note(["tools"])
+                await replica.changes.since(None)
+            fail(None)
+            await replica.changes.note(["tools"])
+            await replica.changes.note(["tools"])
+    one, two = caplog.messages
+    assert "shared.db-shared, which replicas share, cannot be written: " in one
+    assert "disk I/O error" in one
+    assert two.endswith("shared.db-shared, which replicas share, works again")
+
+
 async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     got = list[object]()
@@ -386,6 +406,17 @@ async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: P
             assert got == []
             fail(None)
     assert got == [GAP, b"letter"]
+
+
+async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
+    fail = fail_commits(monkeypatch)
+    async with SQLite(path, poll_interval=0.01).join("weather") as replica:
+        fail(sqlite3.SQLITE_IOERR_FSYNC)
+        async with replica.courier.mailbox() as letters:
+            fail(None)
+            assert await soon(anext(letters)) is GAP
+            await replica.courier.post(replica.id, b"letter")
+            assert await soon(anext(letters)) == b"letter"
 
 
 async def test_full_disk_changes_nothing_that_is_shared(path: Path):

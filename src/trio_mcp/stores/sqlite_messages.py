@@ -198,12 +198,15 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Forget the letters of before."""
+        """Forget the letters of before, if the file can be used now; else a gap is told when it can."""
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))
 
-        await self._database.write(clear)
+        try:
+            await self._database.write(clear)
+        except OSError:
+            self._may_have_more = self._has_failed = True
 
     async def __anext__(self) -> bytes | Gap:
         if self._taken:

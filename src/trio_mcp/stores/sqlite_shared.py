@@ -32,7 +32,7 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T")
 
 SHARED: Final = Schema(
-    "file that replicas share",
+    "shared store",
     0x74_6D_63_72,  # "tmcr"
     1,
     """
@@ -165,16 +165,17 @@ class SQLite:
         """Take part as a new replica. See `Shared.join`. Raises `StoreDown` at once for a file of something else, or of
         a newer version."""
         check_secrets(secrets)
+        path, secret = await self._enter(name)
+        database = _LoggedDatabase(self._beside(path))
+        tasks = SqliteTaskStore(
+            path,
+            secrets=secrets,
+            synchronous=self._synchronous,
+            poll_interval=self._poll_interval,
+            busy_timeout=self._busy_timeout,
+        )
         async with AsyncExitStack() as opened:
-            path, database = await self._open_files(opened, name)
-            secret = await _reached(database.path, partial(database.write, _secret))
-            tasks = SqliteTaskStore(
-                path,
-                secrets=secrets,
-                synchronous=self._synchronous,
-                poll_interval=self._poll_interval,
-                busy_timeout=self._busy_timeout,
-            )
+            opened.push_async_callback(database.aclose)
             await opened.enter_async_context(tasks)
             await _reached(path, partial(tasks.marks, ()))
             replica, now = new_replica_id(), self._now
@@ -194,34 +195,34 @@ class SQLite:
                 rates=SqliteRates(database, now),
             )
 
-    async def _open_files(self, opened: AsyncExitStack, name: str) -> tuple[Path, Database]:
-        """Return the path of the tasks of a server, and the file of all else."""
-        first = self._opened(opened, self._path)
-        number = await _reached(first.path, partial(first.write, partial(_number_of, name)))
-        if number == 1:
-            return self._path, first
-        path = Path(f"{self._path}-{number}")
-        return path, self._opened(opened, path)
+    async def _enter(self, name: str) -> tuple[Path, bytes]:
+        """Return the path of the tasks of a server, and the secret of its replicas."""
+        path = self._path
+        number, secret = await self._read_entry(path, name)
+        if number > 1:
+            path = Path(f"{path}-{number}")
+            _, secret = await self._read_entry(path, name)
+        return path, secret
 
-    def _opened(self, opened: AsyncExitStack, path: Path) -> Database:
-        database = Database(Location(Path(f"{path}-shared"), self._synchronous, self._busy_timeout, SHARED))
-        opened.push_async_callback(database.aclose)
-        return database
+    async def _read_entry(self, path: Path, name: str) -> tuple[int, bytes]:
+        database = Database(self._beside(path))
+        try:
+            return await _reached(database.path, partial(database.write, partial(_entry, name)))
+        finally:
+            await database.aclose()
+
+    def _beside(self, path: Path) -> Location:
+        return Location(Path(f"{path}-shared"), self._synchronous, self._busy_timeout, SHARED)
 
 
-def _number_of(name: str, connection: sqlite3.Connection) -> int:
-    """Return the number of a server, which its first replica gets."""
+def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return the number of a server and the secret of the file, which the first replica makes."""
+    secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
-    (number,) = connection.execute("SELECT number FROM servers WHERE name = ?", (encoded(name),)).fetchone()
-    return number
-
-
-def _secret(connection: sqlite3.Connection) -> bytes:
-    """Return the secret of all replicas, which the first one makes."""
-    new = randomness.token_bytes(SECRET_BYTES)
-    connection.execute("INSERT INTO secret VALUES (1, ?) ON CONFLICT DO NOTHING", (new,))
-    (secret,) = connection.execute("SELECT secret FROM secret").fetchone()
-    return secret
+    connection.execute("INSERT INTO secret VALUES (1, ?) ON CONFLICT DO NOTHING", (secret,))
+    return connection.execute(
+        "SELECT number, (SELECT secret FROM secret) FROM servers WHERE name = ?", (encoded(name),)
+    ).fetchone()
 
 
 async def _reached(path: Path, work: Callable[[], Awaitable[T]]) -> T:
@@ -242,6 +243,35 @@ async def _reached(path: Path, work: Callable[[], Awaitable[T]]) -> T:
             if is_waiting:
                 logger.warning("%s, which replicas share, can be used now", path)
             return result
+
+
+class _LoggedDatabase(Database):
+    """A `Database` that raises all errors, and has one line in the log for an outage, and one for its end. Reading and
+    writing count by themselves, since a full disk can be read."""
+
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        self._failing = set[str]()
+
+    async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
+        return await self._logged("written", partial(super().write, change, first=first))
+
+    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._logged("read", partial(super().read, look))
+
+    async def _logged(self, kind: str, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await call()
+        except OSError as error:
+            if not self._failing:
+                logger.warning("%s, which replicas share, cannot be %s: %s", self.path, kind, error)
+            self._failing.add(kind)
+            raise
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                logger.warning("%s, which replicas share, works again", self.path)
+        return result
 
 
 class SqliteSeen:
