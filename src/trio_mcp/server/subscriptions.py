@@ -6,7 +6,7 @@ A `ListenStream` is the server's side of one ``subscriptions/listen``, from its 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import trio
@@ -56,6 +56,8 @@ class Subscriptions:
         self._streams: dict[ListenStream, None] = {}
         self._declared = server.capabilities
         """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
+        self.tells_legacy = True
+        """True while a legacy client is told here; false while another replica tells it."""
 
     # Legacy revisions
 
@@ -85,6 +87,15 @@ class Subscriptions:
             self._state.subscriptions.discard(uri)
             self._server.resources.note_watcher(uri, -1)
         return _DONE
+
+    def adopt(self, uris: Iterable[str]) -> None:
+        """Note that the client is subscribed to ``uris``, and to nothing else, as another replica knows."""
+        before, after = self._state.subscriptions, set(uris)
+        for uri in after - before:
+            self._server.resources.note_watcher(uri, 1)
+        for uri in before - after:
+            self._server.resources.note_watcher(uri, -1)
+        self._state.subscriptions = after
 
     def close(self) -> None:
         """Note that the client, which is gone, watches nothing any more."""
@@ -171,7 +182,8 @@ class Subscriptions:
     def list_changed(self, method: str) -> None:
         """Tell a legacy client that is initialized, if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
-        if self._state.revision is not None and self._state.initialized and getattr(self._declared, kind) is not None:
+        state = self._state
+        if self.tells_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
             self._connection.notify(method)
         for stream in self._streams:
             if method in stream.lists:
@@ -179,7 +191,7 @@ class Subscriptions:
 
     def resource_updated(self, uri: str) -> None:
         """Tell a legacy client that subscribed to ``uri``, and the streams that asked."""
-        if uri in self._state.subscriptions:
+        if self.tells_legacy and uri in self._state.subscriptions:
             self._connection.notify("notifications/resources/updated", {"uri": uri})
         for stream in self._streams:
             if uri in stream.uris:

@@ -21,7 +21,7 @@ never meet.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError, clean
 from ..jsonrpc.messages import (
@@ -62,6 +62,9 @@ from .events import (
 )
 from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
@@ -95,6 +98,13 @@ class ConnectionState:
         """Requests that were answered with questions: see `park`."""
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
+        self.new_id: Callable[[], RequestId] | None = None
+        """Maker of the ids of our requests, each a new one; `None`: they are numbers."""
+
+    def resume(self, revision: Revision, opening: InitializeParams) -> None:
+        """Go on with a legacy connection that ``opening`` has opened elsewhere, in another process for example."""
+        self.revision = revision
+        self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def set_log_level(self, level: str) -> None:
         """Set the least severe level of log messages to send: ``level``, one of RFC 5424."""
@@ -111,13 +121,20 @@ class ConnectionState:
         row = requests_of(self.role, revision).get(method)
         if row is None:
             raise MethodUnavailable(method, revision)
+        request_id = self._fresh_id()
+        call = OutboundRequest(request_id, row, revision)
+        self._outbound[request_id] = call
+        return call
+
+    def _fresh_id(self) -> RequestId:
+        if self.new_id is not None:
+            made = self.new_id()
+            return made if made not in self._inbound else self._fresh_id()
         request_id = self._next_id
         while request_id in self._inbound:
             request_id += 1
         self._next_id = request_id + 1
-        call = OutboundRequest(request_id, row, revision)
-        self._outbound[request_id] = call
-        return call
+        return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
         """Give up on a request of ours, and return whether a cancel is to be sent: true when the request was still
