@@ -216,7 +216,8 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Noted | Gap]]:
-        """Open a stream of what is noted from then on, by any replica."""
+        """Open a stream of what is noted from then on, by any replica. In place of a hint that would be long there may
+        be a gap."""
         ...
 
 

@@ -194,7 +194,9 @@ class _AppendTests(TestedPlace):
         """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
         async with self.open_replica() as one, self.open_replica() as two:
             before, after = await Log(two.events, "before").open(), await Log(two.events, "after").open()
-            await before.append(1, [b"a"])
+            async with one.events.watch() as earlier:
+                await before.append(1, [b"a"])
+                await told(earlier, ("session", "before"))
             async with one.events.watch() as hints:
                 async with one.events.watch() as others:
                     await can_be_cancelled(others)

@@ -206,8 +206,10 @@ class SessionDirectorySuite(TestedPlace):
         """Nor of a session that has ended because its time is over."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = {name: await opened(one.sessions, name) for name in ("before", "before, elsewhere", "after")}
-            await changed(one.sessions, "before", b"new", marks["before"])
-            await changed(two.sessions, "before, elsewhere", b"new", marks["before, elsewhere"])
+            async with one.sessions.watch() as earlier:
+                await changed(one.sessions, "before", b"new", marks["before"])
+                await changed(two.sessions, "before, elsewhere", b"new", marks["before, elsewhere"])
+                await told(earlier, "before", "before, elsewhere")
             async with one.sessions.watch() as hints:
                 await until_over(one.sessions, 1)
                 await changed(two.sessions, "after", b"new", marks["after"])
