@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Replica
 from trio_mcp.testing import SharedSuite
 
@@ -22,6 +23,15 @@ class TestMemory(SharedSuite):
     @pytest.fixture(autouse=True)
     def storage(self) -> None:
         self.place = Memory()
+
+    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
+        return self.place.join(name)
+
+
+class TestRedis(SharedSuite):
+    @pytest.fixture(autouse=True)
+    def storage(self, redis_url: str) -> None:
+        self.place = Redis(redis_url, limit=10.0)
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         return self.place.join(name)
