@@ -11,16 +11,13 @@ does not answer, all connections are dropped and new ones are made, which ask Se
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import attrs
 import trio
 
 from ...classes import frozen
@@ -28,58 +25,23 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ..task_store import Gap, StoreDown, Uncertain
-from .address import Address, Client, error_words, failures, is_failure, node_name, parse_url, silence, told
+from .address import Address, parse_url
+from .client import Client, error_words, failures, is_failure, node_name, open_client, silence, told
+from .commands import Script, Value, check, check_words, digest, is_refusal, key_of, runs_script
 from .subscription import Message, Subscriptions
 
 __all__ = ["Link", "Message", "Script", "Value", "open_link"]
 
 logger = logging.getLogger("trio_mcp")
 
-Value: TypeAlias = bytes | str | int
-"""A word of a command. Text is sent as UTF-8."""
-
 _PING_EVERY: Final = 1.0
 _IDLE: Final = 2.0
-"""Seconds of silence, at least, after which a connection is closed."""
+"""Seconds of silence after which a connection is closed; more, where calls may take longer."""
 _PROOF_BYTES: Final = 6
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 1.0
 _MOST_LATE: Final = 2
 """Calls in a row without an answer within the limit, after which all connections to Redis are dropped."""
-
-_REFUSED: Final = frozenset(
-    {
-        *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOREPLICAS", "NOSCRIPT", "OOM"),
-        *("CROSSSLOT", "READONLY", "TRYAGAIN", "MOVED", "ASK"),
-    }
-)
-"""First words of errors by which a script is refused before its first change. Redis checks memory, disk and role with
-the first command that writes, and never after the first change of a script."""
-_NOT_COMPILED: Final = "ERR Error compiling script"
-_KEY_OF_SCRIPT: Final = 3
-"""Place of the first key in a command that runs a script, behind the number of keys."""
-_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA", "FCALL"})
-_FORBIDDEN: Final = frozenset(
-    {
-        # These block the connection that all share, as XREAD and XREADGROUP do with BLOCK,
-        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # make it something else,
-        *("MONITOR", "PSUBSCRIBE", "PSYNC", "SSUBSCRIBE", "SUBSCRIBE", "SYNC", "UNSUBSCRIBE"),
-        # or leave a state on it, for the next caller.
-        *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "RESET", "SELECT"),
-        *("UNWATCH", "WATCH"),
-    }
-)
-
-
-@frozen
-class Script:
-    """A script in Lua, which Redis runs as a whole, without other commands in between. It ends with a result: what it
-    changed before an error stays changed."""
-
-    name: str
-    """The name, for people."""
-    text: str = attrs.field(repr=False)
 
 
 @frozen
@@ -99,6 +61,8 @@ class Link:
         self._limit = limit
         self._client: Client | None = None
         """The connections; `None` while Redis cannot be used."""
+        self._up = trio.Event()
+        """Set while there are connections."""
         self._dropped = trio.Event()
         """Set when the connections are of no use any more."""
         self._late: dict[Any, int] = {}
@@ -108,16 +72,21 @@ class Link:
         self._is_loss_told = False
         self._subscriptions = Subscriptions(address, limit, own_channel, self._publish)
         self.round_trips = 0
-        """Number of round trips that calls have made: a pipeline is one."""
+        """Number of round trips that calls have made: a pipeline is one. While there are subscriptions, the link itself
+        makes one in five seconds."""
         self.reconnects = 0
         """Number of times that Redis was usable again after it was not."""
         self.uncertain = 0
-        """Number of calls that ended with `Uncertain`."""
+        """Number of calls that ended with `Uncertain`, questions of the link itself among them."""
 
     @property
     def is_up(self) -> bool:
         """True while Redis can be used, as far as the link knows: it asks each second."""
         return self._client is not None
+
+    async def wait_until_up(self) -> None:
+        """Wait until Redis can be used."""
+        await self._up.wait()
 
     @property
     def gaps(self) -> int:
@@ -129,16 +98,18 @@ class Link:
         """Hosts and ports of Redis, without credentials."""
         return str(self._address)
 
-    async def script(self, script: Script, keys: Sequence[str], args: Sequence[Value] = ()) -> Any:
+    async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
         """Run ``script``, and return its result: numbers, bytes, `None` and lists of these. In a cluster, all ``keys``
         lie in one slot.
 
         Raises `StoreDown` where nothing has changed, with the words of Redis where it has refused the script, and
         `Uncertain` where the script may have run, or has failed: what it did before its error has happened."""
         rest = (len(keys), *keys, *args)
-        (answer,) = await self._exchange([("EVALSHA", _digest(script.text), *rest)])
+        check_words(rest)
+        deadline = trio.current_time() + self._limit
+        (answer,) = await self._exchange([("EVALSHA", digest(script.text), *rest)], deadline)
         if isinstance(answer, Exception) and (error_words(answer) or "").startswith("NOSCRIPT"):
-            (answer,) = await self._exchange([("EVAL", script.text, *rest)])
+            (answer,) = await self._exchange([("EVAL", script.text, *rest)], deadline)
         if isinstance(answer, Exception):
             raise self._failure(f"the script {script.name!r}", answer, is_script=True)
         return answer
@@ -151,10 +122,10 @@ class Link:
         Raises `StoreDown` where no command has changed anything, and `Uncertain` where at least one may have. Raises
         `ValueError` for a command that blocks, or that changes the state of the connection, which all share."""
         for command in commands:
-            _check(command)
-        answers = await self._exchange(commands) if commands else []
+            check(command)
+        answers = await self._exchange(commands, trio.current_time() + self._limit) if commands else []
         failed = [
-            self._failure(f"the command {command[0]!r}", answer, is_script=_name(command) in _SCRIPTS)
+            self._failure(f"the command {command[0]!r}", answer, is_script=runs_script(command))
             for command, answer in zip(commands, answers, strict=True)
             if isinstance(answer, Exception)
         ]
@@ -180,26 +151,34 @@ class Link:
         silence()
         await self._subscriptions.serve()
 
-    async def _exchange(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send the commands, and return the answers; errors, too."""
+    async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
+        """Send the commands, and return the answers, or the exceptions in their places. Raises `StoreDown` where none
+        was sent, and `Uncertain` where one has no answer by the deadline."""
         client = self._client
         if client is None:
             await trio.lowlevel.checkpoint()
             raise StoreDown(errno.ENOTCONN, f"Redis at {self._address} cannot be used: {self._why}")
-        deadline = trio.current_time() + self._limit
         sent = await self._send(client, commands, deadline)
         self.round_trips += 1
         answers = [await self._answer(client, each, deadline) for each in sent]
         for place, (each, answer) in enumerate(zip(sent, answers, strict=True)):
             if isinstance(answer, Exception):
-                words = error_words(answer) or ""
-                if (node := client.redirected(each.node, answer)) is not None:  # nothing has run there
-                    is_asking = words.startswith("ASK ")
-                    (again,) = await self._send(client, [each.command], deadline, node=node, is_asking=is_asking)
-                    answers[place] = await self._answer(client, again, deadline)
-                elif words.startswith("READONLY"):
+                if (node := client.redirected(each.node, answer)) is not None:
+                    answers[place] = await self._ask_other(client, node, each.command, answer, deadline)
+                elif (error_words(answer) or "").startswith("READONLY"):
                     client.renew_connections()  # a failover made this server a replica
         return answers
+
+    async def _ask_other(
+        self, client: Client, node: Any, command: Sequence[Value], answer: Exception, deadline: float
+    ) -> Any:
+        """Send a command to the node that another one has named, where nothing has run; return as `_exchange` does."""
+        is_asking = (error_words(answer) or "").startswith("ASK ")
+        try:
+            (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
+        except StoreDown as error:
+            return error
+        return await self._answer(client, again, deadline)
 
     async def _send(
         self,
@@ -233,7 +212,7 @@ class Link:
         self, client: Client, commands: Sequence[Sequence[Value]], deadline: float, node: Any, found: dict[str, Any]
     ) -> Sequence[Any]:
         """Return the node of each command, ``node`` if given, and add a usable connection to each to ``found``."""
-        nodes = [client.node_of(_key(command)) if node is None else node for command in commands]
+        nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
         # A shield, since coredis may lose a place in its pool to a cancel. The wait ends by the deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
@@ -255,17 +234,22 @@ class Link:
         if scope.cancelled_caught:
             self._note_late(client, sent.node)
             raise self._uncertain(f"Redis at {self._address} has not answered within {self._limit} s")
-        self._late.pop(node_name(sent.node), None)
-        self._answers += 1
+        if not isinstance(answer, Exception) or error_words(answer) is not None:
+            self._late.pop(node_name(sent.node), None)
+            self._answers += 1
         return answer
 
     def _failure(self, what: str, answer: Exception, *, is_script: bool) -> StoreDown | Uncertain:
         """Return what to raise for an answer that is an exception."""
+        if isinstance(answer, StoreDown):
+            return answer
         words = error_words(answer)
         if words is None:
             return self._uncertain(f"{what}: the connection to Redis at {self._address} was lost before the answer")
-        told = f"Redis at {self._address} refused {what}: {words}"
-        return StoreDown(errno.EIO, told) if not is_script or _is_refused(words) else self._uncertain(told)
+        refusal = f"Redis at {self._address} refused {what}: {words}"
+        if not is_script or is_refusal(words):
+            return StoreDown(errno.EIO, refusal)
+        return self._uncertain(f"{refusal}; what was changed before that stays")
 
     def _uncertain(self, words: str) -> Uncertain:
         self.uncertain += 1
@@ -280,7 +264,7 @@ class Link:
     def _drop(self, client: Client, why: str) -> None:
         """Have new connections made in place of those of ``client``, which are closed."""
         if self._client is client:
-            self._client = None
+            self._client, self._up = None, trio.Event()
             self._note_loss(why)
             self._dropped.set()
 
@@ -307,18 +291,20 @@ class Link:
     async def _use_new_client(self) -> bool:
         """Make connections, and have them used for as long as they are good. Return whether they were."""
         try:
-            async with self._address.open_client(limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
+            async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:
                     await self._ping(client)
                 except (StoreDown, Uncertain) as error:
                     self._note_loss(error.strerror or "")
                     return False
                 self._client, self._dropped, self._late = client, trio.Event(), {}
+                self._up.set()
                 self._note_return()
                 try:
                     await self._watch(client)
                 finally:
-                    self._client = None
+                    if self._client is client:
+                        self._client, self._up, self._why = None, trio.Event(), "the link was closed"
                 return True
         except Exception as error:
             if not is_failure(error):
@@ -366,40 +352,8 @@ async def open_link(
         yield link
 
 
-@cache
-def _digest(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
 def _request(connection: Any, command: Sequence[Value]) -> Any:
     name, *words = command
     return connection.create_request(
         name.encode() if isinstance(name, str) else name, *words, decode=False, raise_exceptions=False
     )
-
-
-def _name(command: Sequence[Value]) -> str:
-    name = command[0]
-    return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).upper()
-
-
-def _check(command: Sequence[Value]) -> None:
-    name = _name(command)
-    blocks = name in ("XREAD", "XREADGROUP") and any(str(word).upper() in ("BLOCK", "B'BLOCK'") for word in command)
-    if name in _FORBIDDEN or blocks:
-        raise ValueError(f"{name} blocks the connection that all callers share, or changes its state")
-
-
-def _key(command: Sequence[Value]) -> bytes | None:
-    """Return the word that says to which node of a cluster the command goes; `None`: to any."""
-    place = _KEY_OF_SCRIPT if _name(command) in _SCRIPTS else 1
-    if len(command) <= place or (place == _KEY_OF_SCRIPT and not int(command[place - 1])):
-        return None
-    word = command[place]
-    return word if isinstance(word, bytes) else str(word).encode()
-
-
-def _is_refused(words: str) -> bool:
-    """Return whether Redis has refused a script before its first change."""
-    code = words.partition(" ")[0]
-    return code in _REFUSED or words.startswith(_NOT_COMPILED) or (code == "NOPERM" and "in script" not in words)

@@ -21,7 +21,8 @@ from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.time_limits import growing_delay
 from ..task_store import GAP, Gap, Hints, StoreDown, Uncertain
-from .address import Address, Client, failures, is_failure, told
+from .address import Address
+from .client import Client, failures, is_failure, open_client, told
 
 logger = logging.getLogger("trio_mcp")
 
@@ -80,6 +81,8 @@ class Subscriptions:
         self._proof = b""
         self._heard = trio.Event()
         """Set when ``_proof`` has come back, or the own channel was confirmed."""
+        self._refusal = ""
+        """Words of the last refusal, which were told in the log."""
         self.gaps = 0
         """Number of gaps that readers were told."""
 
@@ -125,7 +128,7 @@ class Subscriptions:
         while True:
             began = trio.current_time()
             try:
-                async with self._address.open_client(limit=self._limit, max_idle=_IDLE) as client:
+                async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
             except Exception as error:
                 if not is_failure(error):
@@ -171,13 +174,19 @@ class Subscriptions:
             with suppress(*failures()):
                 async with aclosing(connection.streamed_messages) as answers:
                     async for answer in answers:
-                        end(told(answer))
+                        self._note_refusal(told(answer))
+                        end("Redis refused the subscription")
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_messages)
             nursery.start_soon(read_refusal)
             nursery.start_soon(self._prove, end)
         return why[0]
+
+    def _note_refusal(self, words: str) -> None:
+        if self._refusal != words:
+            self._refusal = words
+            logger.warning("Redis at %s refused a subscription: %s", self._address, words)
 
     async def _prove(self, end: Callable[[str], None]) -> None:
         """Send messages to ourselves, and call ``end`` when one does not come back."""

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from tests.patience import PATIENCE
+from tests.stores.fault_proxy import open_proxy
+from tests.stores.redis_server import RedisServer
+
+from trio_mcp.stores.redis import subscription
+from trio_mcp.stores.redis.link import Link, Message, open_link
+from trio_mcp.stores.task_store import GAP, Gap
+
+LONG = 30.0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - the server and the link tell no event
+            await trio.sleep(0.01)
+
+
+async def up(link: Link) -> None:
+    with trio.fail_after(PATIENCE):
+        await link.wait_until_up()
+
+
+async def next_of(messages: AsyncIterator[Message | Gap]) -> Message | Gap:
+    with trio.fail_after(PATIENCE):
+        return await anext(messages)
+
+
+def kill_subscriptions(server: RedisServer) -> None:
+    assert server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1
+
+
+async def test_messages_come_from_the_entry_on_in_order(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        async with link.subscribe(["a", "b"]) as messages:
+            for number in range(5):
+                assert redis_server.ask("PUBLISH", "ab"[number % 2], number) == 1
+            redis_server.ask("PUBLISH", "c", "other")
+            for number in range(5):
+                assert await next_of(messages) == Message("ab"[number % 2], str(number).encode())
+        await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", "a", "b") == [b"a", 0, b"b", 0])
+        assert link.gaps == 0
+
+
+async def test_each_reader_gets_each_message_of_its_channels(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link, link.subscribe(["a"]) as first:
+        async with link.subscribe(["a", "b"]) as second:
+            redis_server.ask("PUBLISH", "a", 1)
+            redis_server.ask("PUBLISH", "b", 2)
+            assert await next_of(first) == Message("a", b"1")
+            assert [await next_of(second), await next_of(second)] == [Message("a", b"1"), Message("b", b"2")]
+        redis_server.ask("PUBLISH", "a", 3)
+        assert await next_of(first) == Message("a", b"3")
+        async with link.subscribe(["b"]) as third:
+            redis_server.ask("PUBLISH", "b", 4)
+            assert await next_of(third) == Message("b", b"4")
+        assert redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 1]
+
+
+async def test_link_without_a_reader_has_no_subscription(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        assert redis_server.ask("PUBSUB", "CHANNELS") == []
+        async with link.subscribe(["a"]):
+            channels = sorted(redis_server.ask("PUBSUB", "CHANNELS"))
+            assert channels[0] == b"a"
+            assert channels[1].startswith(b"trio-mcp:proof:")
+    await until(lambda: redis_server.ask("PUBSUB", "CHANNELS") == [])
+
+
+async def test_subscription_starts_anew_by_itself_and_says_gap(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["a", "b"]) as messages, link.subscribe(["a"]) as others:
+            for turn in range(8):
+                kill_subscriptions(redis_server)
+                began = trio.current_time()
+                assert await next_of(messages) is GAP  # once for both channels
+                assert await next_of(others) is GAP
+                assert trio.current_time() - began < 10, "delays have a bound"
+                redis_server.ask("PUBLISH", "a", turn)
+                assert await next_of(messages) == Message("a", str(turn).encode())
+                assert await next_of(others) == Message("a", str(turn).encode())
+            assert link.gaps == 16
+        assert link.is_up
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+async def test_first_loss_costs_no_delay(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "_LONGEST_DELAY", 10 * PATIENCE)
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["a"]) as messages:
+            kill_subscriptions(redis_server)
+            assert await next_of(messages) is GAP
+
+
+async def test_loss_after_a_good_while_costs_no_delay_either(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "_LONGEST_DELAY", 10 * PATIENCE)
+    monkeypatch.setattr(subscription, "_GOOD", 0.0)
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["a"]) as messages:
+            for _ in range(3):
+                kill_subscriptions(redis_server)
+                assert await next_of(messages) is GAP
+
+
+async def test_reader_that_comes_while_redis_is_away_is_told_a_gap_once_messages_come(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    async with open_link(server.url, limit=0.1) as link, link.subscribe(["a"]) as messages:
+        with trio.move_on_after(0.5):
+            await anext(messages)
+            raise AssertionError("nothing may come")
+        with server:
+            assert await next_of(messages) is GAP
+            assert server.ask("PUBLISH", "a", 1) == 1
+            assert await next_of(messages) == Message("a", b"1")
+
+
+async def test_killed_redis_is_subscribed_to_again(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        async with open_link(server.url, limit=LONG) as link, link.subscribe(["a"]) as messages:
+            server.restart()
+            assert await next_of(messages) is GAP
+            assert server.ask("PUBLISH", "a", 1) == 1
+            assert await next_of(messages) == Message("a", b"1")
+
+
+async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["a"]) as slow, link.subscribe(["b"]) as quick:
+            for first in range(0, 3000, 100):
+                await link.pipeline([("PUBLISH", "a", number) for number in range(first, first + 100)])
+            await link.pipeline([("PUBLISH", "b", "done")])
+            assert await next_of(quick) == Message("b", b"done")
+            assert [await next_of(slow) for _ in range(1000)] == [
+                Message("a", str(number).encode()) for number in range(1000)
+            ]
+            assert await next_of(slow) is GAP
+            await link.pipeline([("PUBLISH", "a", "more")])
+            assert await next_of(slow) == Message("a", b"more")
+            assert link.gaps == 1
+
+
+async def test_subscription_that_is_cut_without_a_word_is_noticed(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription, "_PROVE_EVERY", 0.1)
+    async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=1) as link:
+        await up(link)
+        async with link.subscribe(["a"]) as messages:
+            await trio.sleep(0.5)  # some proofs come back
+            assert proxy.connections == 2
+            proxy.fail("swallow", after=0, for_connection=1)
+            assert await next_of(messages) is GAP
+            redis_server.ask("PUBLISH", "a", 1)
+            assert await next_of(messages) == Message("a", b"1")
+        assert proxy.connections == 3
+
+
+async def test_frozen_redis_keeps_a_subscription_or_says_gap(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        async with open_link(server.url, limit=0.5) as link:
+            await up(link)
+            async with link.subscribe(["a"]) as messages:
+                server.stop()
+                await until(lambda: not link.is_up)
+                server.go_on()
+                await up(link)
+                server.ask("PUBLISH", "a", 1)
+                while (heard := await next_of(messages)) is GAP:
+                    pass
+                assert heard == Message("a", b"1")
+
+
+async def test_refused_subscription_is_told_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisServer(
+        tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* resetchannels +@all"
+    ) as server:
+        async with open_link(server.url.replace("//", "//ann:sesame@"), limit=1) as link:
+            await up(link)
+            with caplog.at_level(logging.INFO):
+                async with link.subscribe(["a"]) as messages:
+                    await until(lambda: "NOPERM" in caplog.text)
+                    assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
+                    server.ask("ACL", "SETUSER", "ann", "allchannels")
+                    assert await next_of(messages) is GAP
+    assert "sesame" not in caplog.text
+
+
+async def test_subscription_survives_a_new_client_of_the_commands(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["a"]) as messages:
+            redis_server.ask("CLIENT", "KILL", "TYPE", "normal")
+            redis_server.ask("PUBLISH", "a", 1)
+            assert await next_of(messages) == Message("a", b"1")
+            assert link.gaps == 0
+
+
+async def test_channel_that_is_left_and_taken_again_at_once_is_heard(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["other"]):
+            for number in range(50):
+                async with link.subscribe(["a"]) as messages:
+                    assert redis_server.ask("PUBLISH", "a", number) == 1
+                    assert await next_of(messages) == Message("a", str(number).encode())
+
+
+async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["other"]) as messages:
+            for _ in range(200):
+                with trio.CancelScope() as scope:
+                    scope.cancel(reason="at once")
+                    async with link.subscribe(["a"]):
+                        await trio.sleep_forever()
+            redis_server.ask("PUBLISH", "other", 1)
+            assert await next_of(messages) == Message("other", b"1")
+            await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 0])
