@@ -1,0 +1,291 @@
+"""The suite for what replicas share notices what it is there for: each defect of a part fails a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.shared import Changes, Replica
+from trio_mcp.stores.task_store import GAP
+from trio_mcp.testing import SharedSuite
+
+
+class Defective:
+    """A part of a replica that is as it should be, but for what a class below does otherwise."""
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.part, name)
+
+
+class HidesGaps(Defective):
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[Any]]:
+        async with self.part.watch() as hints:
+            yield WithoutGaps(hints)
+
+    @asynccontextmanager
+    async def mailbox(self) -> AsyncGenerator[AsyncIterator[Any]]:
+        async with self.part.mailbox() as letters:
+            yield WithoutGaps(letters)
+
+
+class WithoutGaps:
+    def __init__(self, hints: AsyncIterator[Any]) -> None:
+        self.hints = hints
+
+    async def __anext__(self) -> Any:
+        while (hint := await anext(self.hints)) is GAP:
+            pass
+        return hint
+
+    def __aiter__(self) -> WithoutGaps:
+        return self
+
+
+class OpensAnew(Defective):
+    async def open(self, session_id: str, facts: bytes, **options: Any) -> None:
+        await self.part.end(session_id)
+        await self.part.open(session_id, facts, **options)
+
+
+class CountsSessionsFirst(Defective):
+    async def open(self, session_id: str, facts: bytes, *, most: int, **options: Any) -> None:
+        has_room = len(self.part._sessions) < most
+        await trio.lowlevel.checkpoint()
+        await self.part.open(session_id, facts, most=10**6 if has_room else 0, **options)
+
+
+class ReadsWithoutUse(Defective):
+    async def read(self, session_id: str, *, idle: int) -> Any:
+        return self.part._sessions.get(session_id)
+
+
+class ComparesMarksFirst(Defective):
+    async def change(self, session_id: str, facts: bytes, *, was: bytes, idle: int, **options: Any) -> bool:
+        session = await self.part.read(session_id, idle=idle)
+        if session is None or session.mark != was:
+            return False
+        await trio.lowlevel.checkpoint()
+        session = await self.part.read(session_id, idle=idle)
+        return await self.part.change(session_id, facts, was=session.mark, idle=idle, **options)
+
+
+class EndsWhatIsNotThere(Defective):
+    async def end(self, session_id: str) -> bool:
+        await self.part.end(session_id)
+        return True
+
+
+class ChangesHalfway(Defective):
+    async def change(self, *args: Any, **options: Any) -> bool:
+        is_changed = await self.part.change(*args, **options)
+        await trio.lowlevel.checkpoint()
+        return is_changed
+
+
+class AppendsForAnybody(Defective):
+    async def append(self, session_id: str, stream: str, **options: Any) -> bool:
+        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
+        return await self.part.append(
+            session_id, stream, **options | ({"holder": found.stream.holder} if found else {})
+        )
+
+
+class RefusesToEndAgain(Defective):
+    async def append(self, session_id: str, stream: str, **options: Any) -> bool:
+        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
+        return not (found and found.stream.is_finished) and await self.part.append(session_id, stream, **options)
+
+
+class AppendsHalfway(Defective):
+    async def append(self, *args: Any, **options: Any) -> bool:
+        is_appended = await self.part.append(*args, **options)
+        await trio.lowlevel.checkpoint()
+        return is_appended
+
+
+class BelievesLateNotes(Defective):
+    async def append(self, session_id: str, stream: str, **options: Any) -> bool:
+        is_appended = await self.part.append(session_id, stream, **options)
+        if is_appended and options["note"] is not None:
+            self.part._logs.get(session_id).find(stream, 0).note = options["note"]
+        return is_appended
+
+
+class KeepsEverything(Defective):
+    async def append(self, *args: Any, **options: Any) -> bool:
+        return await self.part.append(*args, **options | {"most": 10**9})
+
+
+class FinishesTheLiving(Defective):
+    async def finish_dead(self, session_id: str, stream: str, **options: Any) -> bool:
+        found = await self.part.after(session_id, stream, 0, keep=options["keep"])
+        holder = found.stream.holder if found and not found.stream.is_finished else options["dead"]
+        return await self.part.finish_dead(session_id, stream, **options | {"dead": holder})
+
+
+class LeavesTheDeadTheirStream(Defective):
+    async def finish_dead(self, session_id: str, stream: str, **options: Any) -> bool:
+        is_finished = await self.part.finish_dead(session_id, stream, **options)
+        if is_finished:
+            self.part._logs.get(session_id).find(stream, 0).holder = options["dead"]
+        return is_finished
+
+
+class CountsFromTheFirstThatIsKept(Defective):
+    async def after(self, *args: Any, **options: Any) -> Any:
+        found = await self.part.after(*args, **options)
+        return None if found is None else attrs.evolve(found, first=found.stream.dropped + 1)
+
+
+class NotesOneAfterTheOther(Defective):
+    async def note(self, changed: Collection[str]) -> None:
+        for thing in changed:
+            await self.part.note([thing])
+            await trio.lowlevel.checkpoint()
+
+
+class ForgetsQuietly(Defective):
+    async def since(self, place: str | None) -> Changes:
+        return attrs.evolve(await self.part.since(place), everything=False)
+
+
+class TellsAll(Defective):
+    async def since(self, place: str | None) -> Changes:
+        return attrs.evolve(await self.part.since(place), changed=[*self.part._changed])
+
+
+class PostsToOthers(Defective):
+    async def post(self, replica: str, letter: bytes) -> None:
+        for each in self.part._post.mailboxes:
+            await self.part.post(each, letter)
+
+
+class HasManyMailboxes(Defective):
+    @asynccontextmanager
+    async def mailbox(self) -> AsyncGenerator[AsyncIterator[Any]]:
+        self.part._post.mailboxes.pop(self.part._replica, None)
+        async with self.part.mailbox() as letters:
+            yield letters
+
+
+class NeverDies(Defective):
+    async def live(self, *, lease: int) -> bool:
+        return await self.part.live(lease=10**9)
+
+
+class LivesQuietly(Defective):
+    async def live(self, *, lease: int) -> bool:
+        await self.part.live(lease=lease)
+        return True
+
+
+class ForgetsToLeave(Defective):
+    async def leave(self) -> None:
+        pass
+
+
+class LooksFirst(Defective):
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        is_new = self.part._seen.get(digest) is None
+        await trio.lowlevel.checkpoint()
+        self.part._seen.put(digest, True, ttl)
+        return is_new
+
+
+class RemembersRefusedUses(Defective):
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        is_new = await self.part.add(digest, ttl=ttl)
+        self.part._seen.put(digest, True, ttl)
+        return is_new
+
+
+class HasBucketsOfItsOwn(Defective):
+    def __init__(self, part: Any) -> None:
+        super().__init__(type(part)(part._now))
+
+
+class CountsRefusedTakes(Defective):
+    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+        wait = await self.part.take(key, most=most, per=per, burst=burst)
+        if wait:
+            await self.part.take(key, most=most, per=per, burst=10**6)
+        return wait
+
+
+class RoundsDown(Defective):
+    async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
+        return max(await self.part.take(key, most=most, per=per, burst=burst) - 1, 0)
+
+
+DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
+    ("sessions", OpensAnew, "test_session_with_a_taken_id_is_refused"),
+    ("sessions", CountsSessionsFirst, "test_bound_on_sessions_holds_while_many_open"),
+    ("sessions", ReadsWithoutUse, "test_session_lasts_from_its_last_reading"),
+    ("sessions", ComparesMarksFirst, "test_first_of_many_changes_of_a_session_wins"),
+    ("sessions", EndsWhatIsNotThere, "test_one_of_many_ends_a_session"),
+    ("sessions", ChangesHalfway, "test_cancelled_change_of_a_session_is_whole_or_nothing"),
+    ("sessions", HidesGaps, "test_watcher_of_sessions_that_does_not_read_holds_up_nobody"),
+    ("events", AppendsForAnybody, "test_append_by_another_than_the_holder_is_refused"),
+    ("events", RefusesToEndAgain, "test_end_of_a_stream_can_be_made_again"),
+    ("events", AppendsHalfway, "test_cancelled_call_to_an_event_log_is_whole_or_nothing"),
+    ("events", BelievesLateNotes, "test_append_that_comes_late_changes_nothing"),
+    ("events", KeepsEverything, "test_oldest_events_of_a_session_go_first"),
+    ("events", FinishesTheLiving, "test_stream_of_a_living_holder_is_not_finished"),
+    ("events", LeavesTheDeadTheirStream, "test_stream_of_the_dead_is_finished"),
+    ("events", CountsFromTheFirstThatIsKept, "test_events_behind_a_number_are_read"),
+    ("events", HidesGaps, "test_watcher_of_events_that_does_not_read_holds_up_nobody"),
+    ("changes", NotesOneAfterTheOther, "test_cancelled_note_is_whole_or_nothing"),
+    ("changes", ForgetsQuietly, "test_things_that_were_changed_longest_ago_are_forgotten"),
+    ("changes", TellsAll, "test_each_place_is_behind_what_was_noted_before_it"),
+    ("changes", HidesGaps, "test_watcher_of_changes_that_does_not_read_holds_up_nobody"),
+    ("courier", PostsToOthers, "test_letter_may_be_sent_to_nobody"),
+    ("courier", HasManyMailboxes, "test_replica_has_one_mailbox_at_a_time"),
+    ("courier", HidesGaps, "test_mailbox_that_nobody_reads_holds_up_nobody"),
+    ("courier", NeverDies, "test_replica_is_dead_when_its_lease_is_over"),
+    ("courier", LivesQuietly, "test_replica_is_not_alive_before_its_first_sign_of_life"),
+    ("courier", ForgetsToLeave, "test_replica_that_has_left_is_dead"),
+    ("seen", LooksFirst, "test_one_of_many_who_use_a_value_succeeds"),
+    ("seen", RemembersRefusedUses, "test_value_is_forgotten_after_its_time"),
+    ("rates", HasBucketsOfItsOwn, "test_bucket_has_its_burst_at_first"),
+    ("rates", CountsRefusedTakes, "test_bucket_has_its_burst_at_first"),
+    ("rates", RoundsDown, "test_tokens_come_at_their_rate"),
+]
+
+
+def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
+    """Run a test of the suite at a place whose replicas have what ``make`` makes of one part. No time passes: the clock
+    of this place is trio's."""
+    place = Memory()
+
+    class Suite(SharedSuite):
+        @asynccontextmanager
+        async def open_replica(self, name: str = "tested") -> AsyncGenerator[Replica]:
+            async with place.join(name) as replica:
+                yield attrs.evolve(replica, **{part: make(getattr(replica, part))})
+
+    trio.run(getattr(Suite(), test), clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(("part", "make", "test"), DEFECTS, ids=lambda each: getattr(each, "__name__", None))
+def test_a_defect_of_what_is_shared_fails_the_test_of_that_sentence(
+    part: str, make: Callable[[Any], Defective], test: str
+):
+    run(test, part, Defective)
+    with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
+        run(test, part, make)
+
+
+async def test_who_forgets_to_open_a_replica_is_told():
+    with pytest.raises(NotImplementedError, match=r"defines open_replica\(\)"):
+        await SharedSuite().test_note_of_nothing_changes_nothing()
