@@ -174,9 +174,11 @@ class PostsToOthers(Defective):
 class HasManyMailboxes(Defective):
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[Any]]:
-        self.part._post.mailboxes.pop(self.part._replica, None)
+        first = self.part._post.mailboxes.pop(self.part._replica, None)
         async with self.part.mailbox() as letters:
             yield letters
+        if first is not None:
+            self.part._post.mailboxes[self.part._replica] = first
 
 
 class NeverDies(Defective):

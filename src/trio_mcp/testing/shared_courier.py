@@ -75,9 +75,13 @@ class _LetterTests(TestedPlace):
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
         """Raises `RuntimeError` for a second one, and leaves the first alone; afterwards there may be another."""
         async with self.open_replica() as one, self.open_replica() as two:
+
+            async def open_another() -> None:
+                async with two.courier.mailbox():
+                    pass
+
             async with two.courier.mailbox() as mailbox:
-                second = two.courier.mailbox()
-                await expect_error(RuntimeError, second.__aenter__())
+                await expect_error(RuntimeError, open_another())
                 await delivered(one.courier, two.id, mailbox, [b"first"])
             async with two.courier.mailbox() as mailbox:
                 await delivered(one.courier, two.id, mailbox, [b"second"])
