@@ -1,0 +1,256 @@
+"""The place in Redis lives through a Redis that is away, frozen, full or empty, and answers that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.stores.fault_proxy import FaultProxy, open_proxy
+from tests.stores.redis_server import RedisServer
+from tests.stores.redis_use import PREFIX, append, next_of, until_done, until_gap
+
+from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.stores.shared import Noted, Replica, StoredSession
+from trio_mcp.stores.task_store import StoreDown, Uncertain, new_mark
+from trio_mcp.testing.store_records import HOUR
+
+# A Redis that goes away
+
+
+async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
+    """Sessions are gone, everything may have changed, watchers and mailboxes are told a gap; and all goes on."""
+    with RedisServer(tmp_path) as server:
+        async with (
+            Redis(server.url, limit=10.0).join("tested") as one,
+            one.sessions.watch() as sessions,
+            one.events.watch() as events,
+            one.changes.watch() as changes,
+            one.tasks.watch() as tasks,
+            one.courier.mailbox() as letters,
+        ):
+            await one.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
+            await one.changes.note(["tools"])
+            place = (await one.changes.since(None)).place
+            server.kill()
+            with pytest.raises((StoreDown, Uncertain)):
+                await one.changes.note(["lost"])
+            server.start()
+            for each in (sessions, events, changes, tasks, letters):
+                await until_gap(each)
+            assert (await until_done(partial(one.changes.since, place))).everything
+            assert await one.sessions.read("session", idle=HOUR) is None
+            assert not await append(one, "stream", 1, [b"a"])
+            assert await one.courier.live(lease=HOUR) is False
+            await one.changes.note(["later"])
+            while (hint := await next_of(changes)).changed != ["later"]:
+                assert isinstance(hint, Noted)
+
+
+async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
+    """What was sent to it is uncertain; the rest is down; and it is used again without a restart."""
+    with RedisServer(tmp_path) as server:
+        async with Redis(server.url, limit=0.3).join("tested") as one:
+            mark = new_mark()
+            await until_done(partial(one.sessions.open, "session", b"old", mark=b"", idle=HOUR, most=9))
+            server.stop()
+            kinds = list[type[Exception]]()
+            for _ in range(20):
+                begun = trio.current_time()
+                try:
+                    await one.sessions.change("session", b"new", was=b"", mark=mark, idle=HOUR)
+                except (StoreDown, Uncertain) as error:
+                    kinds.append(type(error))
+                assert trio.current_time() - begun < 5
+            assert len(kinds) == 20
+            assert kinds[0] is Uncertain
+            assert StoreDown in kinds
+            server.go_on()
+            assert await until_done(partial(one.changes.note, ["tools"])) is None
+            found = await one.sessions.read("session", idle=HOUR)
+            assert found is not None
+            if found.mark != mark:  # nothing of what was sent has arrived, and no more will come that counts
+                assert await one.sessions.change("session", b"new", was=b"", mark=mark, idle=HOUR)
+            assert await one.sessions.read("session", idle=HOUR) == StoredSession(b"new", mark)
+
+
+async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
+    with RedisServer(tmp_path, "maxmemory-policy noeviction") as server:
+        async with Redis(server.url, limit=10.0).join("tested") as one:
+            mark = new_mark()
+            await one.sessions.open("session", b"old", mark=b"mark", idle=HOUR, most=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
+            assert await append(one, "stream", 1, [b"a", b"b"])
+            await one.changes.note(["tools"])
+            await one.courier.live(lease=HOUR)
+            place = (await one.changes.since(None)).place
+            server.ask("CONFIG", "SET", "maxmemory", 1)
+            before = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
+            writes: list[Callable[[], Awaitable[Any]]] = [
+                partial(one.sessions.open, "other", b"", mark=b"", idle=HOUR, most=9),
+                partial(one.sessions.change, "session", b"new", was=b"mark", mark=mark, idle=HOUR),
+                partial(one.events.open, "session", "other", holder="me", request_id=b"1", keep=HOUR),
+                partial(one.events.open, "other", "other", holder="me", request_id=b"1", keep=HOUR),
+                partial(one.events.take, "session", "stream", holder="you", keep=HOUR),
+                partial(append, one, "stream", 3, [b"c"], most=2),
+                partial(append, one, "stream", 3, [], note=b"note"),
+                partial(append, one, "stream", 3, [], finish=True),
+                partial(one.events.finish_dead, "session", "stream", dead="me", line=b"x", most=9, keep=HOUR),
+                partial(one.changes.note, ["prompts"]),
+                partial(one.courier.post, one.id, bytes(100_000)),
+                partial(one.seen.add, bytes(32), ttl=HOUR),
+                partial(one.rates.take, b"caller", most=1, per=HOUR, burst=1),
+                partial(one.courier.live, lease=HOUR),
+            ]
+            for write in writes:
+                with pytest.raises(StoreDown, match="OOM"):
+                    await write()
+            found = await one.sessions.read("session", idle=HOUR)
+            assert found is not None
+            assert found.facts == b"old"
+            events = await one.events.after("session", "stream", 0, keep=HOUR)
+            assert events is not None
+            assert events.lines == [b"a", b"b"]
+            assert not (await one.changes.since(place)).changed
+            assert await one.courier.dead([one.id]) == set()
+            assert await append(one, "stream", 1, [b"a"])
+            after = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
+            assert {name for name in before | after if before.get(name) != after.get(name)} <= {
+                b"{%b:s}:sessions" % PREFIX  # the session lasts longer
+            }
+            assert await one.sessions.end("session")
+            await one.events.forget("session")
+            server.ask("CONFIG", "SET", "maxmemory", 0)
+            await one.changes.note(["prompts"])
+
+
+# Calls whose fate is unknown
+
+
+async def with_faults(
+    server: RedisServer,
+    attempt: Callable[[Replica, int], Awaitable[Any]],
+    check: Callable[[Replica, int, bool], Awaitable[None]],
+) -> None:
+    """Make ``attempt``, behind a proxy that cuts or swallows the answer after each of its bytes, and then the request
+    after some; ``check`` what is there, by another way. It gets the number of the attempt, and whether it returned."""
+    number, ends = 0, list[str]()
+    async with (
+        open_proxy(server.port) as proxy,
+        Redis(server.url, limit=10.0).join("tested") as other,
+        Redis(proxy.url, limit=0.2).join("tested") as one,
+    ):
+        for kind, way, steps in (("cut", "answers", 5), ("swallow", "answers", 1), ("cut", "requests", 200)):
+            for after in range(0, 5 * steps, steps):
+                number += 1
+                await until_up(one)
+                end = await attempt_with(proxy, partial(attempt, one, number), kind, way, after)
+                ends.append(end)
+                await check(other, number, end == "returned")
+    assert "uncertain" in ends
+
+
+async def until_up(one: Replica) -> None:
+    await until_done(partial(one.courier.dead, ["nobody"]))
+
+
+async def attempt_with(proxy: FaultProxy, call: Callable[[], Awaitable[Any]], kind: Any, way: Any, after: int) -> str:
+    fault = proxy.fail(kind, after=after, way=way)
+    try:
+        await call()
+    except Uncertain:
+        return "uncertain"
+    except StoreDown:
+        return "down"
+    finally:
+        if fault.happened.is_set():
+            proxy.cut_all()  # no connection goes on behind bytes that were lost
+        else:
+            proxy.fail(kind, after=-1)
+    return "returned"
+
+
+async def test_uncertain_change_of_a_session_is_made_once(redis_server: RedisServer):
+    """A reading shows whether it has happened, and the same call again makes it or is refused."""
+    marks = dict[int, bytes]()
+
+    async def attempt(one: Replica, number: int) -> None:
+        marks[number] = new_mark()
+        await one.sessions.change("session", b"%d" % number, was=b"was", mark=marks[number], idle=HOUR)
+
+    async def check(other: Replica, number: int, returned: bool) -> None:
+        found = await other.sessions.read("session", idle=HOUR)
+        assert found is not None
+        happened = found.mark == marks[number]
+        assert happened or not returned
+        again = await other.sessions.change("session", b"%d" % number, was=b"was", mark=marks[number], idle=HOUR)
+        assert again is not happened
+        found = await other.sessions.read("session", idle=HOUR)
+        assert found is not None
+        assert (found.facts, found.mark) == (b"%d" % number, marks[number])
+        assert await other.sessions.change("session", b"", was=marks[number], mark=b"was", idle=HOUR)
+
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+        await one.sessions.open("session", b"", mark=b"was", idle=HOUR, most=9)
+    await with_faults(redis_server, attempt, check)
+
+
+async def test_uncertain_append_is_made_once(redis_server: RedisServer):
+    """The same call again leaves each line once."""
+
+    async def attempt(one: Replica, number: int) -> None:
+        await append(one, "stream", 2 * number - 1, [b"%d a" % number, b"%d b" % number], note=b"%d" % number)
+
+    async def check(other: Replica, number: int, returned: bool) -> None:
+        found = await other.events.after("session", "stream", 2 * number - 2, keep=HOUR)
+        assert found is not None
+        lines = [b"%d a" % number, b"%d b" % number]
+        assert found.lines == lines or (not returned and not found.lines)
+        assert await append(other, "stream", 2 * number - 1, lines, note=b"%d" % number)
+        found = await other.events.after("session", "stream", 2 * number - 2, keep=HOUR)
+        assert found is not None
+        assert (found.lines, found.stream.note) == (lines, b"%d" % number)
+
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+        await one.events.open("session", "stream", holder="me", request_id=b"", keep=HOUR)
+    await with_faults(redis_server, attempt, check)
+
+
+async def test_uncertain_note_is_told_at_least_once(redis_server: RedisServer):
+    """Noted again, a thing is there once."""
+    places = dict[int, str]()
+
+    async def attempt(one: Replica, number: int) -> None:
+        await one.changes.note([f"thing {number}"])
+
+    async def check(other: Replica, number: int, returned: bool) -> None:
+        found = await other.changes.since(places[number])
+        assert found.changed == [f"thing {number}"] or (not returned and not found.changed)
+        await other.changes.note([f"thing {number}"])
+        found = await other.changes.since(places[number])
+        assert (found.changed, found.everything) == ([f"thing {number}"], False)
+        places[number + 1] = found.place
+
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+        places[1] = (await one.changes.since(None)).place
+    await with_faults(redis_server, attempt, check)
+
+
+async def test_uncertain_value_counts_as_used(redis_server: RedisServer):
+    """Nobody else uses it afterwards, if it was added, and one may if it was not."""
+
+    async def attempt(one: Replica, number: int) -> None:
+        assert await one.seen.add(b"%032d" % number, ttl=HOUR)
+
+    async def check(other: Replica, number: int, returned: bool) -> None:
+        key = b"%b:j:%b" % (PREFIX, (b"%032d" % number).hex().encode())
+        was_there = bool(redis_server.ask("EXISTS", key))
+        assert was_there or not returned
+        assert await other.seen.add(b"%032d" % number, ttl=HOUR) is not was_there
+        assert not await other.seen.add(b"%032d" % number, ttl=HOUR)
+
+    await with_faults(redis_server, attempt, check)
