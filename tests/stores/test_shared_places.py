@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from trio.testing import MockClock
 
 from trio_mcp.stores.memory_shared import Memory
 from trio_mcp.stores.redis.shared import Redis
@@ -21,7 +22,7 @@ def test_each_test_of_the_suite_has_a_name_of_its_own():
 
 class TestMemory(SharedSuite):
     @pytest.fixture(autouse=True)
-    def storage(self) -> None:
+    def storage(self, autojump_clock: MockClock) -> None:
         self.place = Memory()
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
