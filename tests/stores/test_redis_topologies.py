@@ -1,0 +1,312 @@
+"""The link to a socket, to a user with rights, over TLS, to what Sentinel names, and to a cluster."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+from tests.patience import PATIENCE
+from tests.stores.redis_server import RedisServer
+
+from trio_mcp.stores.redis.address import Kind, parse_url
+from trio_mcp.stores.redis.link import Link, Message, Script, open_link
+from trio_mcp.stores.task_store import GAP, Gap, StoreDown, Uncertain
+
+COUNT = Script("count", "return redis.call('INCR', KEYS[1])")
+LONG = 30.0
+ADMIN = "user default on nopass ~* &* +@all"
+
+
+async def up(link: Link) -> None:
+    with trio.fail_after(PATIENCE):
+        await link.wait_until_up()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - servers tell no event
+            await trio.sleep(0.05)
+
+
+async def next_of(messages: AsyncIterator[Message | Gap]) -> Message | Gap:
+    with trio.fail_after(PATIENCE):
+        return await anext(messages)
+
+
+async def count_until_it_works(link: Link, key: str) -> int:
+    """Count, as one who does not mind to count twice."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                return await link.script(COUNT, [key])
+            except (StoreDown, Uncertain):
+                await trio.sleep(0.05)
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "hosts", "told"),
+    [
+        ("redis://localhost", Kind.SERVER, [("localhost", 6379)], "localhost:6379"),
+        ("redis://ann:p%40ss@[::1]:7000/3", Kind.SERVER, [("::1", 7000)], "[::1]:7000"),
+        ("unix:///run/redis.sock?db=3", Kind.SOCKET, (), "/run/redis.sock"),
+        (
+            "redis+sentinel://ann:p%40ss@a,b:7000/main?db=3&sentinel_password=secret",
+            Kind.SENTINEL,
+            [("a", 26379), ("b", 7000)],
+            "main of a:26379,b:7000",
+        ),
+        ("redis+cluster://a:1,b", Kind.CLUSTER, [("a", 1), ("b", 6379)], "a:1,b:6379"),
+    ],
+)
+def test_url_says_kind_hosts_and_credentials(url: str, kind: Kind, hosts: Sequence[tuple[str, int]], told: str) -> None:
+    address = parse_url(url)
+    assert (address.kind, list(address.hosts), str(address)) == (kind, list(hosts), told)
+    assert address.db == (3 if "3" in url else 0)
+    assert address.credentials == ({"username": "ann", "password": "p@ss"} if "ann" in url else {})
+    assert address.sentinel_credentials == ({"password": "secret"} if "secret" in url else {})
+    assert address.ssl_context is None
+    assert "p@ss" not in repr(address)
+    assert "secret" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://ann:sesame@host",
+        "redis://ann:sesame@a,b",
+        "redis://ann:sesame@a:port",
+        "redis://ann:sesame@a/zero",
+        "redis://ann:sesame@a?colour=red",
+        "redis://ann:sesame@a?ssl_ca_certs=x",
+        "redis+cluster://ann:sesame@a?db=1",
+        "redis+sentinel://ann:sesame@a",
+    ],
+)
+def test_url_that_means_nothing_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="Redis") as caught:
+        parse_url(url)
+    assert "sesame" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
+    checked = parse_url("rediss://host").ssl_context
+    assert checked is not None
+    assert checked.check_hostname
+    assert checked.verify_mode is ssl.CERT_REQUIRED
+    unnamed = parse_url("rediss+cluster://host?ssl_check_hostname=no").ssl_context
+    assert unnamed is not None
+    assert not unnamed.check_hostname
+    assert unnamed.verify_mode is ssl.CERT_REQUIRED
+    given = ssl.create_default_context()
+    assert parse_url("rediss://host", given).ssl_context is given
+    assert parse_url("redis://host", given).ssl_context is None
+
+
+# One server.
+
+
+async def test_unix_socket_and_database(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short, RedisServer(tmp_path) as server:  # a path of a socket has a bound
+        os.symlink(server.socket, link_path := f"{short}/redis")
+        async with open_link(f"unix://{link_path}?db=2", limit=LONG) as link, link.subscribe(["a"]) as messages:
+            await up(link)
+            assert await link.script(COUNT, ["n"]) == 1
+            server.ask("PUBLISH", "a", 1)
+            assert await next_of(messages) == Message("a", b"1")
+        assert server.info("keyspace") == {"db2": "keys=1,expires=0,avg_ttl=0"}
+
+
+async def test_user_with_few_rights_suffices(tmp_path: Path) -> None:
+    """What the link itself needs: PING, and its channel. coredis needs HELLO alone."""
+    rights = "user ann on >p@ss ~tmp:* resetchannels &tmp:* -@all +hello +ping +publish +subscribe +unsubscribe"
+    with RedisServer(tmp_path, ADMIN, f"{rights} +evalsha +eval +incr") as server:
+        url = server.url.replace("//", "//ann:p%40ss@")
+        async with open_link(url, limit=LONG, prefix="tmp:x") as link, link.subscribe(["tmp:a"]) as messages:
+            await up(link)
+            assert await link.script(COUNT, ["tmp:n"]) == 1
+            with pytest.raises(StoreDown, match="NOPERM"):
+                await link.script(COUNT, ["other"])
+            with pytest.raises(Uncertain, match="can't run this command"):
+                await link.script(Script("set", "return redis.call('SET', KEYS[1], 1)"), ["tmp:n"])
+            with pytest.raises(StoreDown, match="NOPERM"):
+                await link.pipeline([("GET", "tmp:n")])
+            server.ask("PUBLISH", "tmp:a", 1)
+            assert await next_of(messages) == Message("tmp:a", b"1")
+
+
+async def test_tls_with_a_certificate_that_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(ca := tmp_path / "ca.pem")
+    certificate.private_key_and_cert_chain_pem.write_to_path(own := tmp_path / "own.pem")
+    lines = [f"tls-cert-file {own}", f"tls-key-file {own}", f"tls-ca-cert-file {ca}", "tls-auth-clients optional"]
+    with RedisServer(tmp_path, *lines, is_tls=True) as server:
+        url = f"rediss://127.0.0.1:{server.tls_port}"
+        async with open_link(f"{url}?ssl_ca_certs={ca}", limit=LONG) as link, link.subscribe(["a"]) as messages:
+            await up(link)
+            assert await link.script(COUNT, ["n"]) == 1
+            server.ask("PUBLISH", "a", 1)
+            assert await next_of(messages) == Message("a", b"1")
+            server.restart()
+            assert await next_of(messages) is GAP
+            assert await count_until_it_works(link, "m") == 1
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        async with open_link(url, limit=LONG, ssl_context=context) as link:
+            await up(link)
+        caplog.clear()
+        async with open_link(url, limit=LONG) as link:  # who trusts nobody but the system
+            await until(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
+            assert not link.is_up
+
+
+# Sentinel.
+
+
+@contextmanager
+def sentinel_of(folder: Path, *lines: str) -> Generator[tuple[RedisServer, RedisServer, RedisServer]]:
+    """A primary, its replica, and a sentinel that takes the primary for dead after 0.5 s."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(RedisServer(folder, *lines))
+        replica = stack.enter_context(RedisServer(folder, f"replicaof 127.0.0.1 {primary.port}", *lines))
+        watched = [
+            f"sentinel monitor main 127.0.0.1 {primary.port} 1",
+            "sentinel down-after-milliseconds main 500",
+            "sentinel failover-timeout main 2000",
+        ]
+        yield primary, replica, stack.enter_context(RedisServer(folder, *watched, is_sentinel=True))
+
+
+async def until_in_step(primary: RedisServer, sentinel: RedisServer) -> None:
+    await until(lambda: "state=online" in primary.info("replication").get("slave0", ""))
+    await until(lambda: sentinel.ask("SENTINEL", "REPLICAS", "main") != [])
+
+
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+async def test_link_follows_the_failover_of_sentinel(tmp_path: Path, how: str) -> None:
+    with sentinel_of(tmp_path) as (primary, replica, sentinel):
+        await until_in_step(primary, sentinel)
+        url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/main?db=1"  # the first is not there
+        async with open_link(url, limit=1) as link, link.subscribe(["a"]) as messages:
+            await up(link)
+            assert await link.script(COUNT, ["n"]) == 1
+            assert primary.info("keyspace").keys() == {"db1"}
+            await until(lambda: replica.info("keyspace").keys() == {"db1"})
+            if how == "kill":
+                primary.kill()
+            else:
+                primary.stop()
+            assert await count_until_it_works(link, "n") == 2
+            assert replica.info("replication")["role"] == "master"
+            while await next_of(messages) is not GAP:
+                pass
+            await until(lambda: replica.ask("PUBLISH", "a", 1) == 1)
+            while (heard := await next_of(messages)) is GAP:
+                pass
+            assert heard == Message("a", b"1")
+
+
+async def test_unknown_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with sentinel_of(tmp_path) as (_, _, sentinel):
+        async with open_link(f"redis+sentinel://127.0.0.1:{sentinel.port}/other", limit=1) as link:
+            await until(lambda: "No primary found for 'other'" in caplog.text)
+            assert not link.is_up
+
+
+# A cluster.
+
+
+@contextmanager
+def cluster_of(folder: Path, size: int) -> Generator[list[RedisServer]]:
+    """Primaries that share the slots evenly."""
+    with ExitStack() as stack:
+        lines = ("cluster-enabled yes", "cluster-node-timeout 2000")
+        nodes = [stack.enter_context(RedisServer(folder, *lines)) for _ in range(size)]
+        first, *others = nodes
+        for place, node in enumerate(nodes):
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
+            node.ask("CLUSTER", "ADDSLOTSRANGE", 16384 * place // size, 16384 * (place + 1) // size - 1)
+        for node in others:
+            first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+        yield nodes
+
+
+async def until_whole(nodes: list[RedisServer]) -> None:
+    def is_whole() -> bool:
+        return all(
+            b"cluster_state:ok" in (info := node.ask("CLUSTER", "INFO"))
+            and f"cluster_known_nodes:{len(nodes)}".encode() in info
+            for node in nodes
+        )
+
+    await until(is_whole)
+
+
+async def test_cluster_runs_scripts_where_their_keys_are(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 3) as nodes:
+        await until_whole(nodes)
+        url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
+        async with open_link(url, limit=LONG) as link, link.subscribe(["a"]) as messages:
+            await up(link)
+            for number in range(60):
+                assert await link.script(COUNT, [f"{{{number}}}n"]) == 1
+            assert all(int(node.info("keyspace")["db0"].split(",")[0].removeprefix("keys=")) > 5 for node in nodes)
+            keys = [f"{{{number}}}n" for number in range(60)]
+            assert await link.pipeline([("GET", key) for key in keys]) == [b"1"] * 60
+            with pytest.raises(StoreDown, match="CROSSSLOT"):
+                await link.script(COUNT, ["a", "b"])
+            assert await link.script(Script("none", "return 7"), []) == 7
+            for number, node in enumerate(nodes):
+                node.ask("PUBLISH", "a", number)
+            assert {await next_of(messages) for _ in nodes} == {
+                Message("a", b"0"),
+                Message("a", b"1"),
+                Message("a", b"2"),
+            }
+
+            # A slot moves: the node that had the slot names the one that has it.
+            slot = nodes[0].ask("CLUSTER", "KEYSLOT", "{moving}")
+            source = next(node for node in nodes if not _is_moved(node, slot))
+            target = next(node for node in nodes if node is not source)
+            ids = {node: node.ask("CLUSTER", "MYID").decode() for node in (source, target)}
+            assert await link.script(COUNT, ["{moving}kept"]) == 1
+            target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+            source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+            assert await link.script(COUNT, ["{moving}kept"]) == 2
+            assert await link.script(COUNT, ["{moving}new"]) == 1  # asked of the target, which has this key already
+            source.ask("MIGRATE", "127.0.0.1", target.port, "{moving}kept", 0, 60_000)
+            for node in (target, source):
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+            assert await link.script(COUNT, ["{moving}kept"]) == 3
+            assert await link.script(COUNT, ["{moving}new"]) == 2
+            assert link.reconnects == 0
+            assert link.uncertain == 0
+
+
+def _is_moved(node: RedisServer, slot: int) -> bool:
+    ranges = node.ask("CLUSTER", "SLOTS")
+    return not any(first <= slot <= last and primary[1] == node.port for first, last, primary, *_ in ranges)
+
+
+async def test_frozen_node_of_a_cluster_is_noticed_and_its_return_too(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 3) as nodes:
+        await until_whole(nodes)
+        async with open_link(f"redis+cluster://127.0.0.1:{nodes[0].port}", limit=0.5) as link:
+            await up(link)
+            nodes[1].stop()
+            await until(lambda: not link.is_up)
+            nodes[1].go_on()
+            await up(link)
+            for number in range(20):
+                assert await count_until_it_works(link, f"{{{number}}}n") >= 1
