@@ -197,6 +197,8 @@ class LeaseTests(TestedStorage):
             while waits:
                 leases = [(await kept(store, name)).leased_until for name in held]
                 waits, returned = await interrupt(step, renew, (step + 1) * HOUR)
-                changed = [(await kept(store, name)).leased_until > leases[0] for name in held]
+                changed = [
+                    (await kept(store, name)).leased_until > lease for name, lease in zip(held, leases, strict=True)
+                ]
                 assert changed == [bool(returned)] * 2
                 step += 1
