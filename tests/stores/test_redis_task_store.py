@@ -403,8 +403,8 @@ async def test_large_records_come_whole_however_many(store: RedisTaskStore):
 
 @pytest.fixture
 def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_store, "_BATCH", 2)
-    monkeypatch.setattr(task_store, "_NAMES", 2)
+    for name in ("_BATCH", "_CLAIMS", "_NAMES"):
+        monkeypatch.setattr(task_store, name, 2)
 
 
 @pytest.mark.usefixtures("small_scripts")
@@ -496,8 +496,8 @@ async def test_each_call_is_one_round_trip(redis_url: str):
             lambda: change(store, record("one"), message="no"),
             lambda: store.page("ann", None, 50),
             lambda: claim(store, "you", names=("report", "other")),
-            lambda: store.renew(dict.fromkeys(map(str, range(500)), "me"), lease=HOUR),
-            lambda: store.marks([str(number) for number in range(500)]),
+            lambda: store.renew(dict.fromkeys(map(str, range(200)), "me"), lease=HOUR),
+            lambda: store.marks([str(number) for number in range(200)]),
             lambda: store.expire(most=100),
             lambda: store.void("one", keep=HOUR),
         ]

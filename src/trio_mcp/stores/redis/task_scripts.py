@@ -52,18 +52,20 @@ local function add(key, score, id, kept)
     end
 end
 
+local past = string.format('(%.0f', now)
 local function oldest(key, most)
-    return call('ZRANGEBYSCORE', key, '-inf', string.format('(%.0f', now), 'WITHSCORES', 'LIMIT', 0, most)
+    return call('ZRANGEBYSCORE', key, '-inf', past, 'WITHSCORES', 'LIMIT', 0, most)
 end
 
 local function tell(id)
     call('PUBLISH', bus, 't' .. id)
 end
 
+local HOLDER, EPOCH, VERSION, MARK, BODY, QUEUE, LEASED_UNTIL, ID = 3, 4, 5, 6, 8, 10, 11, 12
 local function row(id)
     local fields = call('HMGET', record(id), 's', 'p', 'h', 'e', 'v', 'm', 'f', 'b', 't', 'q')
-    fields[10] = fields[10] and call('ZSCORE', queue(fields[10]), id) or '0'
-    fields[11] = id
+    fields[LEASED_UNTIL] = fields[QUEUE] and call('ZSCORE', queue(fields[QUEUE]), id) or '0'
+    fields[ID] = id
     return fields[1] and fields
 end
 
@@ -239,7 +241,7 @@ for each = 1, math.min(most, #found) do
         call('ZREM', key, id)
     elseif kept >= now then
         rows[#rows + 1] = fields
-        bytes = bytes + #fields[8]
+        bytes = bytes + #fields[BODY]
     end
     if each == most or bytes > MOST_BYTES then
         return {rows, at, id}
@@ -271,16 +273,18 @@ for each = 1, most do
     if not head then
         return {rows, 0}
     end
-    if call('EXISTS', record(head.id)) == 0 then
-        call('ZREM', head.key, head.id)
-    else
-        call('HSET', record(head.id), 'h', holder, 'm', holder)
-        call('HINCRBY', record(head.id), 'e', 1)
-        call('HINCRBY', record(head.id), 'v', 1)
+    local fields = row(head.id)
+    if fields then
+        fields[HOLDER], fields[MARK], fields[LEASED_UNTIL] = holder, holder, now + lease
+        fields[EPOCH] = string.format('%.0f', fields[EPOCH] + 1)
+        fields[VERSION] = string.format('%.0f', fields[VERSION] + 1)
+        call('HSET', record(head.id), 'h', holder, 'm', holder, 'e', fields[EPOCH], 'v', fields[VERSION])
         call('ZADD', head.key, now + lease, head.id)
         tell(head.id)
-        rows[#rows + 1] = row(head.id)
-        bytes = bytes + #rows[#rows][8]
+        rows[#rows + 1] = fields
+        bytes = bytes + #fields[BODY]
+    else
+        call('ZREM', head.key, head.id)
     end
     if bytes > MOST_BYTES then
         break

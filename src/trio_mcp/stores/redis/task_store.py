@@ -42,10 +42,13 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
+# Redis does nothing else while a script runs: one to four milliseconds, with the numbers below.
 _BATCH: Final = 100
-"""Records that one script returns, claims or deletes at most."""
-_NAMES: Final = 500
-"""Ids that one script is given. Redis does nothing else meanwhile, which takes some milliseconds."""
+"""Records that one script returns or deletes at most."""
+_CLAIMS: Final = 25
+"""Tasks that one script claims at most."""
+_NAMES: Final = 200
+"""Ids that one script is given at most."""
 _LIMIT: Final = 10.0
 """Seconds for which a call of several scripts goes on in spite of a cancel, and after which the call fails."""
 _ECHO_LIMIT: Final = 1.0
@@ -153,7 +156,7 @@ class RedisTaskStore:
         ]
         claimed, looked, has_more = list[TaskRecord](), 0, bool(queues)
         with self._steps() as step:
-            while has_more and (left := min(most - looked, _BATCH)) > 0:
+            while has_more and (left := min(most - looked, _CLAIMS)) > 0:
                 rows, has_more = await step(scripts.CLAIM, [encoded(holder), lease, left, *queues])
                 looked += max(len(rows), 1)
                 claimed += self._readable(rows)
@@ -237,7 +240,7 @@ class RedisTaskStore:
             raise Uncertain(errno.ETIMEDOUT, f"the change has not happened as a whole within {_LIMIT:g} s")
 
     def _decode(self, fields: Sequence[Any]) -> TaskRecord:
-        scope, place, holder, epoch, version, mark, form, body, since, leased_until, name = fields
+        scope, place, holder, epoch, version, mark, form, body, since, _, leased_until, name = fields
         record = self._codec.decode(
             StoredRecord(
                 id=name,
