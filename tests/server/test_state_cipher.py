@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from string import ascii_letters, digits
 
 import msgspec
@@ -22,6 +23,13 @@ def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
     assert text.isascii()
     assert "mine" not in text
     assert states.seal(CONTENT) != text, "each has a nonce of its own"
+
+
+def test_state_of_an_older_version_opens() -> None:
+    states = StateCipher("s", [OLD])
+    older = msgspec.json.encode(list(msgspec.structs.astuple(CONTENT))[:7])
+    sealed = states.keys_for(b"trio-mcp requestState 1 ")[0].seal(older, b"trio-mcp requestState 1 ")
+    assert states.open(base64.urlsafe_b64encode(sealed).decode()) == CONTENT
 
 
 def test_the_first_secret_seals_and_all_open() -> None:

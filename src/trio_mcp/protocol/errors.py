@@ -19,6 +19,9 @@ NOT_INITIALIZED: Final = -32002
 """Code of servers that insist on the handshake, for earlier requests (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
 """A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
+REPLICA_LOST: Final = -31003
+"""A code of ours: the process that ran the request, one replica of several, has ended, or goes on with it no more. The
+client calls again."""
 
 
 @value

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import trio
 
+from ..jsonrpc.errors import TOO_BUSY, CodedError
 from .outbox import Outbox, Owner
+from .peer import EVERYBODY
 
 if TYPE_CHECKING:
     from ..protocol.param_headers import ParamHeader
@@ -67,8 +69,11 @@ class Exchange:
     @property
     def party(self) -> object:
         """The party that may come back for a waiting handler: the principal, or, where the transport knows no
-        principal, the exchange itself."""
-        return self if self.peer.principal is None else self.peer.principal
+        principal, the exchange itself. All who come to an endpoint without principals are one party, on each of its
+        replicas."""
+        if self.peer.principal is not None:
+            return self.peer.principal
+        return EVERYBODY if self.peer.everybody else self
 
     @property
     def lasting(self) -> LastingWay:
@@ -131,6 +136,11 @@ class Exchange:
         """Raise `CodedError` where the caller lacks one of the ``needed`` scopes, as far as anybody knows scopes."""
         if needed and self.peer.check_scopes is not None:
             self.peer.check_scopes(needed)
+
+    def unavailable(self, reason: str) -> CodedError:
+        """Return the error for a request that cannot be served now, for a ``reason`` in words. A transport with a
+        status for that uses it, where it still can."""
+        return CodedError(TOO_BUSY, reason)
 
     def close_stream(self, retry: float) -> bool:
         """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.

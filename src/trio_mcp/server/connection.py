@@ -48,7 +48,7 @@ from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
 from .prompts import RegisteredPrompt
 from .registration import Registry
-from .request_state import RoundStates
+from .request_state import RetryElsewhere, RoundStates
 from .resources import RegisteredResource
 from .server import RunningServer, Server
 from .subscriptions import Subscriptions
@@ -79,7 +79,9 @@ class ServerConnection:
         self._arounds = running.arounds
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
         # Not by a method of this object: that would be a cycle, for the garbage collector to find.
-        self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, partial(_exists, server))
+        replica = running.host.replica
+        name, exists = "" if replica is None else replica.id, partial(_exists, server)
+        self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
@@ -102,6 +104,11 @@ class ServerConnection:
             server.load.connections -= 1
             server.observers.discard(self._subscriptions)
             self._subscriptions.close()
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The changes that the client is told of."""
+        return self._subscriptions
 
     def everything_changed(self) -> None:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
@@ -246,6 +253,32 @@ class AroundConnection(ServerConnection):
         """Answer a request in its task, within its arounds. See `ServerConnection.answer`."""
         assert self._arounds is not None, "other servers have the plain connections"
         return self._arounds.answer(super().answer, scope, self._lifespan, self._task_host)
+
+
+class SharedConnection(AroundConnection):
+    """A connection to one replica of several. Retries whose handlers are parked in others are carried there."""
+
+    def __init__(
+        self,
+        running: RunningServer,
+        transport: Transport | Outbox,
+        peer: Peer = NOBODY_KNOWN,
+        state: ConnectionState | None = None,
+        check_scopes: CheckScopes | None = None,
+    ) -> None:
+        super().__init__(running, transport, peer, state, check_scopes)
+        assert running.carrier is not None, "it shares a place with others"
+        self._carrier = running.carrier
+
+    def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
+        """Answer a request in its task. See `ServerConnection.answer`. The arounds of a carried retry run already, in
+        the replica that has its handler."""
+        before = scope.request.continuation
+        if type(before) is RetryElsewhere:
+            return self._carrier.carry(scope, before)
+        if self._arounds is None:
+            return ServerConnection.answer(self, scope, arguments)
+        return super().answer(scope, arguments)
 
 
 _NO_SCOPES: Final = frozenset[str]()
@@ -426,6 +459,8 @@ def connection_to(
     not."""
     if isinstance(running, RunningServer):
         kind = ServerConnection if running.arounds is None else AroundConnection
+        if running.carrier is not None:
+            kind = SharedConnection
         return kind(running, transport, peer, state, check_scopes)
     return running.connect(transport, peer, state)
 
@@ -435,3 +470,5 @@ def end_tasks(running: Running, *, hurry: bool) -> None:
     stand-in has no tasks of its own."""
     if isinstance(running, RunningServer):
         running.tasks.host.shut_down(hurry=hurry)
+        if running.carrier is not None:
+            running.carrier.shut_down(hurry=hurry)

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ..classes import frozen
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision
@@ -29,7 +30,8 @@ class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
 
     ``lifetime``: seconds for which a state is good. ``exists``: whether what a request names exists for its caller
-    still. ``principal`` of `seal` is the caller, where the transport knows the caller.
+    still. ``replica``: the id of this process, where others may take the retries. ``principal`` of `seal` is the
+    caller, where the transport knows the caller.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class RoundStates:
         cipher: StateCipher,
         lifetime: float,
         exists: Callable[[InboundRequest, Peer], bool] = lambda _, __: True,
+        replica: str = "",
     ) -> None:
         self._cipher = cipher
         self._lifetime = lifetime
         self._exists = exists
+        self._replica = replica
 
     def seal(
         self,
@@ -54,13 +58,16 @@ class RoundStates:
     ) -> str:
         """Return the ``requestState`` for ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
+        replica = self._replica if handle else ""
+        kept = dict(answers or {})
         return self._cipher.seal(
-            SealedState(fingerprint(request), expires, principal, handle, list(asked), dict(answers or {}), state)
+            SealedState(fingerprint(request), expires, principal, handle, list(asked), kept, state, replica)
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
-        else `LATER`, with the content of the retry in ``request.continuation``.
+        else `LATER`, with the content of the retry in ``request.continuation``: a `RetryElsewhere`, where the handler
+        is parked in another replica.
 
         Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
         nothing was parked, an expired state is ignored: the handler runs from the top, and asks anew.
@@ -77,6 +84,9 @@ class RoundStates:
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
             # A parked handler counts its time itself, by a clock that nobody sets.
+            if self._replica and sealed.replica not in ("", self._replica):
+                request.continuation = RetryElsewhere(responses, handle=sealed.handle, replica=sealed.replica)
+                return LATER
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:
             answered = {key: responses[key] for key in sealed.asked if key in responses}
@@ -94,6 +104,16 @@ class RoundStates:
         if sealed.fingerprint != fingerprint(request):
             raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")
         return sealed
+
+
+@frozen(kw_only=True)
+class RetryElsewhere(Continuation):
+    """A retry whose handler is parked in another process."""
+
+    handle: bytes
+    """Handle that `Seal` was given for the parked handler."""
+    replica: str
+    """The id of that process."""
 
 
 def _responses(value: object) -> dict[str, Any]:
@@ -134,6 +154,8 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     """The answers of all rounds before."""
     state: str
     """The handler's own text."""
+    replica: str = ""
+    """The process in which the handler is parked; empty where it can be no other one than this."""
 
 
 class StateCipher:
@@ -146,12 +168,16 @@ class StateCipher:
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
         # Different servers that share a secret do not accept each other's states.
-        self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
+        self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
+
+    def keys_for(self, purpose: bytes) -> list[SealingKey]:
+        """Return the keys for another ``purpose``, of the same server: the first seals, and each opens."""
+        return [SealingKey(secret, purpose + self._name) for secret in self._secrets]
 
     @cached_property
     def _keys(self) -> list[SealingKey]:
-        return [SealingKey(secret, self._purpose) for secret in self._secrets]
+        return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
         """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ..stores.letters import Letters
     from ..stores.shared import Shared
     from .around import Arounds
+    from .carrier import Carrier
     from .provider import Provider
 
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -257,19 +258,24 @@ class Server(Offering):
                 await parts.enter_async_context(entered_once(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
-            letters = None
+            letters = carrier = None
             if replica is not None:
                 from ..stores.letters import Letters  # most servers run alone
+                from .carrier import Carrier
 
                 letters = Letters(replica)
                 await services.start(letters.run)
+                carrier = Carrier(host, letters, cipher)
+                await services.start(carrier.run)
             outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
             await services.start(tasks.host.run)
             for part in self.parts():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters)
+            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters, carrier)
             await tasks.host.drain()
+            if carrier is not None:
+                await carrier.drain()
 
     @asynccontextmanager
     async def living(self, host: RequestHost) -> AsyncGenerator[None]:
@@ -344,6 +350,8 @@ class RunningServer:
     """Seals the states of modern clients."""
     letters: Letters | None
     """The letters to and from other replicas; `None` where nothing is shared."""
+    carrier: Carrier | None
+    """Carries retries to other replicas; `None` where nothing is shared."""
 
     @property
     def callers(self) -> Callers:

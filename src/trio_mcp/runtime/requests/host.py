@@ -138,6 +138,8 @@ class Parking(Generic[T]):
         """Handles of each party, oldest first."""
         self._callers: dict[Caller, dict[bytes, None]] = {}
         """Handles of each caller, oldest first."""
+        self._emptied: trio.lowlevel.ParkingLot | None = None
+        """Tasks that wait until no handler is parked; `None` until the first such task."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -185,7 +187,16 @@ class Parking(Generic[T]):
         place.alarm.stop()
         _remove(self._parties, place.party, handle)
         _remove(self._callers, place.caller, handle)
+        if self._emptied is not None and not self._places:
+            self._emptied.unpark_all()
         return True
+
+    async def emptied(self) -> None:
+        """Wait until no handler is parked."""
+        while self._places:
+            if self._emptied is None:
+                self._emptied = trio.lowlevel.ParkingLot()
+            await self._emptied.park()
 
     def _ring(self, handle: bytes) -> None:
         self._expire(self._places[handle].parked, f"no answers came within {self._timeout:g} seconds")

@@ -130,10 +130,14 @@ class RequestRunner:
                 self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
                 request.pack()
         else:
-            try:
-                self._resume(request, exchange, decision)
-            except CodedError as error:
-                self._finish_now(request, self.replies.error(request, error), exchange)
+            self.go_on(request, exchange, decision)
+
+    def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
+        """Let a parked handler go on with ``request``, or refuse the request. Synchronous."""
+        try:
+            self._resume(request, exchange, retry)
+        except CodedError as error:
+            self._finish_now(request, self.replies.error(request, error), exchange)
 
     def _refuse(self, request: InboundRequest, reason: str, exchange: Exchange) -> None:
         self._finish_now(request, self.replies.error(request, CodedError(TOO_BUSY, reason)), exchange)
@@ -241,7 +245,7 @@ class RequestRunner:
         """
         scope = self.host.parking.find(retry.handle, exchange.party)
         if scope is None or scope.is_overdue:
-            raise CodedError(INVALID_PARAMS, _UNKNOWN)
+            raise unknown_state()
         caller = self._party(exchange.peer)
         if not self.admission.has_room(request.size, caller, scope.ticket if scope.runner is self else None):
             raise CodedError(TOO_BUSY, _BUSY)
@@ -297,9 +301,10 @@ class RequestRunner:
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
         """Cancel all requests that wait for the client to come back with answers, and for nobody else than
-        ``exchange``: a principal may come back on another one."""
-        if exchange.party is exchange:
-            for scope in self.host.parking.of(exchange):
+        ``exchange``: a principal may come back on another one, and anybody by another replica."""
+        party = exchange.party
+        if party is exchange or (exchange.peer.everybody and self.host.replica is None):
+            for scope in self.host.parking.of(party):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
@@ -346,6 +351,11 @@ class RequestRunner:
     def detach(self) -> None:
         """Drop the handler, since the connection is over, and so are all its requests."""
         del self._handler
+
+
+def unknown_state() -> CodedError:
+    """Return the error for a retry whose handler is not there, or not for this client."""
+    return CodedError(INVALID_PARAMS, _UNKNOWN)
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:

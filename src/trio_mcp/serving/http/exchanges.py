@@ -150,7 +150,8 @@ class PostExchange(PartExchange):
             elif self._refusal is not None and code == INVALID_REQUEST:
                 self.answer(self._refusal.status, line, lines_of(self._refusal))
             else:
-                self.answer(self.status_of(code), line)
+                status = self.status_of(code)
+                self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
             return
         else:
             self.outbox.put(line, owner)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import trio
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -49,7 +49,7 @@ class StatelessExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
 
-    __slots__ = ("_has_sent", "_head", "_is_mismatch", "_open_ones", "_requests", "_until")
+    __slots__ = ("_has_sent", "_head", "_open_ones", "_own_fault", "_requests", "_until")
 
     has_headers: ClassVar[bool] = True
 
@@ -63,7 +63,8 @@ class StatelessExchange(PostExchange):
     ) -> None:
         super().__init__(connection, posted, request, high_water)
         self._head = posted.head
-        self._is_mismatch = False
+        self._own_fault: tuple[int, HTTPStatus] | None = None
+        """The code of an error that is ours, and none of a handler, with its status; `None` while there is none."""
         self._open_ones = open_ones
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
@@ -95,13 +96,17 @@ class StatelessExchange(PostExchange):
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         fault = param_mismatch(table, request, self._head)
         if fault is not None:
-            self._is_mismatch = True
+            self._own_fault = HEADER_MISMATCH, HTTPStatus.BAD_REQUEST
             raise fault
+
+    def unavailable(self, reason: str) -> CodedError:
+        self._own_fault = TOO_BUSY, HTTPStatus.SERVICE_UNAVAILABLE
+        return super().unavailable(reason)
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: MUST be 400. The same error of somebody else is an answer.
-        if self._is_mismatch and code == HEADER_MISMATCH:
-            return HTTPStatus.BAD_REQUEST
+        if self._own_fault is not None and self._own_fault[0] == code:
+            return self._own_fault[1]
         return super().status_of(code)
 
     def leave(self) -> None:

@@ -1,0 +1,363 @@
+"""Retries whose handlers are parked here, and that other replicas have taken: `RetriesHere` resumes the handlers, and
+each `CarriedExchange` brings what its handler says to the replica that waits for that.
+
+The letters of a carried retry are here, too. Their contents are sealed, since they have what users answered and see.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+import trio
+
+from ..concurrency.bounded_dict import BoundedDict
+from ..jsonrpc.codec import decode_value, pack_value
+from ..jsonrpc.errors import CodedError
+from ..jsonrpc.messages import ErrorResponse, Request, RequestId
+from ..protocol.errors import REPLICA_LOST
+from ..runtime.cancellation import CancelCause
+from ..runtime.exchange import Exchange
+from ..runtime.outbox import Outbox
+from ..runtime.peer import EVERYBODY, Auth, Headers, Peer, Principal, PrincipalId
+from ..runtime.replies import error_line
+from ..runtime.requests.rounds import Retry
+from ..runtime.requests.runner import unknown_state
+from ..state.events import RequestReceived
+from ..state.stateless import StatelessState
+from ..stores.letters import LEASE, Letter, LetterRefused, Letters, ReplicaDead
+from ..stores.sealing import BadSeal
+
+if TYPE_CHECKING:
+    from ..runtime.outbox import Owner
+    from ..runtime.requests.host import RequestHost
+    from ..state.connection import ConnectionState
+    from ..state.requests import InboundRequest
+    from .request_state import StateCipher
+
+logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+RETRY: Final = "retry"
+"""Kind of the letters that carry a retry to the owner of its handler: a sealed `RetryLetter`."""
+LINES: Final = "retry-lines"
+"""Kind of the letters that carry lines of a handler to the replica that took the retry: a sealed `LinesLetter`."""
+CANCEL: Final = "retry-cancel"
+"""Kind of the letters that cancel a retry: a sealed `CancelLetter`."""
+
+PATIENCE: Final = LEASE
+"""Seconds for which the storage may fail while a retry is carried."""
+_MOST_OF_BATCH: Final = 256 * 1024
+_MOST_GIVEN_UP: Final = 1000
+
+_ENDED: Final = "the process that ran this call has ended; call again"
+
+
+def replica_lost() -> CodedError:
+    """Return the error for a call whose replica has ended."""
+    return CodedError(REPLICA_LOST, _ENDED)
+
+
+class AuthFacts(msgspec.Struct, frozen=True, array_like=True):
+    """The `Auth` of a caller, but the facts that the author has added."""
+
+    token: str
+    issuer: str | None
+    subject: str | None
+    client_id: str | None
+    scopes: list[str]
+    claims: bytes
+    expires_at: float | None
+    key_thumbprint: str | None
+
+    @classmethod
+    def of(cls, auth: Auth) -> AuthFacts:
+        """Return the facts of ``auth``. Claims that are no JSON, which only the verifier of an author makes, are left
+        out, all of them."""
+        principal = auth.principal
+        try:
+            claims = pack_value(dict(principal.claims))
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            claims = b"{}"
+        return cls(
+            auth.token,
+            principal.issuer,
+            principal.subject,
+            principal.client_id,
+            sorted(principal.scopes),
+            claims,
+            principal.expires_at,
+            principal.key_thumbprint,
+        )
+
+    def auth(self, before: Auth | None) -> Auth:
+        """Return the caller, with the facts that the author has added to the same caller ``before``."""
+        principal = Principal(
+            issuer=self.issuer,
+            subject=self.subject,
+            client_id=self.client_id,
+            scopes=frozenset(self.scopes),
+            claims=decode_value(self.claims),
+            expires_at=self.expires_at,
+            key_thumbprint=self.key_thumbprint,
+        )
+        return Auth(self.token, principal, {} if before is None else before.extra)
+
+
+class RetryLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A retry, as its taker has checked it: the head, the token, the scopes, and the seal of its state."""
+
+    number: int
+    """Number of the call, among those that the taker has carried."""
+    handle: bytes
+    id: RequestId
+    method: str
+    params: bytes
+    """JSON text, with the answers of the client, and the time that is left in ``_meta``."""
+    size: int
+    principal: PrincipalId | None
+    auth: AuthFacts | None
+    headers: dict[str, str] | None
+
+
+class LinesLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of what a handler says: bytes of whole lines, or a part of a long line. A batch goes out when the receipt
+    of the one before has come, which is when its taker has room for more."""
+
+    number: int
+    """Number of the call."""
+    place: int
+    """Number of the batch, from 0 on."""
+    lines: bytes
+    is_last: bool
+    """True for the batch with the reply, as its last line. Without any line the call has ended without a reply."""
+
+
+class CancelLetter(msgspec.Struct, frozen=True, array_like=True):
+    """The cancel of a carried call, whose client has left or has no time any more."""
+
+    number: int
+    is_late: bool
+    """True where the deadline of the caller has passed."""
+    reason: str
+
+
+class LetterSeal:
+    """Seals and opens the letters of carried retries, with the secrets of ``cipher``. A letter is good for its kind,
+    between two replicas."""
+
+    def __init__(self, cipher: StateCipher, replica: str) -> None:
+        self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
+        self._replica = replica
+
+    def seal(self, kind: str, receiver: str, content: msgspec.Struct) -> bytes:
+        """Return ``content`` sealed, for a letter to ``receiver``."""
+        about = f"{kind} {self._replica} {receiver}".encode()
+        return self._keys[0].seal(msgspec.msgpack.encode(content), about)
+
+    def open(self, kind: str, letter: Letter, form: type[T]) -> T | None:
+        """Return the content of ``letter``; `None`, and the letter is refused, where that cannot be read."""
+        about = f"{kind} {letter.sender} {self._replica}".encode()
+        for key in self._keys:
+            try:
+                return msgspec.msgpack.decode(key.open(letter.content, about), type=form)
+            except BadSeal:
+                continue
+            except msgspec.MsgspecError as error:  # of another version
+                logger.warning("a letter of the kind %s cannot be read: %s", kind, error)
+                break
+        letter.refuse("this replica cannot read the letter: it has other secrets, or another version")
+        return None
+
+
+class CarriedExchange(Exchange):
+    """The exchange of a retry that ``taker`` has carried here as its call ``number``."""
+
+    __slots__ = ("abort_writing", "is_over", "number", "taker")
+
+    def __init__(self, state: ConnectionState, outbox: Outbox, taker: str, number: int) -> None:
+        super().__init__(state, outbox, EVERYBODY)
+        self.taker = taker
+        self.number = number
+        self.is_over = False
+        """True once nothing more is said."""
+        self.abort_writing = trio.CancelScope()
+
+    @property
+    def party(self) -> object:
+        return EVERYBODY if self.peer.principal is None else self.peer.principal
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The name of the call, which no other call has."""
+        return self.taker, self.number
+
+    def cancel(self, cause: CancelCause, reason: str) -> None:
+        """Cancel the request, for which nobody waits any more."""
+        self._end_silently()
+        self.cancel_all(cause, reason)
+
+    def _end_silently(self) -> None:
+        self.is_over = True
+        self.outbox.let_go()
+        self.abort_writing.cancel(reason="nobody waits for this")
+
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
+        if self.is_over:
+            return
+        if cause is CancelCause.DEADLINE:  # which has passed for the taker, too
+            self._end_silently()
+        else:
+            self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _ENDED)))
+
+    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if line is not None:
+            self.outbox.put(line, owner)
+        self.outbox.nudge()
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        self.reply(line)
+
+
+class RetriesHere:
+    """The retries that other replicas have carried to the handlers parked in ``host``, while `run` runs. ``on_open`` is
+    called when one comes."""
+
+    def __init__(self, host: RequestHost, letters: Letters, seal: LetterSeal, on_open: Callable[[], object]) -> None:
+        self._host = host
+        self._letters = letters
+        self._seal = seal
+        self._state = StatelessState()
+        self.open: dict[tuple[str, int], CarriedExchange] = {}
+        """The exchanges whose takers wait for more, by the names of their calls."""
+        self._given_up = BoundedDict[tuple[str, int], None](_MOST_GIVEN_UP)
+        """Calls that were cancelled, perhaps before they came."""
+        self._on_open = on_open
+        self._nursery: trio.Nursery | None = None
+        self._ended = trio.lowlevel.ParkingLot()
+        """The task that waits until no exchange is open."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take retries until cancelled. Those that run then are cancelled, before any handler runs, with the cause."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._letters.read(RETRY, self._read_retry)
+                self._letters.read(CANCEL, self._read_cancel)
+                task_status.started()
+                await self._asleep()
+        finally:
+            self._nursery = None
+
+    async def _asleep(self) -> None:
+        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
+            self._nursery = None
+            self.cancel_all("the server has ended")
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel all retries that run here, because the server ends. Their takers are told, as far as there is time."""
+        for exchange in tuple(self.open.values()):
+            exchange.cancel_all(CancelCause.SHUTDOWN, reason)
+
+    async def ended(self) -> None:
+        """Wait until no retry runs here, and no end of one is on its way."""
+        while self.open:
+            await self._ended.park()
+
+    def unknown(self, taker: str, numbers: Iterable[int]) -> list[int]:
+        """Return those calls of ``taker``, by their ``numbers``, for which nothing runs here, or ends."""
+        return [number for number in numbers if (taker, number) not in self.open]
+
+    # Letters
+
+    def _read_retry(self, letter: Letter) -> None:
+        retry = self._seal.open(RETRY, letter, RetryLetter)
+        if retry is None:
+            return
+        if self._nursery is None:
+            letter.refuse("it ends")
+        elif (letter.sender, retry.number) in self._given_up:  # letters overtake each other
+            letter.refuse("its client has left")
+        else:
+            self._resume(letter, retry, self._nursery)
+
+    def _resume(self, letter: Letter, retry: RetryLetter, nursery: trio.Nursery) -> None:
+        event = self._state.receive(Request(retry.id, retry.method, decode_value(retry.params), retry.size))
+        if not isinstance(event, RequestReceived):  # it was received elsewhere, by other rules
+            letter.refuse("it has another version")
+            return
+        letter.take()
+        request = event.request
+        exchange = CarriedExchange(self._state, Outbox(self._host.limits.high_water), letter.sender, retry.number)
+        self.open[exchange.key] = exchange
+        nursery.start_soon(self._write, exchange)
+        self._on_open()
+        party = EVERYBODY if retry.principal is None else retry.principal
+        parked = self._host.parking.find(retry.handle, party)
+        if parked is None:
+            self._state.finish(request)
+            error = unknown_state()
+            exchange.reply_at_once(error_line(ErrorResponse(request.id, error.code, error.message)))
+            return
+        before = parked.exchange.peer
+        exchange.peer = Peer(
+            headers=None if retry.headers is None else Headers.of_lower_case(retry.headers),
+            principal=retry.principal,
+            auth=None if retry.auth is None else retry.auth.auth(before.auth),
+            caller=parked.ticket.caller,
+            check_scopes=before.check_scopes,
+        )
+        parked.runner.go_on(request, exchange, Retry(retry.handle, request.params.get("inputResponses") or {}))
+
+    def _read_cancel(self, letter: Letter) -> None:
+        cancel = self._seal.open(CANCEL, letter, CancelLetter)
+        if cancel is None:
+            return
+        letter.take()
+        key = letter.sender, cancel.number
+        self._given_up[key] = None
+        exchange = self.open.get(key)
+        if exchange is not None:
+            exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
+
+    async def _write(self, exchange: CarriedExchange) -> None:
+        """Bring the lines of ``exchange`` to its taker, until its end."""
+        lost: str | None = None
+        try:
+            with exchange.abort_writing:
+                await self._send_all(exchange)
+        except ReplicaDead:
+            lost = "the replica that took the request has ended"
+        except LetterRefused as error:
+            lost = f"the replica that took the request waits for it no more: {error}"
+        except OSError as error:
+            lost = f"the replica that took the request cannot be reached: {error}"
+        finally:
+            del self.open[exchange.key]
+            if lost is not None:
+                exchange.cancel(CancelCause.DISCONNECT, lost)
+            if not self.open:
+                self._ended.unpark_all()
+
+    async def _send_all(self, exchange: CarriedExchange) -> None:
+        place, is_last = 0, False
+        while not is_last:
+            lines = await exchange.outbox.take()
+            while len(lines) < _MOST_OF_BATCH and (more := exchange.outbox.take_nowait()):
+                lines += more
+            is_last = exchange.is_over and not exchange.outbox.size
+            for start in range(0, max(len(lines), 1), _MOST_OF_BATCH):
+                end = start + _MOST_OF_BATCH
+                batch = LinesLetter(exchange.number, place, bytes(lines[start:end]), is_last and end >= len(lines))
+                content = self._seal.seal(LINES, exchange.taker, batch)
+                await self._letters.send(exchange.taker, LINES, content, patience=PATIENCE)
+                place += 1
