@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from trio_mcp.stores.task_store import StoreDown, Uncertain
 COUNT = Script("count", "return redis.call('INCR', KEYS[1])")
 ECHO = Script("echo", "return {KEYS[1], ARGV[1], ARGV[2], 7, false}")
 HALF = Script("half", "redis.call('SET', KEYS[1], 'half') return redis.call('LPUSH', KEYS[1], 'x')")
-SLOW = Script("slow", "redis.call('INCR', KEYS[1]) local n = 0 for i = 1, 3e7 do n = n + i end return n")
+SLOW = Script("slow", "redis.call('INCR', KEYS[1]) local n = 0 for i = 1, 5e6 do n = n + i end return n")
 LONG = 30.0
 """A limit for calls that have an answer."""
 
@@ -401,6 +402,24 @@ async def test_wait_for_a_connection_is_part_of_the_limit(redis_server: RedisSer
         proxy.thaw()
         await up(link)
         assert await link.script(COUNT, ["m"]) == 1
+
+
+async def test_answer_that_came_while_this_process_stood_still_is_returned(redis_server: RedisServer) -> None:
+    async with open_link(redis_server.url, limit=1) as link:
+        await up(link)
+        await link.script(SLOW, ["n"])
+        results = list[int]()
+
+        async def call() -> None:
+            results.append(await link.script(SLOW, ["n"]))
+
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call)
+                await trio.testing.wait_all_tasks_blocked()
+                time.sleep(1.3)  # noqa: ASYNC251 - that is what stands still
+        assert len(results) == 3
+        assert redis_server.ask("GET", "n") == b"4"
 
 
 # Cancels.

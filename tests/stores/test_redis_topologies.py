@@ -93,7 +93,7 @@ def test_url_says_kind_hosts_and_credentials(url: str, kind: Kind, hosts: Sequen
     ],
 )
 def test_url_that_means_nothing_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ValueError, match="Redis") as caught:
+    with pytest.raises(ValueError, match=r"Redis|redis://") as caught:
         parse_url(url)
     assert "sesame" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -110,7 +110,8 @@ def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
     assert unnamed.verify_mode is ssl.CERT_REQUIRED
     given = ssl.create_default_context()
     assert parse_url("rediss://host", given).ssl_context is given
-    assert parse_url("redis://host", given).ssl_context is None
+    with pytest.raises(ValueError, match="write rediss"):
+        parse_url("redis://ann:sesame@host", given)
 
 
 # One server.

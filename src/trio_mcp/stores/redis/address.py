@@ -62,6 +62,10 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> Address:
         kind = Kind(split.scheme.replace("rediss", "redis", 1))
     except ValueError:
         raise ValueError(f"{split.scheme}:// is no address of Redis; write {_WORDS}") from None
+    if ssl_context is not None and not is_tls:
+        raise ValueError(
+            f"{split.scheme}:// makes no use of the SSL context; write {kind.value.replace('redis', 'rediss')}"
+        )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is Kind.SENTINEL else ()), "db"]
     if unknown := query.keys() - allowed:

@@ -232,8 +232,12 @@ class Link:
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            self._note_late(client, sent.node)
-            raise self._uncertain(f"Redis at {self._address} has not answered within {self._limit} s")
+            # Where this process stood still, the answer may have come meanwhile, and be read in this moment.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            if not sent.request.complete:
+                self._note_late(client, sent.node)
+                raise self._uncertain(f"Redis at {self._address} has not answered within {self._limit} s")
+            answer = await sent.request
         if not isinstance(answer, Exception) or error_words(answer) is not None:
             self._late.pop(node_name(sent.node), None)
             self._answers += 1
