@@ -10,7 +10,7 @@ one slot.
 - ``q:<queue>`` has such tasks of one form and one name, by the ends of their leases.
 - ``s:<scope>`` has the records of a scope, by their places.
 - ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
-- ``v:<id>`` refuses the creation of a record.
+- ``v:<id>`` is the time until which no record with this id is created.
 
 Redis deletes a key by itself one hour after the time for which the key is needed, if no replica has done so. Sorted
 sets may therefore name records that are gone; scripts that come to such a name pass over it, and take it out.
@@ -34,6 +34,7 @@ local expiry = base .. 'expiry'
 local function record(id) return base .. 'r:' .. id end
 local function queue(name) return base .. 'q:' .. name end
 local function scope(name) return base .. 's:' .. name end
+local function void(id) return base .. 'v:' .. id end
 
 local function last(key, kept)
     if kept == '+inf' then
@@ -115,7 +116,7 @@ end
 if call('ZCARD', expiry) >= most or count >= most_of_scope then
     return 'full'
 end
-if call('EXISTS', base .. 'v:' .. id) == 1 then
+if tonumber(call('GET', void(id)) or 0) > now then
     return 'void'
 end
 if call('EXISTS', record(id)) == 1 then
@@ -144,8 +145,8 @@ VOID: Final = _script(
     """
 local id, keep = ARGV[2], tonumber(ARGV[3])
 local was_there = drop(id)
-if was_there == 0 and keep > 0 then
-    call('SET', base .. 'v:' .. id, '', 'PX', keep)
+if was_there == 0 then
+    call('SET', void(id), now + keep, 'PX', keep + HOUR)
 end
 return was_there
 """,
