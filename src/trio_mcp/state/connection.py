@@ -176,6 +176,10 @@ class ConnectionState:
         if self.finish(request):
             self._parked[request.id] = request
 
+    def knows(self, request_id: RequestId) -> bool:
+        """Return whether a request of the peer with this id is in flight, or was answered with questions."""
+        return request_id in self._inbound or request_id in self._parked
+
     @property
     def inbound(self) -> tuple[InboundRequest, ...]:
         """Requests of the peer in flight, oldest first."""

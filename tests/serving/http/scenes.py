@@ -14,9 +14,10 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
 from trio_mcp.auth.resource_server.protected import Protected
-from trio_mcp.server.connection import Servable
+from trio_mcp.server.connection import Servable, running_with
 from trio_mcp.serving.http.entrance import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront
+from trio_mcp.stores.shared import Shared
 from trio_mcp.transports.host_checks import host_checks_for
 
 SAMPLING = {"sampling": {}}
@@ -216,12 +217,20 @@ class MemoryEndpoint(Endpoint):
 
 @asynccontextmanager
 async def in_memory(
-    server: Servable, *, stateless: bool = False, auth: Protected | None = None, **limits: Any
+    server: Servable,
+    *,
+    stateless: bool = False,
+    auth: Protected | None = None,
+    shared: Shared | None = None,
+    **limits: Any,
 ) -> AsyncGenerator[MemoryEndpoint]:
     gate = None if auth is None else auth.gate()
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
-    async with server.running(bounds, stateless=stateless) as running, trio.open_nursery() as nursery:
+    async with (
+        running_with(server, shared, bounds, stateless=stateless) as running,
+        trio.open_nursery() as nursery,
+    ):
         endpoint = MemoryEndpoint(HttpFront(running, nursery, settings, websocket=False), nursery)
         yield endpoint
         await endpoint.aclose()

@@ -22,6 +22,7 @@ from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.limits import Limits
 from ...runtime.peer import Auth
 from ...server.connection import Running
+from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.requests import RequestHead
 from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_unchecked_scopes
@@ -33,7 +34,6 @@ from .entrance import (
     EndpointSettings,
     accepted_types,
     busy,
-    empty,
     error,
     health,
     invalid,
@@ -43,13 +43,14 @@ from .entrance import (
     unavailable,
 )
 from .exchanges import HttpRequest, refuses_scopes
-from .session import HttpSession
+from .session_exchange import ClientSession
 from .session_table import SessionTable
 from .stateless import StatelessEndpoint
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from .routes import RouteRun, Routes
+    from .shared_sessions import SharedSessions
 
 logger = logging.getLogger("trio_mcp")
 
@@ -167,7 +168,8 @@ class HttpEndpoint(Entrance, HttpApplication):
         self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
-        self._sessions = SessionTable(running, nursery, settings.retry_interval)
+        self._shared = _shared_sessions(running, nursery, settings.retry_interval)
+        self._sessions = self._shared or SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
         """Bytes of requests, and of messages over WebSocket, that wait for their rest."""
         self._is_ending = False
@@ -269,9 +271,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         if isinstance(message, Unreadable):
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
-            session = self._session_of(request)
-            if isinstance(session, HttpSession):
-                session.fail_question(message, request.body)
+            self._fail_question(message, request)
             request_id = None if reply is None else reply.id
             request.response.answer(error(HTTPStatus.BAD_REQUEST, code, words, request.extra, request_id))
         elif request.response.client.is_proxy and self._lacks_connection(request, message):
@@ -321,48 +321,75 @@ class HttpEndpoint(Entrance, HttpApplication):
             else:
                 self._sessions.open(message, request)
         else:
-            session = self._session_of(request)
-            if isinstance(session, Answer):
-                request.response.answer(session)
-            elif self._gate is None or not refuses_scopes(self._running, self._gate, message, request):
-                session.post(message, request)
+            self._in_session(request, partial(self._post_in_session, message, request))
+
+    def _post_in_session(self, message: Message | Batch, request: HttpRequest, session: ClientSession) -> None:
+        if self._gate is None or not refuses_scopes(self._running, self._gate, message, request):
+            session.post(message, request)
 
     def _get(self, request: HttpRequest) -> None:
-        session = self._session_of(request)
-        if isinstance(session, Answer):
-            request.response.answer(session)
-        elif not (request.response.client.is_proxy and self._lacks_connection(request)):
+        self._in_session(request, partial(self._get_in_session, request))
+
+    def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
+        if not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)
 
     def _delete(self, request: HttpRequest) -> None:
-        session = self._session_of(request)
-        if isinstance(session, Answer):
-            request.response.answer(session)
-        else:
-            session.end("the client has ended the session")
-            request.response.answer(empty(HTTPStatus.NO_CONTENT, request.extra))
+        self._in_session(request, lambda session: session.delete(request))
 
-    def _session_of(self, request: HttpRequest) -> HttpSession | Answer:
-        """Return the session that a request names, or the refusal of a request that names none, or does not fit."""
-        head, extra = request.head, request.extra
-        session_id = head.headers.get("mcp-session-id")
+    def _fail_question(self, message: Unreadable, request: HttpRequest) -> None:
+        """Fail the question that ``message`` was to answer, where ``request`` names a session."""
+        session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
-            return invalid(
-                HTTPStatus.BAD_REQUEST, "the Mcp-Session-Id header is missing, or send initialize first", extra
-            )
+            return
         session = self._sessions.find(session_id, request.principal)
+        if session is not None:
+            session.fail_question(message, request.body)
+        elif self._shared is not None:
+            self._shared.look_up(
+                session_id, request, lambda found: None if found is None else found.fail_question(message, request.body)
+            )
+
+    def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
+        """Call ``use`` with the session that ``request`` names, or refuse a request that names none."""
+        session_id = request.head.headers.get("mcp-session-id")
+        if session_id is None:
+            reason = "the Mcp-Session-Id header is missing, or send initialize first"
+            request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, request.extra))
+            return
+        session = self._sessions.find(session_id, request.principal)
+        if session is None and self._shared is not None and not self._is_ending:
+            self._shared.look_up(session_id, request, partial(self._use, request, use))
+        else:
+            self._use(request, use, session)
+
+    def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
+        """Call ``use`` with ``session``, or refuse a ``request`` that names none, or does not fit."""
+        version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
-            return unavailable("the server is shutting down", extra)
-        if session is None:
+            request.response.answer(unavailable("the server is shutting down", extra))
+        elif session is None:
             # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
-            reason = "there is no such session in this process: it has ended, or another one has it; send initialize"
-            return invalid(HTTPStatus.NOT_FOUND, reason, extra)
-        version = head.headers.get("mcp-protocol-version")
-        if version is not None and version not in REVISIONS:
+            where = "" if self._shared is not None else " in this process"
+            how = "it has ended" if self._shared is not None else "it has ended, or another one has it"
+            reason = f"there is no such session{where}: {how}; send initialize"
+            request.response.answer(invalid(HTTPStatus.NOT_FOUND, reason, extra))
+        elif version is not None and version not in REVISIONS:
             # 2025-11-25 transports, Protocol Version Header: MUST be 400, by every method. Another one that we speak is
             # served, since the handshake has settled the revision.
-            return invalid(HTTPStatus.BAD_REQUEST, "the MCP-Protocol-Version is not supported", extra)
-        return session
+            reason = "the MCP-Protocol-Version is not supported"
+            request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
+        else:
+            use(session)
+
+
+def _shared_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> SharedSessions | None:
+    """Return the sessions that all replicas serve; `None` where nothing is shared."""
+    if not isinstance(running, RunningServer) or running.letters is None or running.stateless:
+        return None
+    from .shared_sessions import SharedSessions  # most servers run alone
+
+    return SharedSessions(running, running.letters, nursery, retry_interval)
 
 
 def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:

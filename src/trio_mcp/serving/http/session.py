@@ -1,52 +1,32 @@
-"""HttpSession is one legacy client of an endpoint, and SessionExchange the exchange of one of its POSTs."""
+"""HttpSession is one legacy client of an endpoint, with the streams and events that this process keeps for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, ClassVar
-from weakref import ref
+from typing import TYPE_CHECKING
 
 import trio
 
 from ...concurrency.fair_share import Caller, SharedBytes
-from ...jsonrpc.messages import Batch, Message, Request, Unreadable
-from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
-from ...runtime.transport import ConnectionLost
 from ...server.connection import Running
-from ...state.events import Refused, RequestReceived
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token
-from .entrance import empty, invalid, status_of_refusal
-from .exchanges import FedConnection, HttpRequest, PostExchange
+from .entrance import empty, invalid
+from .exchanges import HttpRequest
+from .session_exchange import ClientSession, OpeningExchange, SessionExchange
 from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:
-    from ...concurrency.wakeups import Alarm
     from ...state.requests import InboundRequest
 
 
-class _Listening:
-    """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `LastingWay`, which
-    does not keep the session."""
-
-    def __init__(self, session: HttpSession, outbox: Outbox) -> None:
-        self._session = ref(session)
-        self.outbox = outbox
-
-    @property
-    def is_open(self) -> bool:
-        session = self._session()
-        return session is not None and session.is_listened_to
-
-
-class HttpSession:
-    """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
-    session. ``replayed`` counts the bytes in the logs of all sessions. ``on_end`` is called with the session when it
-    ends, before its client learns of that; requests may still clean up then."""
+class HttpSession(ClientSession):
+    """One legacy client: its connection, its streams, and their log. ``replayed`` counts the bytes in the logs of all
+    sessions."""
 
     def __init__(
         self,
@@ -56,38 +36,16 @@ class HttpSession:
         caller: Caller,
         replayed: SharedBytes,
         retry_interval: float,
-        on_end: Callable[[HttpSession], None],
+        on_end: Callable[[ClientSession], None],
     ) -> None:
+        super().__init__(running, session_id, peer, caller, retry_interval, on_end)
         limits = running.limits
-        self.id = session_id
-        self.principal = peer.principal
-        self.caller = caller
-        """The party that has opened the session, whose share of the bounds all its requests take."""
-        self._limits = limits
-        self._on_end = on_end
-        self.retry_interval = retry_interval
-        """Seconds after which the client shall come back when a response breaks."""
-        held = replayed.held_for(caller)
-        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, held)
+        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, replayed.held_for(caller))
         self._streams: dict[str, SessionStream] = {}
         """Streams that are not finished, by name."""
-        self.posts: dict[SessionExchange, None] = {}
-        """The POSTs that are not answered."""
-        self._outbox = Outbox(limits.high_water)
-        """The lines that belong to no request, for the stream that the client asks for with GET."""
         self._outbox.call_writer(self._listen)
-        self._connection = FedConnection(running, peer, self._outbox)
-        # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
-        self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
-        self.lasting = _Listening(self, self._outbox)
-        """The way for lines that belong to no request."""
-        self._is_draining = False
-        self.is_confirmed = False
-        """True once the client has used its session."""
-        self.used_at = trio.current_time()
-        """Time at which the client was last seen, as exact as `expire` is called often."""
 
     async def run(self) -> None:
         """Serve until the session ends."""
@@ -102,26 +60,6 @@ class HttpSession:
             self._log.close()
 
     # The end
-
-    def end(self, reason: str) -> None:
-        """End the session: its client is gone, and so are its requests."""
-        self._on_end(self)
-        self._connection.connection.lose(ConnectionLost(reason))
-
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End when the requests are done: see `Connection.shut_down`."""
-        self._is_draining = True
-        self._connection.connection.shut_down(reason, hurry=hurry)
-
-    async def ended(self) -> None:
-        """Wait until the last request is over."""
-        await self._connection.ended.wait()
-
-    @property
-    def is_over(self) -> bool:
-        """True when the session takes no more messages. While our side shuts down, the answers to questions come."""
-        connection = self._connection
-        return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     def is_listened_to(self) -> bool:
@@ -151,54 +89,28 @@ class HttpSession:
         if self._listening is not None:
             self._listening.send_keep_alive()
 
-    # Messages
-
-    def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Take a message, or a batch, that was ``posted``."""
-        posted.caller = self.caller
-        self.used_at = trio.current_time()
-        self.is_confirmed = self.is_confirmed or not opens
-        connection = self._connection
-        event = connection.state.receive(message)
-        if not (type(message) is Request or type(event) is Refused or _asks(message)):
-            connection.feed(event, posted.body, connection.exchange)
-            posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
-            return
-        kind = OpeningExchange if opens else SessionExchange
-        request = event.request if type(event) is RequestReceived else None
-        exchange = kind(self, connection.exchange, posted, request, self._limits.high_water)
-        self.posts[exchange] = None
-        connection.feed(event, posted.body, exchange)
-
-    def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the request of ours that ``message`` was meant to answer, if it was, or may have been."""
-        self.used_at = trio.current_time()
-        if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
-            self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
-
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return the alarm for a request that is to be a stream before long."""
-        return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
+    def delete(self, asked: HttpRequest) -> None:
+        """Answer a DELETE: end the session."""
+        self.end("the client has ended the session")
+        asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
     # Streams
 
-    def open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
-        """Return a stream for the lines in ``outbox``."""
+    def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
+        kind = OpeningExchange if opens else SessionExchange
+        return kind(self, self._connection.exchange, posted, request, self._limits.high_water)
+
+    def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
+        """Return a stream for the lines of ``exchange``."""
+        return self._open_stream(exchange.outbox, primes=primes)
+
+    def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
         stream = SessionStream(self._log, outbox, self._kept, primes=primes)
         self._streams[stream.name] = stream
         return stream
 
-    def finish(self, stream: SessionStream) -> None:
-        """End a stream. Its events are kept for a while."""
-        stream.finish(trio.current_time() + self._limits.replay_timeout)
-
-    @property
-    def _polls(self) -> bool:
-        revision = self._connection.state.revision
-        return revision is not None and revision.polling
-
     def _listen(self) -> SessionStream:
-        self._listening = self.open_stream(self._outbox, primes=self._polls)
+        self._listening = self._open_stream(self._outbox, primes=self._polls)
         self._listening.keep()
         return self._listening
 
@@ -208,20 +120,6 @@ class HttpSession:
             stream.outbox.let_go()
         else:
             self.send_late_lines(stream.outbox)
-
-    def send_late_lines(self, outbox: Outbox) -> None:
-        """Have lines that are put into ``outbox`` from now on sent with the lines that belong to no request: a handler
-        that was cancelled takes back a question when the stream of its request is over."""
-
-        # The outbox keeps what it calls: neither itself nor the session, or the collector would have to find them.
-        late, free = ref(outbox), self._outbox
-
-        def pass_on() -> None:
-            outbox = late()
-            while outbox is not None and (lines := outbox.take_nowait()):
-                free.put(bytes(lines))
-
-        outbox.call_writer(pass_on)
 
     def get(self, asked: HttpRequest) -> None:
         """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
@@ -252,112 +150,3 @@ class HttpSession:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
         else:
             stream.attach(response, extra, replay, retry=self.retry_interval if polls else None, until=until)
-
-
-def _asks(message: Message | Batch) -> bool:
-    return isinstance(message, Batch) and any(isinstance(each, Request | Unreadable) for each in message.members)
-
-
-class SessionExchange(PostExchange):
-    """The exchange of a POST of ``session``. The client's going away is no cancel (2025-11-25 transports, Sending
-    Messages to the Server): the lines are kept, and the client may come back for them."""
-
-    __slots__ = ("_alarm", "_session", "_stream")
-
-    may_prime: ClassVar[bool] = True
-    """True where the client knows the session, and so can come back to a stream."""
-
-    def __init__(
-        self,
-        session: HttpSession,
-        connection: Exchange,
-        posted: HttpRequest,
-        request: InboundRequest | None,
-        high_water: int,
-    ) -> None:
-        super().__init__(connection, posted, request, high_water, session.id)
-        self._session = session
-        self._stream: SessionStream | None = None
-        self._alarm: Alarm | None = None
-        if self.may_prime and request is not None and request.revision.polling:
-            self._alarm = session.alarm(self.commit)
-
-    @property
-    def lasting(self) -> LastingWay:
-        return self._session.lasting
-
-    @property
-    def is_open(self) -> bool:
-        return not self.response.is_gone if self._stream is None else self._stream.is_open
-
-    def open_stream(self) -> None:
-        self.is_stream = True
-        if self._alarm is not None:
-            self._alarm.stop()
-            self._alarm = None
-        polls = self.request is not None and self.request.revision.polling
-        self._stream = self._session.open_stream(self.outbox, primes=polls)
-        if self.response.is_gone:
-            self._stream.keep()
-        else:
-            self._stream.attach(self.response, self.extra, retry=self._session.retry_interval if polls else None)
-
-    def end_stream(self) -> None:
-        assert self._stream is not None, "it was opened before"
-        self._session.finish(self._stream)
-
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        super().answer(status, line, more)
-        self._session.send_late_lines(self.outbox)
-
-    def leave(self) -> None:
-        self._session.posts.pop(self, None)
-        if self._alarm is not None:
-            self._alarm.stop()
-            self._alarm = None
-
-    def comment(self) -> None:
-        if self._stream is not None:
-            self._stream.send_keep_alive()
-
-    def refuse(self, code: int, line: bytes) -> None:
-        self.answer(status_of_refusal(code, legacy=True), line)
-
-    def close_stream(self, retry: float) -> bool:
-        if self.request is None or not self.request.revision.polling:
-            return False
-        self.commit()
-        return self._stream is not None and self._stream.close_response(retry)
-
-
-class OpeningExchange(SessionExchange):
-    """The exchange of the POST that opens the session. A session whose opening fails, or whose client does not learn
-    the id of, ends at once."""
-
-    __slots__ = ()
-
-    may_prime = False
-
-    def open_stream(self) -> None:
-        self._tell_id()
-        super().open_stream()
-
-    def _tell_id(self) -> None:
-        self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
-
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        opens = status == HTTPStatus.OK and not self.response.is_gone and not self._failed
-        if opens:
-            self._tell_id()
-        super().answer(status, line, more)
-        if not opens:
-            self._session.end("the session was not opened")
-
-    def end_stream(self) -> None:
-        super().end_stream()
-        if self._failed or self.response.is_gone:
-            self._session.end("the session was not opened")
-
-    @property
-    def _failed(self) -> bool:
-        return self.request is None or self.request.error is not None

@@ -17,6 +17,7 @@ from ...server.connection import Running
 from .entrance import busy
 from .exchanges import HttpRequest
 from .session import HttpSession
+from .session_exchange import ClientSession
 
 _ID_BYTES: Final = 16
 """128 bits, which nobody guesses; as visible ASCII."""
@@ -32,11 +33,11 @@ class SessionTable:
         self._limits: Limits = running.limits
         self._retry_interval = retry_interval
         self._sessions: dict[str, HttpSession] = {}
-        self._held: dict[Caller, dict[HttpSession, None]] = {}
+        self._held: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
         """What all sessions keep for clients that come back."""
-        self._ended: set[HttpSession] = set()
+        self._ended: set[ClientSession] = set()
         """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
@@ -81,16 +82,16 @@ class SessionTable:
                     (session for session in held if not session.is_over), key=attrgetter("used_at"), default=None
                 )
                 return self._end(idlest)
-            held = self._sessions.values()
+            held = dict.fromkeys(self._sessions.values())
         return self._end(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
 
-    def _end(self, session: HttpSession | None) -> bool:
+    def _end(self, session: ClientSession | None) -> bool:
         if session is None:
             return False
         session.end("another client wants the place of the session, which was not used for longer than others")
         return True
 
-    def _free_place(self, session: HttpSession) -> None:
+    def _free_place(self, session: ClientSession) -> None:
         """Note that ``session`` has ended: from now on there is room for another one."""
         if self._sessions.pop(session.id, None) is None:
             return

@@ -1,0 +1,193 @@
+"""SessionFacts are all that the replicas of a server have to know of a legacy session, and the form in which they are
+kept.
+
+Changes of facts are functions from facts to facts. Each of them, applied to its own result, changes nothing: a write
+whose outcome nobody knows may be made again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import attrs
+import msgspec
+
+from ...classes import frozen
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.messages import RequestId
+from ...protocol.types.notifications import DEFAULT_LOG_LEVEL
+
+MAX_FACTS: Final = 64 * 1024
+"""Bytes of the facts of a session, in the form in which they are kept."""
+MOST_CANCELS: Final = 100
+"""Number of the cancels that are kept, the newest ones."""
+_MAX_CANCELS: Final = 8 * 1024
+"""Bytes of all cancels that are kept, about."""
+_MAX_REASON: Final = 200
+MAX_CANCELLED_ID: Final = 1000
+"""Bytes of the longest id, as JSON text, of a request that is cancelled through another replica."""
+_MARK_BYTES: Final = 6
+_FORM: Final = 1
+"""Version of the form. A field that a replica does not know is kept, and needs no other version; each change that older
+replicas would misread does."""
+
+
+class FactsUnreadable(OSError):
+    """The facts of a session have a form that this replica does not know: that of a later version."""
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True):
+    """The cancel of a request, wherever the request runs."""
+
+    mark: str
+    """Text that no other cancel has."""
+    request_id: bytes
+    """The id of the request, as JSON text."""
+    reason: str | None
+
+
+class _Known(msgspec.Struct, frozen=True):
+    form: int
+    opening: bytes
+    revision: str
+    principal: str
+    own_stream: str
+    log_level: str
+    is_initialized: bool
+    listener: str
+    subscriptions: list[str]
+    cancels: list[Cancel]
+    place: str = ""
+
+
+@frozen
+class SessionFacts:
+    """A legacy session, as all replicas know it."""
+
+    opening: bytes = attrs.field(repr=False)
+    """The parameters of ``initialize``, as JSON text."""
+    revision: str
+    """Name of the revision that was settled."""
+    principal: str
+    """The principal to whom the session belongs, as JSON text; empty where nobody knows principals."""
+    own_stream: str
+    """Name of the stream that clients ask for with GET."""
+    log_level: str = DEFAULT_LOG_LEVEL.value
+    is_initialized: bool = False
+    """True once ``notifications/initialized`` has come."""
+    listener: str = ""
+    """Holder of the session's own stream, who alone makes lines of changes; empty before the first."""
+    subscriptions: tuple[str, ...] = ()
+    """URIs of the resources whose changes the client is told."""
+    cancels: tuple[Cancel, ...] = ()
+    """The newest cancels that the replicas which took them had no request for, oldest first."""
+    place: str = ""
+    """Place in the log of changes at which the session was opened; empty where nobody knew."""
+    others: tuple[tuple[str, bytes], ...] = attrs.field(default=(), repr=False)
+    """Fields that a later version writes, each with its packed value."""
+
+
+_KNOWN: Final = frozenset(field.name for field in msgspec.structs.fields(_Known))
+_decode_known: Final = msgspec.msgpack.Decoder(_Known)
+_decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def encode_facts(facts: SessionFacts) -> bytes:
+    """Return ``facts`` in the form in which they are kept."""
+    known = {
+        "form": _FORM,
+        "opening": facts.opening,
+        "revision": facts.revision,
+        "principal": facts.principal,
+        "own_stream": facts.own_stream,
+        "log_level": facts.log_level,
+        "is_initialized": facts.is_initialized,
+        "listener": facts.listener,
+        "subscriptions": facts.subscriptions,
+        "cancels": facts.cancels,
+        "place": facts.place,
+    }
+    return msgspec.msgpack.encode({**{name: msgspec.Raw(value) for name, value in facts.others}, **known})
+
+
+def decode_facts(text: bytes) -> SessionFacts:
+    """Return the facts that `encode_facts` has written, with the fields of later versions. Raises `FactsUnreadable`."""
+    try:
+        known = _decode_known.decode(text)
+        fields = _decode_fields.decode(text)
+    except msgspec.MsgspecError as error:
+        raise FactsUnreadable(f"the facts of a session make no sense: {error}") from None
+    if known.form != _FORM:
+        raise FactsUnreadable(f"the facts of a session have the form {known.form}, which this replica does not know")
+    return SessionFacts(
+        known.opening,
+        known.revision,
+        known.principal,
+        known.own_stream,
+        known.log_level,
+        known.is_initialized,
+        known.listener,
+        tuple(known.subscriptions),
+        tuple(known.cancels),
+        known.place,
+        tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN),
+    )
+
+
+Change: TypeAlias = Callable[[SessionFacts], SessionFacts]
+
+
+def initialized(facts: SessionFacts) -> SessionFacts:
+    """Note that ``notifications/initialized`` has come."""
+    return facts if facts.is_initialized else attrs.evolve(facts, is_initialized=True)
+
+
+def with_level(level: str) -> Change:
+    """Return the change by which logs are sent from ``level`` on."""
+    return lambda facts: facts if facts.log_level == level else attrs.evolve(facts, log_level=level)
+
+
+def subscribed(more: Iterable[str], fewer: Iterable[str]) -> Change:
+    """Return the change by which the client is subscribed to ``more`` resources, and to ``fewer`` not."""
+    more, fewer = tuple(more), frozenset(fewer)
+
+    def change(facts: SessionFacts) -> SessionFacts:
+        after = dict.fromkeys(uri for uri in (*facts.subscriptions, *more) if uri not in fewer)
+        return attrs.evolve(facts, subscriptions=tuple(after))
+
+    return change
+
+
+def listened_to(holder: str) -> Change:
+    """Return the change by which ``holder`` has the session's own stream."""
+    return lambda facts: attrs.evolve(facts, listener=holder)
+
+
+def new_cancel_mark() -> str:
+    """Return the mark of a cancel."""
+    return secrets.token_urlsafe(_MARK_BYTES)
+
+
+def cancelled(mark: str, request_id: RequestId, reason: str | None) -> Change:
+    """Return the change by which a request is cancelled, wherever it runs."""
+    told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
+    cancel = Cancel(mark, encode_value(request_id), told)
+
+    def change(facts: SessionFacts) -> SessionFacts:
+        if any(each.mark == mark for each in facts.cancels):
+            return facts
+        cancels, size = [cancel], _size(cancel)
+        for each in reversed(facts.cancels):
+            size += _size(each)
+            if size > _MAX_CANCELS or len(cancels) == MOST_CANCELS:
+                break
+            cancels.append(each)
+        return attrs.evolve(facts, cancels=tuple(reversed(cancels)))
+
+    return change
+
+
+def _size(cancel: Cancel) -> int:
+    return len(cancel.mark) + len(cancel.request_id) + len(cancel.reason or "")

@@ -1,0 +1,187 @@
+"""SharedExchange is the exchange of a POST to a session that all replicas serve, and SharedOpening that of the POST
+which opens one. What a request changes is written for all replicas before the request is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import trio
+
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import TOO_BUSY
+from ...jsonrpc.messages import ErrorResponse
+from ...runtime.cancellation import CancelCause
+from ...runtime.exchange import Exchange
+from ...runtime.replies import error_line
+from ...transports.http.application import Answer
+from ...transports.sse import STREAM_HEADERS
+from .exchanges import HttpRequest
+from .session_exchange import ClientSession, SessionExchange
+from .session_facts import Change
+from .session_stream import FinishedStream
+from .shared_streams import lost_line
+
+if TYPE_CHECKING:
+    from ...runtime.requests.scope import RequestScope
+    from ...state.requests import InboundRequest
+
+Refusal: TypeAlias = Callable[[bytes], Answer]
+"""Makes an answer with more headers."""
+
+
+class Write:
+    """A change of the facts that is on its way."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self._done = trio.Event()
+        self._refusal: Refusal | None = None
+
+    def end(self, refusal: Refusal | None) -> None:
+        """Note the outcome: `None`, or the answer to what needs the change."""
+        self._refusal = refusal
+        self._done.set()
+
+    async def outcome(self) -> Refusal | None:
+        """Wait for the outcome; `None`: the change is kept."""
+        await self._done.wait()
+        return self._refusal
+
+
+Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
+
+
+class SharedExchange(SessionExchange):
+    """The exchange of a POST of ``session``. ``unwritten`` returns the write of what was changed by then, and ``start``
+    runs a function in a task."""
+
+    __slots__ = ("_requests", "_start", "_unwritten")
+
+    def __init__(
+        self,
+        session: ClientSession,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+        unwritten: Callable[[], Write | None],
+        start: Start,
+    ) -> None:
+        super().__init__(session, connection, posted, request, high_water)
+        self._unwritten = unwritten
+        self._start = start
+        self._requests: tuple[InboundRequest, ...] = ()
+        """The requests that were taken up: more than one in a batch."""
+
+    @property
+    def request_id(self) -> bytes:
+        """The id of the request as JSON text; of a batch, an array of ids."""
+        ids = [request.id for request in self._requests]
+        return encode_value(ids if self.request is None else self.request.id)
+
+    def hold(self, request: InboundRequest, held: RequestScope) -> None:
+        super().hold(request, held)
+        self._requests = (*self._requests, request)
+
+    def abort(self, cause: CancelCause, reason: str) -> None:
+        """Cancel the requests."""
+        for request in self._requests:
+            held = self.find(request)
+            if held is not None:
+                held.abort(cause, reason)
+
+    # Replies
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        write = self._unwritten()
+        if write is None:
+            super().reply_at_once(line)
+        else:
+            self._start(partial(self._reply_when_written, line, write))
+
+    async def _reply_when_written(self, line: bytes | None, write: Write) -> None:
+        refusal = await write.outcome()
+        if refusal is None:
+            super().reply_at_once(line)
+        else:
+            self.refuse_with(refusal)
+
+    def refuse_with(self, refusal: Refusal) -> None:
+        """Answer that the request cannot be served now."""
+        if self.is_stream:
+            answer = refusal(b"")
+            request_id = None if self.request is None else self.request.id
+            words = answer.body.decode(errors="replace")[:1000]
+            self.reply(error_line(ErrorResponse(request_id, TOO_BUSY, words)))
+        elif not self.is_over:
+            self.end()
+            self.response.answer(refusal(self.extra))
+
+    def reply(self, line: bytes | None, owner: object = None) -> None:
+        if line is None and not (self.is_stream or self.is_over):
+            # Nothing is to come, so there is nothing to come back for.
+            self.end()
+            self.response.stream(HTTPStatus.OK, STREAM_HEADERS + self.extra, FinishedStream(b""))
+            self._session.send_late_lines(self.outbox)
+        else:
+            super().reply(line, owner)  # pyright: ignore[reportArgumentType]
+
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
+        if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
+            # Who resumes the stream, at another replica, learns that nothing more comes.
+            self.outbox.put(lost_line(self.request_id))
+        super().cancelled(request, cause)
+
+
+class SharedOpening(SharedExchange):
+    """The exchange of the POST that opens the session, by ``open_session``, which returns the refusal where it cannot.
+    A session whose opening fails ends at once; one that is open, but whose client does not learn its id, ends by
+    ``delete_session``."""
+
+    __slots__ = ("_delete_session", "_open_session")
+
+    may_prime: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        session: ClientSession,
+        connection: Exchange,
+        posted: HttpRequest,
+        request: InboundRequest | None,
+        high_water: int,
+        start: Start,
+        open_session: Callable[[], Awaitable[Refusal | None]],
+        delete_session: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(session, connection, posted, request, high_water, lambda: None, start)
+        self._open_session = open_session
+        self._delete_session = delete_session
+
+    def commit(self) -> None:
+        """Do nothing: the client learns the id of the session with the answer."""
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        if line is not None and self.request is not None and self.request.error is None:
+            self._start(partial(self._reply_when_open, line))
+        else:
+            super().reply_at_once(line)
+            self._session.end("the session was not opened")
+
+    def refuse(self, code: int, line: bytes) -> None:
+        super().refuse(code, line)
+        self._session.end("the session was not opened")
+
+    async def _reply_when_open(self, line: bytes) -> None:
+        refusal = None if self.response.is_gone else await self._open_session()
+        if refusal is not None:
+            self.refuse_with(refusal)
+            self._session.end("the session was not opened")
+        elif self.response.is_gone:
+            self.end()
+            await self._delete_session()
+        else:
+            self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
+            self.answer(HTTPStatus.OK, line)

@@ -1,0 +1,215 @@
+"""SharedFacts are the facts of one session, as a replica knows them and writes them, with all others.
+
+What is known is as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
+the facts have changed. `SharedPlace` is what all sessions of a replica have in common.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from ...classes import frozen
+from ...concurrency.wakeups import ChangeSignal
+from ...server.server import RunningServer
+from ...stores.letters import Letters
+from ...stores.shared import Replica, StoredSession
+from ...stores.task_store import StoreFull, Uncertain, new_mark
+from .session_facts import MAX_FACTS, Change, SessionFacts, decode_facts, encode_facts
+
+logger = logging.getLogger("trio_mcp")
+
+FRESH: Final = 5.0
+"""Seconds for which facts hold that were read."""
+_UNUSED: Final = 60.0
+"""Seconds after which a session ends that its client has opened and not used."""
+UNREACHABLE: Final = "the sessions of this server cannot be reached; try again later"
+ENDED: Final = "there is no such session: it has ended; send initialize"
+
+
+class SessionEnded(Exception):
+    """The session has ended, on whichever replica."""
+
+
+class FactsTooLong(Exception):
+    """The facts of a session would exceed their bound."""
+
+
+@frozen(eq=False)
+class SharedPlace:
+    """What all sessions of a replica have in common."""
+
+    running: RunningServer
+    replica: Replica
+    letters: Letters
+    nursery: trio.Nursery
+    retry_interval: float
+    """Seconds after which clients shall come back when a response breaks."""
+    new_id: Callable[[], str]
+    """Maker of the ids of requests to clients, which name this replica."""
+    owner_of: Callable[[object], str]
+    """Returns the other replica that an id, or a token of progress, names; empty for all others."""
+    follow: Callable[[str, str], ChangeSignal]
+    """Returns a signal of the changes of a stream, until `unfollow`."""
+    unfollow: Callable[[str, str, ChangeSignal], None]
+    place_of_changes: Callable[[], str]
+    """Returns the place in the log of changes up to which clients here were told; empty where nobody knows."""
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run ``function`` in a task of its own. A failure of it is a defect, which concerns one request alone."""
+
+        async def run() -> None:
+            try:
+                await function(*args)
+            except Exception:
+                logger.exception("a part of an HTTP request failed")
+
+        self.nursery.start_soon(run)
+
+
+class SharedFacts:
+    """The facts of the session ``session_id``. ``changed`` is called with the facts that were known before, `None` at
+    first, when other ones are known, and ``ended`` when the session has ended."""
+
+    def __init__(
+        self,
+        place: SharedPlace,
+        session_id: str,
+        facts: SessionFacts,
+        changed: Callable[[SessionFacts | None], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        limits = place.running.limits
+        self.now = facts
+        """The facts as they were last read or written."""
+        self._sessions = place.replica.sessions
+        self._place = place
+        self._id = session_id
+        self._changed = changed
+        self._ended = ended
+        self._timeout = limits.session_timeout
+        self._most = limits.max_sessions
+        self._idle = in_milliseconds(limits.session_timeout)
+        self._mark: bytes | None = None
+        self.read_at = -math.inf
+        """Time of the last reading, or writing."""
+        self.is_hinted = False
+        """True when the facts may have changed since the last reading began."""
+        self._is_reading = False
+        self._lock = trio.Lock()
+        """Held while facts are read or written, so that older ones never follow newer ones."""
+
+    @property
+    def are_kept(self) -> bool:
+        """True once the session is open."""
+        return self._mark is not None
+
+    @property
+    def are_fresh(self) -> bool:
+        """True while the facts hold without another reading."""
+        return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH, self._timeout / 4)
+
+    # Reading
+
+    def read_soon(self) -> None:
+        """Read the facts, unless that is about to begin."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._place.start(self._read_now)
+
+    async def _read_now(self) -> None:
+        self._is_reading = False
+        try:
+            await self.read()
+        except OSError as error:  # the next look comes; the place logs its outages
+            logger.debug("a session could not be read: %s", error)
+
+    async def read(self) -> bool:
+        """Read the facts, for a client that is here, and return whether the session lasts. Raises `OSError`."""
+        async with self._lock:
+            return await self._read()
+
+    async def _read(self) -> bool:
+        self.is_hinted = False
+        stored = await self._sessions.read(self._id, idle=self._idle)
+        if stored is None:
+            self._ended("the session has ended")
+            return False
+        self.adopt(stored)
+        return True
+
+    def adopt(self, stored: StoredSession) -> None:
+        """Go on from what was read. Raises `FactsUnreadable`."""
+        self._adopt(decode_facts(stored.facts), stored.mark)
+
+    def _adopt(self, facts: SessionFacts, mark: bytes) -> None:
+        before = None if self._mark is None else self.now
+        self.now, self._mark, self.read_at = facts, mark, trio.current_time()
+        self._changed(before)
+
+    async def look(self) -> None:
+        """Look whether the session lasts, which lasts no longer by this."""
+        try:
+            # A directory that may have no session at all has no room for one, but tells of one with this id.
+            await self._sessions.open(self._id, b"", mark=new_mark(), idle=1, most=0)
+        except StoreFull:
+            self._ended(f"the client has not come back for {self._timeout:g} seconds")
+        except ValueError:
+            return
+        except OSError as error:
+            logger.debug("a session could not be looked for: %s", error)
+
+    # Writing
+
+    async def open(self, facts: SessionFacts) -> None:
+        """Open the session for all replicas; one that its client does not use soon goes before others. Raises
+        `StoreFull`, `FactsTooLong`, and `OSError` where the place cannot be reached."""
+        text, mark = _encoded(facts, MAX_FACTS // 2), new_mark()
+        idle = min(self._idle, in_milliseconds(_UNUSED))
+        try:
+            await self._sessions.open(self._id, text, mark=mark, idle=idle, most=self._most)
+        except Uncertain:
+            await self._sessions.end(self._id)
+            raise
+        self._adopt(facts, mark)
+
+    async def change(self, change: Change) -> None:
+        """Have the facts changed for all replicas. Raises `SessionEnded`, `FactsTooLong`, and `OSError` where the place
+        cannot be reached: the change may have happened then."""
+        async with self._lock:
+            while True:
+                facts = change(self.now)
+                if facts == self.now:
+                    return
+                text, mark = _encoded(facts, MAX_FACTS), new_mark()
+                try:
+                    was = self._mark or b""
+                    is_done = await self._sessions.change(self._id, text, was=was, mark=mark, idle=self._idle)
+                except Uncertain:  # a reading tells
+                    is_done = False
+                if is_done:
+                    self._adopt(facts, mark)
+                    return
+                if not await self._read():
+                    raise SessionEnded
+
+    async def end(self) -> None:
+        """End the session for all replicas. Raises `OSError`."""
+        await self._sessions.end(self._id)
+        self._ended("the client has ended the session")
+
+
+def _encoded(facts: SessionFacts, most: int) -> bytes:
+    text = encode_facts(facts)
+    if len(text) > most:
+        raise FactsTooLong
+    return text
+
+
+def in_milliseconds(seconds: float) -> int:
+    """Return a length of time as places count it."""
+    return max(1, min(round(seconds * 1000), 10**12))

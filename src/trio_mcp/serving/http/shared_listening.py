@@ -1,0 +1,369 @@
+"""SharedListening answers the GETs to a session that all replicas serve, and sends the lines that belong to no request.
+
+One replica at a time has the session's own stream: the one that took the latest GET for it. It alone makes lines of
+changes, while the response is open. What changes while nobody listens is told to the next GET, by the place in the log
+of changes that is noted beside the stream. Other lines go by letter to the replica that has the stream, or, where there
+is none, into the log, for the next GET.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from itertools import count
+from typing import Final
+
+import msgspec
+import trio
+
+from ...concurrency.time_limits import growing_delay
+from ...runtime.outbox import Outbox
+from ...server.connection import ServerConnection
+from ...stores.letters import LetterRefused, ReplicaDead
+from ...stores.shared import Changes, StoredEvents
+from ...transports.sse import STREAM_HEADERS, priming_event, retry_line
+from ..callers import end_of_token
+from .entrance import empty, invalid, unavailable
+from .exchanges import HttpRequest
+from .session_facts import listened_to
+from .session_stream import FinishedStream
+from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SharedFacts, SharedPlace, in_milliseconds
+from .shared_streams import (
+    PATIENCE,
+    EventPipe,
+    FollowedStream,
+    OwnStream,
+    StreamLog,
+    events_of,
+    new_holder,
+    parsed_cursor,
+    replica_of,
+    respond,
+)
+
+logger = logging.getLogger("trio_mcp")
+
+LINES_LETTER: Final = "session.lines"
+"""Kind of the letters with lines for the own stream of a session."""
+RESUMED_LETTER: Final = "session.resumed"
+"""Kind of the letters that say that a client has come back for a stream, elsewhere."""
+_LETTER_PATIENCE: Final = 5.0
+_FIRST_REPEAT: Final = 0.1
+_LONGEST_REPEAT: Final = 2.0
+_NOT_KEPT: Final = "events behind this event id are no longer kept"
+_UNKNOWN: Final = "no stream of this session has this event id, or none has any more"
+
+
+class SharedListening:
+    """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
+    ``log`` the streams that answer requests, of which ``end_response`` ends the first response where that is here."""
+
+    def __init__(
+        self,
+        place: SharedPlace,
+        session_id: str,
+        facts: SharedFacts,
+        served: ServerConnection,
+        outbox: Outbox,
+        log: StreamLog,
+        end_response: Callable[[str], None],
+    ) -> None:
+        limits = place.running.limits
+        self._place = place
+        self._id = session_id
+        self._facts = facts
+        self._served = served
+        self._outbox = outbox
+        self._log = log
+        self._end_response = end_response
+        self._limits = limits
+        keep = in_milliseconds(limits.session_timeout)
+        self.own_log = StreamLog(place.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
+        """The log of the session's own stream, which lasts as long as the session."""
+        self._own: OwnStream | None = None
+        """The own stream; `None` while this replica does not have it."""
+        self._own_lock = trio.Lock()
+        """Held while the own stream is taken or written."""
+        self._followed: dict[str, FollowedStream] = {}
+        """The streams that are followed here, by name."""
+        self._sending = trio.CancelScope()
+        self._is_sending = False
+        self._touched_at = trio.current_time()
+        self._served.subscriptions.tells_legacy = False
+        outbox.call_writer(self._begin_sending)
+
+    # What there is
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines that belong to no request."""
+        return self._own is not None and self._own.is_open
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True where another replica has the own stream, as far as is known."""
+        return replica_of(self._facts.now.listener) not in ("", self._place.replica.id)
+
+    @property
+    def is_reached(self) -> bool:
+        """True while the client has a response open."""
+        return self.is_open or bool(self._followed)
+
+    @property
+    def is_needed(self) -> bool:
+        """True while lines wait, or a response is open."""
+        return self._is_sending or bool(self._outbox.size) or self.is_reached
+
+    def check(self, listener: str) -> None:
+        """Let the own stream go where another holder has it by now."""
+        if self._own is not None and self._own.holder != listener:
+            self._lose()
+
+    def _lose(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            own.end()
+
+    def expire(self, now: float) -> None:
+        """End responses whose token has ended, and have the log last."""
+        for stream in tuple(self._followed.values()):
+            if now >= stream.until:
+                stream.end()
+        own = self._own
+        if own is None or own.pipe is None or not own.is_open:
+            return
+        if now >= own.pipe.until:
+            own.end()
+        elif now - self._touched_at >= self._limits.session_timeout / 3:
+            self._touched_at = now
+            self._place.start(self._touch, own)
+
+    async def _touch(self, own: OwnStream) -> None:
+        try:
+            await own.touch()
+        except OSError as error:
+            logger.debug("the events of a session could not be kept: %s", error)
+
+    def send_keep_alive(self) -> None:
+        """Have the own stream send a comment, unless something was sent since the last call."""
+        if self._own is not None and self._own.pipe is not None:
+            self._own.pipe.send_keep_alive()
+
+    def close(self) -> None:
+        """End all responses: the session is over here."""
+        self._sending.cancel(reason="the session is over in this process")
+        self._lose()
+        for stream in tuple(self._followed.values()):
+            stream.end()
+
+    # GET
+
+    async def get(self, asked: HttpRequest) -> None:
+        """Answer a GET: with the stream that the cursor names, from there on, or with the own stream, from where no
+        response took it. A response that has the stream already ends, on whichever replica that is; one that resumes
+        a stream, where it is on this one."""
+        response, extra = asked.response, asked.extra
+        try:
+            with trio.move_on_after(PATIENCE) as scope:
+                await self._answer(asked)
+            if scope.cancelled_caught:
+                response.answer(unavailable(UNREACHABLE, extra))
+        except SessionEnded:
+            response.answer(invalid(HTTPStatus.NOT_FOUND, ENDED, extra))
+        except OSError as error:
+            logger.debug("the streams of a session could not be read: %s", error)
+            response.answer(unavailable(UNREACHABLE, extra))
+
+    async def _answer(self, asked: HttpRequest) -> None:
+        cursor = asked.head.headers.get("last-event-id")
+        if cursor is None:
+            await self._listen(asked, None)
+            return
+        response, extra, parsed = asked.response, asked.extra, parsed_cursor(cursor)
+        read, number = None, 0
+        if parsed is not None:
+            name, number = parsed
+            is_own = name == self._facts.now.own_stream
+            read = await (self.own_log if is_own else self._log).after(name, number)
+        if read is None or number > read.stream.last or number < read.stream.dropped:
+            # An empty stream would let the client believe that nothing was missed.
+            is_gone = read is not None and number < read.stream.dropped
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
+        elif read.stream.name == self._facts.now.own_stream:
+            await self._listen(asked, number)
+        elif not read.stream.is_finished:
+            self._follow(asked, read)
+        elif read.lines:
+            events = events_of(read.stream.name, read.first, read.lines)
+            response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(events))
+        else:  # see `HttpSession.get`
+            response.answer(empty(HTTPStatus.NO_CONTENT, extra))
+
+    @property
+    def _retry(self) -> bytes:
+        revision = self._served.state.revision
+        polls = revision is not None and revision.polling
+        return retry_line(round(self._place.retry_interval * 1000)) if polls else b""
+
+    def _follow(self, asked: HttpRequest, read: StoredEvents) -> None:
+        name, replica = read.stream.name, replica_of(read.stream.holder)
+        before = self._followed.pop(name, None)
+        if before is not None:
+            before.end()
+        if replica == self._place.replica.id:
+            self._end_response(name)
+        else:
+            self._place.start(self._tell_resumed, replica, name)
+        signal = self._place.follow(self._id, name)
+        signal.notice()  # what came since the reading
+        until, interval = end_of_token(asked.auth), self._limits.stream_interval / 2
+        stream = FollowedStream(
+            self._log, self._place.replica, signal, read, self._retry, until, interval, self._forget
+        )
+        self._followed[name] = stream
+        asked.response.on_gone = stream.end
+        asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
+        if asked.response.is_gone:
+            stream.end()
+
+    def _forget(self, stream: FollowedStream) -> None:
+        self._place.unfollow(self._id, stream.name, stream.signal)
+        if self._followed.get(stream.name) is stream:
+            del self._followed[stream.name]
+
+    async def _tell_resumed(self, replica: str, name: str) -> None:
+        """Have the response end that had the stream ``name``, which may be one whose client is gone unsaid."""
+        try:
+            content = msgspec.msgpack.encode((self._id, name))
+            await self._place.letters.send(replica, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
+        except (ReplicaDead, LetterRefused, OSError) as error:
+            logger.debug("a response could not be ended: %s", error)
+
+    # The own stream
+
+    async def _listen(self, asked: HttpRequest, behind: int | None) -> None:
+        """Answer with the own stream, ``behind`` a number, or from where no response took it."""
+        async with self._own_lock:
+            had_listener = bool(self._facts.now.listener)
+            own = await self._taken()
+            found = await own.unsent(behind)
+            if found is None:
+                asked.response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT, asked.extra))
+                return
+            events, is_gap = found
+            first = self._retry
+            if first and behind is None:
+                first += priming_event(own.sent_cursor)
+            self._served.subscriptions.tells_legacy = True
+            changes = await self._changes(own.place or self._facts.now.place, is_known=not had_listener)
+            pipe = EventPipe(self._outbox.high_water, end_of_token(asked.auth), self._stop_telling)
+            pipe.put(first + events)
+            self._lose()
+            self._own = own
+            own.pipe = pipe
+            self._served.subscriptions.tells_legacy = True
+            respond(asked.response, asked.extra, pipe)
+            if not await own.begin(changes.place):
+                self._lose()
+                return
+        self._tell(changes)
+        if is_gap:
+            self._served.everything_changed()
+
+    async def _taken(self) -> OwnStream:
+        """Take the own stream from whoever has it."""
+        name, holder = self._facts.now.own_stream, new_holder(self._place.replica)
+        stream = await self.own_log.take(name, holder)
+        await self._facts.change(listened_to(holder))
+        return OwnStream(self.own_log, name, holder, stream)
+
+    def _stop_telling(self) -> None:
+        if not self.is_open:
+            self._served.subscriptions.tells_legacy = False
+
+    async def _changes(self, place: str, *, is_known: bool) -> Changes:
+        """Return what has changed behind ``place``. ``is_known``: where there is no place, nothing was missed."""
+        changes = await self._place.replica.changes.since(place or None)
+        return changes if place or is_known else Changes(changes.place, (), everything=True)
+
+    def _tell(self, changes: Changes) -> None:
+        if changes.everything:
+            self._served.everything_changed()
+            return
+        subscriptions = self._served.subscriptions
+        for thing in changes.changed:
+            kind, _, uri = thing.partition(":")
+            if kind == "resource":
+                subscriptions.resource_updated(uri)
+            elif kind in ("tools", "prompts", "resources"):
+                subscriptions.list_changed(f"notifications/{kind}/list_changed")
+
+    # Lines that belong to no request
+
+    def put_lines(self, lines: bytes) -> bool:
+        """Send ``lines``, which come from another replica. Return false where this one has not the own stream."""
+        if self._own is None:
+            return False
+        self._outbox.put(lines)
+        return True
+
+    def _begin_sending(self) -> None:
+        self._outbox.call_writer(None)
+        self._place.start(self._send)
+
+    async def _send(self) -> None:
+        outbox = self._outbox
+        with self._sending:
+            while True:
+                lines = bytes(await outbox.take())
+                place = "" if outbox.size else self._place.place_of_changes()
+                self._is_sending = True
+                try:
+                    if lines:
+                        await self._deliver(lines.splitlines(keepends=True), place)
+                    if self._own is not None and self._own.pipe is not None:
+                        await self._own.pipe.room()
+                finally:
+                    self._is_sending = False
+
+    async def _deliver(self, lines: Sequence[bytes], place: str) -> None:
+        for attempt in count(1):
+            try:
+                if await self._write(lines, place) or await self._pass_on(lines):
+                    return
+            except SessionEnded:
+                return
+            except OSError as error:
+                logger.debug("a message of a session waits: %s", error)
+                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
+
+    async def _write(self, lines: Sequence[bytes], place: str) -> bool:
+        """Write to the own stream. Return false where this replica does not have it."""
+        async with self._own_lock:
+            while (own := self._own) is not None:
+                if await own.write(lines, place if own.is_open else ""):
+                    return True
+                if not await self._facts.read():
+                    raise SessionEnded
+                if self._own is own:  # somebody has taken the stream, but not by the facts, which decide
+                    own.resume(await self.own_log.take(self._facts.now.own_stream, own.holder))
+        return False
+
+    async def _pass_on(self, lines: Sequence[bytes]) -> bool:
+        """Send to the replica that has the own stream; where none has it, take it, and return false."""
+        listener = self._facts.now.listener
+        if self.is_elsewhere:
+            content = msgspec.msgpack.encode((self._id, b"".join(lines)))
+            try:
+                letters = self._place.letters
+                await letters.send(replica_of(listener), LINES_LETTER, content, patience=_LETTER_PATIENCE)
+            except (ReplicaDead, LetterRefused):
+                if not await self._facts.read():
+                    raise SessionEnded from None
+            else:
+                return True
+        async with self._own_lock:
+            if self._own is None and self._facts.now.listener == listener:
+                self._own = await self._taken()
+        return False

@@ -1,0 +1,276 @@
+"""SharedSessions are the legacy sessions that all replicas serve, each known by the id in its headers: a table of the
+views of this replica, which are made when requests come, and go when nobody uses them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from itertools import count
+from typing import Any, Final, cast
+
+import msgspec
+import trio
+
+from ...concurrency.wakeups import ChangeSignal
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import INTERNAL_ERROR
+from ...jsonrpc.messages import Request
+from ...runtime.peer import Headers, Peer, PrincipalId
+from ...server.server import RunningServer
+from ...stores.letters import Letter, Letters
+from ...stores.task_store import Gap
+from .entrance import error, unavailable
+from .exchanges import HttpRequest
+from .session_exchange import ClientSession
+from .session_facts import decode_facts
+from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
+from .shared_listening import LINES_LETTER, RESUMED_LETTER
+from .shared_session import MESSAGE_LETTER, UNREADABLE_LETTER, SharedSession, principal_text
+from .shared_streams import new_signal
+
+logger = logging.getLogger("trio_mcp")
+
+_ID_BYTES: Final = 16
+"""128 bits, which nobody guesses; as visible ASCII."""
+_LONGEST_ID: Final = 100
+_REPLICA_ID: Final = 8
+"""Characters of the id of a replica: see `new_replica_id`."""
+_MOST_DIGITS: Final = 18
+_NOT_HERE: Final = "this replica has no part of the session"
+
+
+class _Reading:
+    """A session that is being read, for a view to be made."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.is_hinted = False
+
+
+class SharedSessions:
+    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``letters`` to other replicas.
+    Clients come back ``retry_interval`` seconds after a response broke."""
+
+    def __init__(self, running: RunningServer, letters: Letters, nursery: trio.Nursery, retry_interval: float) -> None:
+        self._replica = letters.replica
+        self._numbers = count(1)
+        self._place = SharedPlace(
+            running,
+            self._replica,
+            letters,
+            nursery,
+            retry_interval,
+            self._new_id,
+            self._owner_of,
+            self._follow,
+            self._unfollow,
+            _nowhere,
+        )
+        self._nursery = nursery
+        self._idle = in_milliseconds(running.limits.session_timeout)
+        self._views: dict[str, SharedSession] = {}
+        self._ended: set[ClientSession] = set()
+        """Views that have ended, but whose requests still clean up."""
+        self._readings: dict[str, _Reading] = {}
+        self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
+        """The signals for those who follow streams, by session and stream."""
+        self._is_watching = trio.Event()
+        letters.read(MESSAGE_LETTER, self._read_message)
+        letters.read(UNREADABLE_LETTER, self._read_unreadable)
+        letters.read(LINES_LETTER, self._read_lines)
+        letters.read(RESUMED_LETTER, self._read_resumed)
+        nursery.start_soon(self._watch_sessions)
+        nursery.start_soon(self._watch_events)
+
+    # Names
+
+    def _new_id(self) -> str:
+        return f"{self._replica.id}.{next(self._numbers)}"
+
+    def _owner_of(self, named: object) -> str:
+        if not isinstance(named, str):
+            return ""
+        replica, _, digits = named.rpartition(".")
+        is_ours = len(replica) == _REPLICA_ID and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        return replica if is_ours and replica != self._replica.id else ""
+
+    # Views
+
+    def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
+        """Return the view of the session with this id, where it can serve without a reading. `None`: see `look_up`."""
+        view = self._views.get(session_id)
+        return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
+
+    def look_up(self, session_id: str, posted: HttpRequest, then: Callable[[SharedSession | None], None]) -> None:
+        """Read the session with this id, and call ``then`` with the view; with `None` where there is no such session,
+        for this principal (2025-11-25 security best practices, Session Hijacking). Where the place of the sessions
+        cannot be reached, ``posted`` is answered instead."""
+        self._place.start(self._look_up, session_id, posted, then)
+
+    async def _look_up(
+        self, session_id: str, posted: HttpRequest, then: Callable[[SharedSession | None], None]
+    ) -> None:
+        try:
+            then(await self._view(session_id, posted))
+        except OSError as failed:
+            logger.debug("a session could not be read: %s", failed)
+            posted.response.answer(unavailable(UNREACHABLE, posted.extra))
+        except Exception:  # a defect, which concerns this request alone
+            logger.exception("an HTTP request failed")
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+
+    async def _view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
+        await self._is_watching.wait()
+        view = self._views.get(session_id)
+        if view is not None and not view.is_over:
+            if view.principal != posted.principal or not await view.facts.read() or view.is_over:
+                return None
+            return view
+        return await self._made(session_id, posted) if len(session_id) <= _LONGEST_ID else None
+
+    async def _made(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
+        """Read the session, and return its view, which may be one that was made meanwhile."""
+        reading = self._readings.setdefault(session_id, _Reading())
+        reading.readers += 1
+        try:
+            stored = await self._replica.sessions.read(session_id, idle=self._idle)
+        finally:
+            reading.readers -= 1
+            if not reading.readers:
+                del self._readings[session_id]
+        if stored is None or decode_facts(stored.facts).principal != principal_text(posted.principal):
+            return None
+        view = self._views.get(session_id)
+        if view is None or view.is_over:
+            view = self._add(session_id, posted)
+            view.facts.adopt(stored)
+            if reading.is_hinted:
+                view.note_hint()
+        return view
+
+    def _add(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
+        headers = Headers.of_lower_case(posted.head.headers)
+        caller = posted.caller
+        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=posted.check_scopes)
+        view = SharedSession(self._place, session_id, peer, caller, self._forget, opening)
+        self._views[session_id] = view
+        self._nursery.start_soon(self._run, view)
+        return view
+
+    def open(self, message: Request, posted: HttpRequest) -> None:
+        """Answer ``initialize``, and open a session for the caller, once there is room among those of all replicas."""
+        given: Any = message.params
+        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        names = ("protocolVersion", "capabilities", "clientInfo")
+        opening = encode_value({name: params[name] for name in names if name in params})
+        self._add(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
+
+    def _forget(self, view: ClientSession) -> None:
+        if self._views.get(view.id) is view:
+            del self._views[view.id]
+            self._ended.add(view)
+
+    async def _run(self, view: SharedSession) -> None:
+        try:
+            await view.run()
+        finally:
+            self._forget(view)
+            self._ended.discard(view)
+
+    def expire(self, now: float) -> None:
+        """Look at sessions, and end views that nobody uses: see `SharedSession.expire`."""
+        for view in tuple(self._views.values()):
+            view.expire(now)
+
+    def send_keep_alive(self) -> None:
+        """Have streams that were silent send comments."""
+        for view in tuple(self._views.values()):
+            view.send_keep_alive()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each view when its requests are done. The sessions last."""
+        for view in (*self._views.values(), *self._ended):
+            view.shut_down(reason, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until all views have ended."""
+        for view in (*self._views.values(), *self._ended):
+            await view.ended()
+
+    # Hints
+
+    async def _watch_sessions(self) -> None:
+        async with self._replica.sessions.watch() as hints:
+            self._is_watching.set()
+            async for hint in hints:
+                if isinstance(hint, Gap):
+                    for view in tuple(self._views.values()):
+                        view.note_hint()
+                    for reading in self._readings.values():
+                        reading.is_hinted = True
+                    continue
+                if (view := self._views.get(hint)) is not None:
+                    view.note_hint()
+                if (reading := self._readings.get(hint)) is not None:
+                    reading.is_hinted = True
+
+    async def _watch_events(self) -> None:
+        async with self._replica.events.watch() as hints:
+            async for hint in hints:
+                found = [*self._signals.values()] if isinstance(hint, Gap) else [self._signals.get(hint, ())]
+                for signals in found:
+                    for signal in signals:
+                        signal.notice()
+
+    def _follow(self, session_id: str, stream: str) -> ChangeSignal:
+        signal = new_signal()
+        self._signals.setdefault((session_id, stream), set()).add(signal)
+        return signal
+
+    def _unfollow(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
+        signals = self._signals.get((session_id, stream), set())
+        signals.discard(signal)
+        if not signals:
+            self._signals.pop((session_id, stream), None)
+
+    # Letters
+
+    def _read_message(self, letter: Letter) -> None:
+        session_id, body = msgspec.msgpack.decode(letter.content, type=tuple[str, bytes])
+        view = self._views.get(session_id)
+        if view is None or view.is_over:
+            letter.refuse(_NOT_HERE)
+        else:
+            view.take_message(body)
+            letter.take()
+
+    def _read_unreadable(self, letter: Letter) -> None:
+        session_id, request_id, reason = msgspec.msgpack.decode(letter.content, type=tuple[str, str, str])
+        view = self._views.get(session_id)
+        if view is None or view.is_over:
+            letter.refuse(_NOT_HERE)
+        else:
+            view.take_unreadable(request_id, reason)
+            letter.take()
+
+    def _read_lines(self, letter: Letter) -> None:
+        session_id, lines = msgspec.msgpack.decode(letter.content, type=tuple[str, bytes])
+        view = self._views.get(session_id)
+        if view is not None and view.listening.put_lines(lines):
+            letter.take()
+        else:
+            letter.refuse(_NOT_HERE)
+
+    def _read_resumed(self, letter: Letter) -> None:
+        session_id, stream = msgspec.msgpack.decode(letter.content, type=tuple[str, str])
+        view = self._views.get(session_id)
+        if view is not None:
+            view.end_response(stream)
+        letter.take()
+
+
+def _nowhere() -> str:
+    return ""
