@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -555,8 +556,31 @@ async def test_letter_that_is_too_old_is_not_read(path: Path):
     async with place.join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.post(replica.id, b"old")
         ahead = 30_001
-        await replica.courier.post(replica.id, b"new")
+        later = int(time.time() * 1000) + HOUR
+        execute(beside(path), f"INSERT INTO letters SELECT 9, replica, x'6e6577', {later} FROM letters")
         assert await soon(anext(letters)) == b"new"
+
+
+async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where no look would find them."""
+    monkeypatch.setattr("trio_mcp.stores.sqlite_hints._FAST_FOR", 0.0)
+    entered, release = threading.Event(), threading.Event()
+
+    def hold(_: sqlite3.Connection) -> None:
+        entered.set()
+        release.wait(PATIENCE)
+
+    async with SQLite(path, poll_interval=NEVER).join("weather") as replica, replica.courier.mailbox() as letters:
+        database: Any = vars(replica.courier)["_database"]
+        await replica.courier.post(replica.id, b"letter")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(database.write, hold)
+            await trio.to_thread.run_sync(entered.wait, PATIENCE)
+            with trio.move_on_after(0.05) as scope:
+                await anext(letters)
+            assert scope.cancelled_caught
+            release.set()
+        assert await soon(anext(letters)) == b"letter"
 
 
 async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):

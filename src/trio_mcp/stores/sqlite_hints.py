@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -77,8 +77,8 @@ class _Found:
     """Sessions and streams that others have changed; without a stream, the facts of the session."""
     are_missing: bool
     """True where hints behind the position were deleted already."""
-    changed: list[str] | None
-    """Things that have changed; `None` where the log cannot tell."""
+    changed: Mapping[str, int] | None
+    """Things that have changed, with the numbers of their last notes; `None` where the log cannot tell."""
     has_letters: bool
 
 
@@ -186,7 +186,9 @@ class HintPoller:
         was, now = self._position, found.position
         if found.changed is None or was.file != now.file:
             return GAP
-        return Noted(place_of(was.file, was.note), place_of(now.file, now.note), frozenset(found.changed))
+        # Not those that were told of while the look was under way.
+        changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
+        return Noted(place_of(was.file, was.note), place_of(now.file, now.note), changed)
 
 
 def note_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
@@ -226,10 +228,11 @@ def _look(was: _Position, writer: bytes, replica: bytes, connection: sqlite3.Con
         )
 
 
-def changed_since(connection: sqlite3.Connection, number: int) -> list[str] | None:
-    """Return the things that were noted as changed behind the note ``number``; `None` where the log cannot tell."""
+def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
+    """Return the things that were noted as changed behind the note ``number``, with the numbers of their last notes;
+    `None` where the log cannot tell."""
     (is_known,) = connection.execute("SELECT ? BETWEEN forgotten AND last FROM change_log", (number,)).fetchone()
     if not is_known:
         return None
-    rows = connection.execute("SELECT name FROM things WHERE note > ? ORDER BY note", (number,))
-    return [decoded(name) for (name,) in rows]
+    rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
+    return {decoded(name): note for name, note in rows}

@@ -62,7 +62,7 @@ class SqliteChanges:
                     return Changes(here, ())
                 number = _number_of(place, file)
                 changed = None if number is None else changed_since(connection, number)
-                return Changes(here, (), everything=True) if changed is None else Changes(here, changed)
+                return Changes(here, (), everything=True) if changed is None else Changes(here, list(changed))
 
         return await self._database.read(since)
 
