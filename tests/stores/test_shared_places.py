@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from trio.testing import MockClock
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from trio_mcp.stores.memory_shared import Memory
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Replica
+from trio_mcp.stores.sqlite_shared import SQLite
 from trio_mcp.testing import SharedSuite
 
 
@@ -27,6 +29,15 @@ class TestMemory(SharedSuite):
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         return self.place.join(name)
+
+
+class TestSQLite(SharedSuite):
+    @pytest.fixture(autouse=True)
+    def storage(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "shared.db"
+
+    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
+        return SQLite(self.path, poll_interval=0.01).join(name)
 
 
 class TestRedis(SharedSuite):
