@@ -1,0 +1,103 @@
+"""The place in memory keeps no more than what lasts, and goes on from run to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.stores.expiring import Expiring
+from trio_mcp.stores.memory import TrioClock
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.task_store import new_mark
+from trio_mcp.testing.shared_event_bounds import Log
+from trio_mcp.testing.store_records import HOUR
+
+
+async def test_entry_is_gone_when_its_time_is_over(autojump_clock: MockClock):
+    kept = Expiring[str, int](TrioClock())
+    kept.put("short", 1, 1000)
+    kept.put("long", 2, 3000)
+    kept.put("longer and longer", 3, 1000)
+    await trio.sleep(0.9)
+    assert (kept.get("short"), kept.get("long"), len(kept)) == (1, 2, 3)
+    kept.put("longer and longer", 4, 5000)
+    await trio.sleep(0.2)
+    assert (kept.get("short"), kept.get("long"), kept.get("longer and longer"), len(kept)) == (None, 2, 4, 2)
+    assert (kept.pop("long"), kept.pop("long"), kept.pop("short"), len(kept)) == (2, None, None, 1)
+    await trio.sleep(5)
+    assert len(kept) == 0
+
+
+async def test_entry_that_lasts_shorter_than_before_is_gone_early(autojump_clock: MockClock):
+    kept = Expiring[bytes, int](TrioClock())
+    kept.put(b"one", 1, HOUR)
+    kept.put(b"one", 2, 1000)
+    await trio.sleep(1.1)
+    assert kept.get(b"one") is None
+
+
+async def test_entry_that_is_used_again_and_again_takes_no_more_room(autojump_clock: MockClock):
+    kept = Expiring[str, int](TrioClock())
+    for number in range(10_000):
+        kept.put("one", number, HOUR)
+        kept.put(f"gone {number}", number, HOUR)
+        kept.pop(f"gone {number}")
+    assert len(kept._ends) < 100
+
+
+async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock):
+    place = Memory()
+    async with place.join("server") as one:
+        for number in range(100):
+            await one.sessions.open(f"session {number}", b"", mark=new_mark(), idle=1000, most=200)
+            log = await Log(one.events, "stream", f"session {number}").open(keep=1000)
+            assert await log.append(1, [b"a"], keep=1000)
+            await one.seen.add(number.to_bytes(32), ttl=1000)
+            assert await one.rates.take(b"%d" % number, most=1, per=500, burst=2) == 0
+        await one.courier.live(lease=1000)
+        async with one.courier.mailbox():
+            pass
+        await trio.sleep(2)
+        server: Any = place._servers["server"]
+        kept = [server.sessions._sessions, server.events._logs, server.seen._seen, server.rates._full_at]
+        assert [len(each) for each in [*kept, server.post.alive, server.post.mailboxes]] == [0] * 6
+        assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4
+
+
+async def test_nothing_is_left_of_streams_that_are_forgotten(autojump_clock: MockClock):
+    async with Memory().join("server") as one:
+        for number in range(50):
+            log = await Log(one.events, f"stream {number}").open()
+            assert await log.append(1, [b"12345"] * 3, finish=True, keep=1000)
+            await Log(one.events, "open").open()
+            await trio.sleep(0.5)
+        kept: Any = one.events
+        kept = kept._logs.get("session")
+        assert len(kept._streams) <= 4
+        assert len(kept._order) <= 9
+        assert kept._size <= 45
+
+
+async def test_place_ahead_is_behind_everything(autojump_clock: MockClock):
+    async with Memory().join("server") as one:
+        await one.changes.note(["tools"])
+        here = (await one.changes.since(None)).place
+        log, _, number = here.partition(".")
+        assert not (await one.changes.since(f"{log}.{int(number) - 1}")).everything
+        for ahead in (int(number) + 1, 10 * int(number), 10**30):
+            assert (await one.changes.since(f"{log}.{ahead}")).everything
+
+
+def test_place_goes_on_from_run_to_run():
+    place, taken = Memory(), list[bool]()
+
+    async def main() -> None:
+        async with place.join("server") as one:
+            taken.append(await one.seen.add(bytes(32), ttl=HOUR))
+            await trio.sleep(HOUR / 1000 / 3)
+
+    for _ in range(4):
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert taken == [True, False, False, True]
