@@ -12,6 +12,7 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
+from tests.stores.test_redis_topologies import cluster_of
 
 from trio_mcp.stores.redis import task_store
 from trio_mcp.stores.redis.link import Link, open_link
@@ -195,6 +196,30 @@ async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, red
         assert await other.page("ann", None, 9) == []
         assert await claim(other, "me") == {}
         await create(other, record("one"), most=1, most_of_scope=1)
+
+
+async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
+    """Scripts find keys that no caller has named: they have to be where the script runs."""
+    with cluster_of(tmp_path, 3) as nodes:
+        async with open_store(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store:
+            for number in range(9):
+                await create(store, record(f"task {number}", name=f"tool {number}", scope=f"{number % 3}"))
+            claimed = await claim(store, "me", names=[f"tool {number}" for number in range(9)])
+            assert len(claimed) == 9
+            assert set(await store.renew({**dict.fromkeys(claimed, "me"), "never": "me"}, lease=HOUR)) == {"never"}
+            assert len(await store.page("0", None, 9)) == 3
+            one = claimed["task 0"]
+            assert await change(store, one, holder="me", kept_until=1) is not None
+            assert await store.expire(most=9) == 1
+            assert await store.void("task 1", keep=HOUR) is True
+            assert len(await store.marks([*claimed])) == 7
+            async with store.watch() as hints:
+                await create(store, record("new"))
+                with trio.fail_after(PATIENCE):
+                    while await anext(hints) != "new":
+                        pass
+        sizes = [node.ask("DBSIZE") for node in nodes]
+    assert sizes.count(0) == 2
 
 
 # Losses
