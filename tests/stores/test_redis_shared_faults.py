@@ -51,6 +51,28 @@ async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
                 assert isinstance(hint, Noted)
 
 
+async def test_redis_that_was_killed_has_all_that_is_in_its_log(tmp_path: Path):
+    """With an append-only file, nothing is lost with the process: a place in the log of changes stays good, too."""
+    with RedisServer(tmp_path, "appendonly yes") as server:
+        async with Redis(server.url, limit=10.0).join("tested") as one, one.changes.watch() as hints:
+            await one.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
+            assert await append(one, "stream", 1, [b"a"])
+            place = (await one.changes.since(None)).place
+            await one.changes.note(["tools"])
+            assert await one.seen.add(bytes(32), ttl=HOUR)
+            server.restart()
+            await until_gap(hints)
+            found = await until_done(partial(one.changes.since, place))
+            assert (found.changed, found.everything) == (["tools"], False)
+            assert await one.sessions.read("session", idle=HOUR) == StoredSession(b"facts", b"mark")
+            assert await append(one, "stream", 2, [b"b"])
+            events = await one.events.after("session", "stream", 0, keep=HOUR)
+            assert events is not None
+            assert events.lines == [b"a", b"b"]
+            assert not await one.seen.add(bytes(32), ttl=HOUR)
+
+
 async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
     """What was sent to it is uncertain; the rest is down; and it is used again without a restart."""
     with RedisServer(tmp_path) as server:

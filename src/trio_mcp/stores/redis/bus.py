@@ -1,4 +1,4 @@
-"""Bus brings the messages of one subscription to those who wait for them: hints, by their first byte, and letters.
+"""Bus brings the messages of one subscription to their readers: hints, by their first byte, and letters.
 
 Each replica has one subscription, to the bus of all and to the channel of its own letters. A message on the bus begins
 with ``t`` for the id of a task, ``s`` for the id of a session, ``l`` for a stream in the event log, ``c`` for changes.

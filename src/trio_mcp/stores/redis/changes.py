@@ -1,7 +1,7 @@
-"""RedisChanges keeps in Redis what has changed on any replica, each thing once, by the number of its last change.
+"""RedisChanges keeps in Redis the things that have changed on any replica, each by the number of its last change.
 
-Numbers are microseconds of Redis' clock, made to grow: so what is noted behind a failover that has lost the last
-numbers has greater numbers than those that were lost, and readers who have seen them miss nothing.
+Numbers are microseconds of the clock of Redis, made to grow. A failover may lose the last numbers; all numbers behind
+the failover are greater than the lost ones, so that a reader who has seen the lost ones misses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .link import Link, Script
 _KEEP: Final = 25 * 3_600_000
 """Milliseconds for which the log is kept when nobody notes or asks: a day and an hour."""
 _MOST_TOLD: Final = 64 * 1024
-"""Bytes of things that a hint tells. Who hears of more asks for them."""
+"""Bytes of things that a hint tells. A reader asks for more."""
 _ID_BYTES: Final = 6
 _MOST_DIGITS: Final = 16
 
@@ -96,8 +96,8 @@ return {place, 0, redis.call('ZRANGEBYSCORE', things, '(' .. text(number), '+inf
 
 
 class RedisChanges:
-    """A `ChangeLog` whose keys begin with ``prefix``. ``bus`` is the channel on which changes are told, and
-    ``watchers`` are those who hear what is told there.
+    """A `ChangeLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
 
     A log that nobody uses is forgotten after a day. After a `note` that ended with `Uncertain`, the same call again
     tells of the things once more, which readers have to bear in any case.
@@ -145,7 +145,7 @@ def _parsed(place: Place) -> tuple[str, int]:
 
 
 def noted(message: bytes) -> Noted | Gap:
-    """Return what a message on the bus tells of the log; `GAP` where it was too much to tell."""
+    """Return the contents of a message on the bus; `GAP` for a message without: they were too much to tell."""
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return GAP

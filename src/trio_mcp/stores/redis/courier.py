@@ -25,11 +25,11 @@ _WHOLE, _IN_KEY = b"w", b"k"
 
 
 class RedisCourier:
-    """A `Courier` for ``replica``, whose keys and channels begin with ``prefix``. `on_message` and `on_gap` are called
-    with what comes by ``channel``.
+    """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
+    message on ``channel``, and `on_gap` where messages may have been lost.
 
-    `post` raises `StoreDown` and `Uncertain`; the letter may have gone out after the second. Without a mailbox, what
-    comes is lost.
+    `post` raises `StoreDown` and `Uncertain`; after the second, the letter may have gone out. Letters that come while
+    no mailbox is open are lost.
     """
 
     def __init__(self, link: Link, prefix: str, replica: str) -> None:
@@ -67,7 +67,7 @@ class RedisCourier:
             self._letters = None
 
     def on_message(self, message: bytes) -> None:
-        """Put what has come into the mailbox, if one is open."""
+        """Put the letter of a message into the mailbox, if one is open."""
         if self._letters is not None:
             self._letters.tell(message)
 
@@ -86,7 +86,7 @@ class RedisCourier:
         await self._link.pipeline([[b"DEL", self._alive(self._replica)]])
 
     async def dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those that are not alive. See `Courier.dead`."""
+        """Return the dead among ``replicas``. See `Courier.dead`."""
         if not replicas:
             return set()
         names = list(replicas)

@@ -3,7 +3,7 @@
 Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
 and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
 lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
-streams that are finished, in that order. So a script looks at the lines that it adds, drops or returns, and no others.
+streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return.
 """
 
 from __future__ import annotations
@@ -269,11 +269,11 @@ _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
 class RedisEvents:
-    """An `EventLog` whose keys begin with ``prefix``. ``bus`` is the channel on which changes are told, and
-    ``watchers`` are those who hear what is told there.
+    """An `EventLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
 
-    After an `append` that ended with `Uncertain`, the same call again leaves what one call would have left. After such
-    a `finish_dead`, the same call again returns false where the first has finished the stream, or another one's has.
+    After an `append` that ended with `Uncertain`, the same call again leaves the events of one call. After such a
+    `finish_dead`, the same call again returns false where the first call, or another replica, has finished the stream.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: Watchers[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""What callers may do once, or at some rate, on whichever replica: RedisSeenOnce and RedisRateLimits."""
+"""RedisSeenOnce and RedisRateLimits bound the use of values and the rates of calls, on all replicas together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .link import Link, Script
 
 
 class RedisSeenOnce:
-    """A `SeenOnce` whose keys begin with ``prefix``.
+    """A `SeenOnce` with keys that begin with ``prefix``.
 
-    An `add` that ended with `Uncertain` may have been done: the same call again returns false then, although nobody
-    else has used the value. So the caller takes `Uncertain` and `StoreDown` for "seen": it refuses the value, and who
-    has sent it makes another one.
+    An `add` that ended with `Uncertain` may have been done: then the same call again returns false, although nobody
+    else has used the value. So a caller takes `Uncertain` and `StoreDown` for "seen" and refuses the value; the client
+    makes another one.
     """
 
     def __init__(self, link: Link, prefix: str) -> None:
@@ -47,8 +47,8 @@ return 0
 
 
 class RedisRateLimits:
-    """A `RateLimits` whose keys begin with ``prefix``. A bucket is kept until it is full; nothing of its key can be
-    read in Redis.
+    """A `RateLimits` with keys that begin with ``prefix``. A bucket is kept until the time at which the bucket is full;
+    the names of buckets cannot be read in Redis.
 
     A `take` that ended with `Uncertain` may have taken a token; the same call again may take another one.
     """

@@ -1,7 +1,7 @@
 """RedisSessions keeps the legacy sessions of a fleet in Redis.
 
 A session is a hash, which Redis deletes when the session was idle for too long. Beside all sessions stands one sorted
-set of their ends, by which they are counted. The set may say that a session has ended which has not, never the reverse:
+set of their ends, for counting. The set may say that a session has ended which has not, never the reverse:
 the next reading of the session puts that right.
 """
 
@@ -90,8 +90,8 @@ return was
 
 
 class RedisSessions:
-    """A `SessionDirectory` whose keys begin with ``prefix``. ``bus`` is the channel on which changes are told, and
-    ``watchers`` are those who hear what is told there.
+    """A `SessionDirectory` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
+    there to ``watchers``.
 
     After a `change` that ended with `Uncertain`, a reading that shows the new mark proves the change; else the same
     call again is refused where the change, or another one, has happened meanwhile.

@@ -18,6 +18,7 @@ from ...concurrency.time_limits import growing_delay
 from ...concurrency.wakeups import ChangeSignal
 from ..sealing import check_secrets
 from ..shared import SECRET_BYTES, Replica, new_replica_id
+from .address import parse_url
 from .bus import Bus
 from .changes import RedisChanges
 from .courier import RedisCourier
@@ -42,18 +43,21 @@ _LOOK_EVERY: Final = 10.0
 class Redis:
     """The place behind the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
 
-    Addresses are those of `open_link`, and ``ssl_context`` is for those with TLS. All keys and channels begin with
-    ``prefix``, by default ``trio-mcp``, a colon, and the name of the server: deployments of one server that have a
-    Redis in common need different prefixes. ``limit``: seconds after which a call fails that Redis does not answer.
+    Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and
+    ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB``, with ``USER:PASSWORD@`` before the host; ``rediss`` in place
+    of ``redis`` is TLS, by ``ssl_context`` if given. All keys and channels begin with ``prefix``, by default
+    ``trio-mcp``, a colon, and the name of the server: deployments of one server that have a Redis in common need
+    different prefixes. ``limit``: seconds after which a call fails that Redis does not answer. Raises `ValueError` for
+    any other address.
 
-    What is kept is as safe as Redis is configured to keep it. Where its ``maxmemory-policy`` is another one than
-    ``noeviction``, anything may be lost at any time, and the log says so as an error. Each key but the secret goes by
-    itself when no replica needs it any more.
+    Redis keeps all this as safely as the settings of Redis say. With a ``maxmemory-policy`` other than ``noeviction``,
+    anything may be lost at any time, and the log says so as an error. Each key but the secret goes by itself when no
+    replica needs the key any more.
 
-    All replicas have one secret, which the first one puts into Redis. Where Redis comes back empty, those that run keep
-    theirs, and put it back for those that start later. Only where one starts in the moment between, there are two
-    secrets until it, or all others, are started again: what clients carry from the one to the others is refused there,
-    and the log says so as an error.
+    All replicas have one secret, which the first replica puts into Redis. Where Redis comes back empty, running
+    replicas keep theirs, and put the secret back for replicas that start later. Only where a replica starts in the
+    moment between, there are two secrets, until either that replica or all others are started again: a client that
+    carries something from the one to the others is refused there, and the log says so as an error.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Redis:
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
+        parse_url(url, ssl_context)  # so that a mistake is told where it stands
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
@@ -114,7 +119,7 @@ class _CommonSecret:
         """The last secret of others that the log has told of."""
 
     async def agree(self, *, patience: float) -> None:
-        """Take the secret that others have, or give ours to them, as soon as Redis answers. Where that takes longer
+        """Take the secret of others, or give ours to others, as soon as Redis answers. Where that takes longer
         than ``patience`` seconds, the log says so."""
         begun, is_told = trio.current_time(), False
         for attempt in count(1):
@@ -131,7 +136,7 @@ class _CommonSecret:
             logger.warning("this replica waits no longer: Redis can be used")
 
     async def keep(self, looks: ChangeSignal) -> None:
-        """Put our secret back where it is gone, until cancelled."""
+        """Put our secret back whenever the secret is gone, until cancelled."""
         while True:
             await looks.next_look()
             try:
@@ -155,7 +160,7 @@ class _CommonSecret:
 
 
 async def _check_policy(link: Link) -> None:
-    """Tell in the log where Redis may drop what is kept there."""
+    """Tell in the log if Redis may drop keys."""
     try:
         [settings] = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
     except OSError as error:  # not allowed to this user, on most services
