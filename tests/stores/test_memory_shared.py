@@ -96,7 +96,8 @@ def test_place_goes_on_from_run_to_run():
     async def main() -> None:
         async with place.join("server") as one:
             taken.append(await one.seen.add(bytes(32), ttl=HOUR))
-            await trio.sleep(HOUR / 1000 / 3)
+            await trio.sleep(HOUR / 1000 / 3 + 1)
+            assert await one.sessions.read("unknown", idle=1) is None
 
     for _ in range(4):
         trio.run(main, clock=MockClock(autojump_threshold=0))
