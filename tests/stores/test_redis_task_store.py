@@ -363,7 +363,7 @@ async def test_nothing_of_a_sealed_record_can_be_read_in_redis(redis_url: str, r
 # Order
 
 
-@pytest.mark.parametrize("position", [(10**30, ""), (2**53, "x"), (2**62, "\ud800")])
+@pytest.mark.parametrize("position", [(10**5000, ""), (2**53, "x"), (2**62, "\ud800")])
 async def test_no_record_is_behind_a_place_that_none_has(store: RedisTaskStore, position: tuple[int, str]):
     await create(store, record("one"))
     assert await store.page("ann", position, 9) == []
@@ -371,7 +371,7 @@ async def test_no_record_is_behind_a_place_that_none_has(store: RedisTaskStore, 
 
 async def test_page_after_a_place_before_all_is_the_first(store: RedisTaskStore):
     one = await create(store, record("one"))
-    assert await store.page("ann", (-(10**30), "x"), 9) == [one]
+    assert await store.page("ann", (-(10**5000), "x"), 9) == [one]
 
 
 async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTaskStore, redis_server: RedisServer):
