@@ -390,7 +390,9 @@ async def test_call_after_a_cut_makes_a_connection(redis_server: RedisServer) ->
         assert link.is_up
 
 
-async def test_wait_for_a_connection_is_part_of_the_limit(redis_server: RedisServer) -> None:
+async def test_wait_for_a_connection_is_part_of_the_limit(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
         await up(link)
         await cut(proxy, redis_server)
@@ -402,6 +404,7 @@ async def test_wait_for_a_connection_is_part_of_the_limit(redis_server: RedisSer
         proxy.thaw()
         await up(link)
         assert await link.script(COUNT, ["m"]) == 1
+    assert {record.name for record in caplog.records} == {"trio_mcp"}  # no traceback of coredis
 
 
 async def test_answer_that_came_while_this_process_stood_still_is_returned(redis_server: RedisServer) -> None:

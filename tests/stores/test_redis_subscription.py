@@ -162,6 +162,7 @@ async def test_subscription_that_is_cut_without_a_word_is_noticed(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_PROVE_EVERY", 0.1)
+    monkeypatch.setattr(subscription, "_IDLE", 10 * PATIENCE)
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=1) as link:
         await up(link)
         async with link.subscribe(["a"]) as messages:
@@ -224,6 +225,30 @@ async def test_channel_that_is_left_and_taken_again_at_once_is_heard(redis_serve
                 async with link.subscribe(["a"]) as messages:
                     assert redis_server.ask("PUBLISH", "a", number) == 1
                     assert await next_of(messages) == Message("a", str(number).encode())
+
+
+async def test_confirmation_of_an_entry_that_was_left_is_none_for_the_next(redis_server: RedisServer) -> None:
+    async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
+        await up(link)
+        async with link.subscribe(["other"]), trio.open_nursery() as nursery:
+            first = len(b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:3\r\n")
+            fault = proxy.fail("hold", after=first, for_connection=1)
+            with trio.CancelScope() as scope:
+                scope.cancel(reason="at once")
+                async with link.subscribe(["a"]):
+                    pass
+            entered = trio.Event()
+
+            async def enter() -> None:
+                async with link.subscribe(["a"]):
+                    entered.set()
+
+            nursery.start_soon(enter)
+            await fault.happened.wait()
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            assert not entered.is_set()
+            proxy.let_go()
+            await until(entered.is_set)
 
 
 async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer) -> None:

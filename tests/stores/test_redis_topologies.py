@@ -291,6 +291,7 @@ async def test_cluster_runs_scripts_where_their_keys_are(tmp_path: Path) -> None
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
             assert await link.script(COUNT, ["{moving}kept"]) == 3
             assert await link.script(COUNT, ["{moving}new"]) == 2
+            assert source.info("errorstats")["errorstat_MOVED"] == "count=1"  # the link has learnt from the first
             assert link.reconnects == 0
             assert link.uncertain == 0
 
