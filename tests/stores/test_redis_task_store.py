@@ -12,7 +12,7 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
-from tests.stores.test_redis_topologies import cluster_of
+from tests.stores.test_redis_topologies import cluster_of, until_whole
 
 from trio_mcp.stores.redis import task_store
 from trio_mcp.stores.redis.link import Link, open_link
@@ -141,6 +141,11 @@ async def test_change_of_the_time_moves_the_end_of_each_key(store: RedisTaskStor
     one = await create(store, record("one"), ttl=0, keep=0)
     assert await change(store, one, kept_until=one.created_at + 4 * HOUR) is not None
     assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {5}
+    for_ever = await change(store, await kept(store, "one"), kept_until=None)
+    assert for_ever is not None
+    assert set(keys(redis_server).values()) == {-1}
+    assert await change(store, for_ever, kept_until=one.created_at + 2 * HOUR) is not None
+    assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {3}
     long_ago = await change(store, await kept(store, "one"), kept_until=1)
     assert long_ago is not None
     assert await kept(store, "one") == long_ago
@@ -201,6 +206,7 @@ async def test_stores_of_other_prefixes_share_nothing(store: RedisTaskStore, red
 async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
     """Scripts find keys that no caller has named: they have to be where the script runs."""
     with cluster_of(tmp_path, 3) as nodes:
+        await until_whole(nodes)
         async with open_store(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store:
             for number in range(9):
                 await create(store, record(f"task {number}", name=f"tool {number}", scope=f"{number % 3}"))

@@ -1,8 +1,7 @@
-"""The scripts by which tasks are kept in Redis. Each is one step: whole, or refused before its first write.
+"""The scripts by which tasks are kept in Redis. Each is one step: whole, or refused before the first write.
 
-``KEYS[1]`` is where the keys of all tasks begin, and ``ARGV[1]`` the channel on which changes are told. Which records a
-script comes to is found in the script, so their keys are not in ``KEYS``; the tag at the beginning keeps all of them in
-one slot.
+``KEYS[1]`` is the beginning of the keys of all tasks, and ``ARGV[1]`` the channel on which changes are told. Scripts
+find the records to change, so the keys of records are not in ``KEYS``; the tag at the beginning keeps all in one slot.
 
 - ``r:<id>`` is the hash of a record: ``s`` the key of the scope, ``p`` the place, ``h`` the holder, ``e`` and ``v`` the
   epoch and the version, ``m`` the mark, ``f`` and ``b`` the form and the body. Times in a body count from ``t`` on; a
@@ -12,8 +11,8 @@ one slot.
 - ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
 - ``v:<id>`` is the time until which no record with this id is created.
 
-Redis deletes a key by itself one hour after the time for which the key is needed, if no replica has done so. Sorted
-sets may therefore name records that are gone; scripts that come to such a name pass over it, and take it out.
+Redis deletes a key one hour after the time for which the key is needed, if no replica has done so. Sorted sets may
+therefore name records that are gone; scripts that come to such a name take the name out.
 
 Numbers of Lua are exact up to 2^53. Scripts compare no text with ``<``, which would follow the locale of the server.
 """
@@ -45,9 +44,8 @@ local function last(key, kept)
 end
 
 local function add(key, score, id, kept)
-    local is_new = call('EXISTS', key) == 0
     call('ZADD', key, score, id)
-    local left = is_new and 0 or call('PTTL', key) -- -1: for ever, for another record
+    local left = call('ZCARD', key) == 1 and 0 or call('PTTL', key) -- -1: for ever, for another record
     if kept == '+inf' or (left >= 0 and now + left < math.max(kept, now) + HOUR) then
         last(key, kept)
     end

@@ -72,9 +72,9 @@ class RedisTaskStore:
     in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
     never changed, the times can be moved by whoever can write to Redis.
 
-    The clock is the one of Redis. What Redis promises of a change that was kept, it promises here: a restart or a
-    failover may lose the last ones, and then no holder writes to a task that was claimed since, or whose claim was
-    lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
+    The clock is the one of Redis. A change is as safe as Redis is configured to keep changes. Where a restart or a
+    failover loses the last ones, no write succeeds that was computed on what is lost, and no holder writes whose claim
+    is lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
     secrets or versions, which another process may read.
     """
 
