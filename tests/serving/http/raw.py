@@ -142,7 +142,7 @@ class Connection:
 
     async def event(self) -> Event:
         """Wait for the next event of a stream."""
-        while not (found := events_in(self.received[: self.received.rfind(b"\n\n") + 2])):  # whole ones
+        while not (found := events_in(self.received.rpartition(b"\n\n")[0])):  # whole ones
             more = await self.more()
             assert more, "the stream has ended"
             self.received += more
