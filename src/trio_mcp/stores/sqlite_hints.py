@@ -1,7 +1,7 @@
-"""HintPoller finds in a file what other replicas have written there, and tells the watchers of this one.
+"""HintPoller finds the changes that other replicas have written to a file, and tells the watchers of this replica.
 
 Each change of a session or of its events leaves a row with a hint, and the file keeps the numbers of the things that
-have changed; letters are rows, too. One look finds them all.
+have changed; letters are rows, too. One look finds all of that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "s
 """Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
 wait for their turn. A log has many events, and a letter may be long."""
 EXPIRING: Final = tuple(_SWEPT)
-"""The tables whose rows have a time until which they are kept, in ``until``."""
+"""The tables whose rows have an end of their time, in ``until``."""
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
@@ -133,8 +133,8 @@ class HintPoller:
 
     @asynccontextmanager
     async def watch(self, watchers: Watchers[T]) -> AsyncGenerator[Hints[T]]:
-        """Open a stream of the hints to ``watchers``. What has been done before is not told, unless the file cannot be
-        read now."""
+        """Open a stream of the hints to ``watchers``. Nothing of before is told, unless the file cannot be read
+        now."""
         await self.look()
         with watchers.watch() as hints:
             yield hints

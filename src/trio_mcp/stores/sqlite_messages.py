@@ -1,4 +1,4 @@
-"""What replicas tell each other through a file of SQLite: `SqliteChanges` what has changed, `SqliteCourier` letters."""
+"""News for other replicas in a file of SQLite: `SqliteChanges` keeps changes, and `SqliteCourier` carries letters."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ SELECT count(*), total(length(letter)), (
 
 
 class SqliteCourier:
-    """A `Courier` in a file. A letter is a row, until its reader takes it out; a row without a letter is a gap."""
+    """A `Courier` in a file. A letter is a row, which its reader deletes; a row without a letter is a gap."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -179,7 +179,7 @@ def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
 
 
 class _Mailbox(AsyncIterator[bytes | Gap]):
-    """The letters to one replica, which stay in the file until their reader comes for them."""
+    """The letters to one replica, which stay in the file until the reader comes for more."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: bytes, now: Callable[[], int]) -> None:
         self._database = database
@@ -198,7 +198,7 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Forget the letters of before, if the file can be used now; else a gap is told when it can."""
+        """Forget the letters of before, if the file can be used now; else a gap is told, later."""
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))

@@ -45,7 +45,7 @@ class SqliteSessions:
         await self._database.write(open_session)
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
-        """Return the session, and have it last. See `SessionDirectory.read`."""
+        """Return the session, whose time begins anew. See `SessionDirectory.read`."""
 
         def read(connection: sqlite3.Connection) -> StoredSession | None:
             now = self._now()
@@ -110,7 +110,7 @@ UPDATE streams SET kept_until = ?, finished = 1 + coalesce((
 
 @frozen
 class _Stream:
-    """The row of a stream, and the row that it is."""
+    """A stream, and the number of its row."""
 
     number: int
     stored: StoredStream
@@ -202,7 +202,7 @@ class _Log:
         self._connection.executemany("DELETE FROM events WHERE number = ?", dropped)
 
     def finish(self, stream: _Stream, length: int) -> None:
-        """Finish the stream, and keep it for ``length`` from now."""
+        """Finish the stream, which is kept for ``length`` from now."""
         (finished,) = self._execute(_FINISH, self._now + length, stream.number).fetchone()
         self._execute("DELETE FROM streams WHERE log = ? AND finished <= ?", self._number, finished - MOST_FINISHED)
 

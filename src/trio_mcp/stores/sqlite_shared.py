@@ -1,4 +1,4 @@
-"""SQLite is the place that the processes of one machine share: a file, and some beside it."""
+"""SQLite is the place that the processes of one machine share: a file, and some beside the file."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ class SQLite:
     The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
     files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
     changes of the last moments, and a crash of a process loses nothing; with ``"full"``, each change waits for the
-    disk. ``poll_interval``: seconds between two looks for what other replicas have done; while letters or events are on
+    disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
     their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
 
     The clock is the one of the machine. Files that are deleted or replaced while in use are `StoreDown`, once, and the
-    new ones are used then; replicas that join them have another secret.
+    new ones are used then; replicas that join later have another secret.
     """
 
     def __init__(
