@@ -80,6 +80,10 @@ class Observer(Protocol):
         """Tell the client that a resource changed."""
         ...
 
+    def everything_changed(self) -> None:
+        """Tell the client that all that it is told of may have changed."""
+        ...
+
 
 class Observers(set[Observer]):
     """The connections of one server. Every connection is told at once; connections may come or go during the
@@ -94,3 +98,8 @@ class Observers(set[Observer]):
         """Tell all observers. See `Observer.resource_updated`."""
         for observer in tuple(self):
             observer.resource_updated(uri)
+
+    def everything_changed(self) -> None:
+        """Tell all observers. See `Observer.everything_changed`."""
+        for observer in tuple(self):
+            observer.everything_changed()

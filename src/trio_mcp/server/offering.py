@@ -249,3 +249,8 @@ class Offering:
         waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
         `trio.from_thread.run_sync`."""
         self.observers.resource_updated(uri)
+
+    def everything_changed(self) -> None:
+        """Tell the clients that all that they are told of may have changed: each list, and each resource. Never
+        waits."""
+        self.observers.everything_changed()

@@ -262,7 +262,9 @@ class Server(Offering):
             if replica is not None:
                 from ..stores.letters import Letters  # most servers run alone
                 from .carrier import Carrier
+                from .shared_changes import SharedChanges
 
+                await services.start(SharedChanges(self.observers, replica.changes).run)
                 letters = Letters(replica)
                 await services.start(letters.run)
                 carrier = Carrier(host, letters, cipher)

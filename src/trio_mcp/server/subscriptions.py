@@ -198,9 +198,15 @@ class Subscriptions:
                 stream.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Tell a legacy client that everything may have changed: see `ServedConnection.everything_changed`."""
-        if self._state.initialized:
+        """Tell a legacy client that everything may have changed, see `ServedConnection.everything_changed`, and the
+        streams that all may have for which they asked."""
+        if self.tells_legacy and self._state.initialized:
             tell_of_everything(self._connection, self._declared)
+        for stream in self._streams:
+            for method in sorted(stream.lists):
+                stream.list_changed(method)
+            for uri in sorted(stream.uris):
+                stream.resource_updated(uri)
 
 
 def tell_of_everything(connection: Connection, declared: ServerCapabilities) -> None:

@@ -1,0 +1,346 @@
+"""What changes on one replica reaches the clients of all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.serving.http.fleet import Fleet, Member, fleet
+from tests.serving.http.raw import Connection, events_in, modern
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Server
+from trio_mcp.server.shared_changes import EVERYTHING, SharedChanges
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.task_store import GAP, Hints, StoreDown, Uncertain
+
+LISTS = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+def add_things(server: Server, _: Fleet, __: int) -> None:
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.resource("a:1")
+    async def one() -> str:
+        return "one"
+
+    @server.resource("a:2")
+    async def two() -> str:
+        return "two"
+
+
+class Listener:
+    """A client with a stream of changes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def at(cls, member: Member, **asked: Any) -> Listener:
+        connection = await member.endpoint.connect()
+        headers, body = modern("subscriptions/listen", {"notifications": asked or LISTS})
+        await connection.send("POST", {**headers}, body)
+        assert (await connection.head()).status == 200
+        assert (await connection.event()).data["method"] == "notifications/subscriptions/acknowledged"
+        return cls(connection)
+
+    async def next(self) -> str:
+        """Wait for the next change, and return its name."""
+        return named((await self._connection.event()).data)
+
+    async def told(self) -> list[str]:
+        """Return what has come, when nothing more comes."""
+        found = list[str]()
+        await trio.sleep(1)
+        with trio.move_on_after(0.1):
+            while more := await self._connection.more():
+                self._connection.received += more
+        for event in events_in(self._connection.received):
+            found.append(named(event.data))
+        self._connection.received = b""
+        return found
+
+
+def named(message: dict[str, Any]) -> str:
+    params = message["params"]
+    return params["uri"] if "uri" in params else message["method"].split("/")[1]
+
+
+async def test_change_of_a_list_is_told_by_all_replicas_once(autojump_clock: MockClock) -> None:
+    async with fleet(add_things, 3) as members:
+        listeners = [await Listener.at(member) for member in members]
+        members[0].server.list_changed("notifications/tools/list_changed")
+        assert await listeners[0].next() == "tools"
+        assert trio.current_time() == 0  # those here need no log
+        for listener in listeners[1:]:
+            assert await listener.next() == "tools"
+        assert trio.current_time() == pytest.approx(0.01, abs=0.001)
+        assert [await listener.told() for listener in listeners] == [[], [], []]
+
+
+async def test_update_of_a_resource_is_told_to_those_who_asked(autojump_clock: MockClock) -> None:
+    async with fleet(add_things) as (one, two):
+        asks = await Listener.at(two, resourceSubscriptions=["a:1"])
+        others = await Listener.at(two)
+        one.server.resource_updated("a:1")
+        one.server.resource_updated("a:2")
+        assert await asks.told() == ["a:1"]
+        assert await others.told() == []
+
+
+async def test_many_changes_are_one_note(autojump_clock: MockClock) -> None:
+    async with fleet(add_things) as (one, two):
+        listener = await Listener.at(two, resourceSubscriptions=["a:1", "a:2"])
+        for _ in range(100):
+            one.server.resource_updated("a:1")
+            one.server.resource_updated("a:2")
+        assert sorted(await listener.told()) == ["a:1", "a:2"]
+        assert one.ways.uses["changes.note"] == 1
+        assert not two.ways.uses["changes.note"]
+
+
+async def test_change_of_a_mounted_server_counts_once(autojump_clock: MockClock) -> None:
+    inner = [Server("inner"), Server("inner")]
+
+    def add(server: Server, members: Fleet, number: int) -> None:
+        add_things(server, members, number)
+        server.mount(inner[number], prefix="in")
+
+    async with fleet(add) as (one, two):
+        here, there = await Listener.at(one), await Listener.at(two)
+
+        @inner[0].tool
+        async def late() -> str:
+            return "late"
+
+        assert await here.told() == await there.told() == ["tools"]
+        assert one.ways.uses["changes.note"] == 1
+
+
+async def test_outage_makes_changes_late_and_loses_none(autojump_clock: MockClock) -> None:
+    async with fleet(add_things) as (one, two):
+        here, there = await Listener.at(one), await Listener.at(two)
+        one.ways.are_cut = True
+        one.server.list_changed("notifications/tools/list_changed")
+        assert await here.told() == ["tools"]
+        await trio.sleep(60)
+        assert await there.told() == []
+        one.server.list_changed("notifications/resources/list_changed")
+        one.ways.are_cut = False
+        await trio.sleep(5)
+        assert sorted(await there.told()) == ["resources", "tools"]
+
+
+async def test_nothing_is_asked_beyond_once_in_five_seconds_when_nothing_changes(autojump_clock: MockClock) -> None:
+    async with fleet(add_things) as (one, _):
+        before = one.ways.uses["changes.since"]
+        await trio.sleep(100)
+        assert 19 <= one.ways.uses["changes.since"] - before <= 21
+        assert not one.ways.uses["changes.note"]
+
+
+async def test_last_change_of_a_replica_that_ends_is_told(autojump_clock: MockClock) -> None:
+    async with fleet(add_things) as (one, two):
+        listener = await Listener.at(two)
+        one.server.list_changed("notifications/tools/list_changed")
+        one.scope.cancel(reason="the replica ends at once")
+        assert await listener.told() == ["tools"]
+
+
+@attrs.define(eq=False)
+class Told:
+    """An observer."""
+
+    found: list[str] = attrs.field(factory=list[str])
+
+    def list_changed(self, method: str) -> None:
+        self.found.append(method.split("/")[1])
+
+    def resource_updated(self, uri: str) -> None:
+        self.found.append(uri)
+
+    def everything_changed(self) -> None:
+        self.found.append(EVERYTHING)
+
+
+class OpenLog:
+    """A log of which the test has the hints in its hands."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self.hints = Hints[Any]()
+        self.log: Any = None
+        self.failure: OSError | None = None
+        self.asked = 0
+        self.passes_on = True
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncGenerator[None]:
+        async with self._memory.join("server") as replica:
+            self.log = replica.changes
+            yield
+
+    async def note(self, changed: Any) -> None:
+        if isinstance(self.failure, Uncertain):  # it has happened
+            await self.log.note(changed)
+        if self.failure is not None:
+            raise self.failure
+        await self.log.note(changed)
+
+    async def since(self, place: str | None) -> Any:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return await self.log.since(place)
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[Hints[Any]]:
+        async with self.log.watch() as hints, trio.open_nursery() as nursery:
+
+            async def pass_on() -> None:
+                async for hint in hints:
+                    if self.passes_on:
+                        self.hints.tell(hint)
+
+            nursery.start_soon(pass_on)
+            yield self.hints
+            nursery.cancel_scope.cancel(reason="the test is over")
+
+
+@asynccontextmanager
+async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
+    server, told, log = Server("server"), Told(), OpenLog()
+    server.observers.add(told)
+    async with log.joined(), trio.open_nursery() as nursery:
+        await nursery.start(SharedChanges(server.observers, log).run)
+        yield server, told, log
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def test_hint_moves_the_place_so_that_nobody_asks(autojump_clock: MockClock) -> None:
+    async with opened() as (_, told, log):
+        for number in range(10):
+            await log.log.note([f"resource:{number}"])
+        await wait_all_tasks_blocked()
+        assert told.found == [str(number) for number in range(10)]
+        assert log.asked == 1
+
+
+async def test_hint_that_was_lost_is_asked_for_at_the_next(autojump_clock: MockClock) -> None:
+    async with opened() as (_, told, log):
+        log.passes_on = False
+        await log.log.note(["tools"])
+        await wait_all_tasks_blocked()
+        log.passes_on = True
+        await log.log.note(["prompts"])
+        await wait_all_tasks_blocked()
+        assert sorted(told.found) == ["prompts", "tools"]
+        assert trio.current_time() == 0
+
+
+async def test_hint_that_was_lost_is_found_within_five_seconds(autojump_clock: MockClock) -> None:
+    async with opened() as (_, told, log):
+        log.passes_on = False
+        await log.log.note(["tools"])
+        await trio.sleep(5.1)
+        assert told.found == ["tools"]
+
+
+async def test_gap_is_asked_about_at_once(autojump_clock: MockClock) -> None:
+    async with opened() as (_, told, log):
+        log.passes_on = False
+        await log.log.note(["tools"])
+        log.hints.tell(GAP)
+        await wait_all_tasks_blocked()
+        assert told.found == ["tools"]
+
+
+async def test_log_that_lost_its_past_tells_everything(autojump_clock: MockClock) -> None:
+    async with opened() as (_, told, log), Memory().join("server") as empty:
+        log.log = empty.changes
+        log.hints.tell(GAP)
+        await wait_all_tasks_blocked()
+        assert told.found == [EVERYTHING]
+
+
+async def test_more_things_than_the_log_knows_are_everything(autojump_clock: MockClock) -> None:
+    async with opened() as (server, told, log):
+        place = (await log.log.since(None)).place
+        for number in range(10_001):
+            server.resource_updated(str(number))
+        del told.found[:]
+        await trio.sleep(1)
+        assert (await log.log.since(place)).changed == [EVERYTHING]
+        await log.log.note([EVERYTHING])
+        await trio.sleep(1)
+        assert told.found == [EVERYTHING]
+
+
+@pytest.mark.parametrize("failure", [StoreDown("away"), Uncertain("perhaps")])
+async def test_note_that_failed_is_noted_again_and_told_here_as_seldom_as_may_be(
+    failure: OSError, autojump_clock: MockClock
+) -> None:
+    async with opened() as (server, told, log):
+        place = (await log.log.since(None)).place
+        log.failure = failure
+        server.list_changed("notifications/tools/list_changed")
+        await trio.sleep(0.05)
+        log.failure = None
+        await trio.sleep(3)
+        assert (await log.log.since(place)).changed == ["tools"]
+        assert told.found[0] == "tools"
+        assert len(told.found) <= 2
+
+
+async def test_own_note_is_not_told_again_but_the_same_one_of_another_is(autojump_clock: MockClock) -> None:
+    async with opened() as (server, told, log):
+        server.list_changed("notifications/tools/list_changed")
+        await trio.sleep(0.5)
+        assert told.found == ["tools"]
+        await log.log.note(["tools"])
+        await wait_all_tasks_blocked()
+        assert told.found == ["tools", "tools"]
+
+
+async def test_own_hint_that_was_lost_hides_no_change_of_another(autojump_clock: MockClock) -> None:
+    async with opened() as (server, told, log):
+        log.passes_on = False
+        server.list_changed("notifications/tools/list_changed")
+        await trio.sleep(0.5)
+        log.passes_on = True
+        del told.found[:]
+        await log.log.note(["tools"])
+        await wait_all_tasks_blocked()
+        assert "tools" in told.found
+
+
+async def test_log_that_cannot_be_asked_at_first_tells_everything_later(autojump_clock: MockClock) -> None:
+    server, told, log = Server("server"), Told(), OpenLog()
+    server.observers.add(told)
+    log.failure = StoreDown("away")
+    async with log.joined(), trio.open_nursery() as nursery:
+        await nursery.start(SharedChanges(server.observers, log).run)
+        await trio.sleep(30)
+        log.failure = None
+        await trio.sleep(10)
+        assert told.found == [EVERYTHING]
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def test_server_that_is_served_twice_tells_no_change_for_ever(autojump_clock: MockClock) -> None:
+    server, told = Server("server"), Told()
+    server.observers.add(told)
+    async with Memory().join("server") as replica, trio.open_nursery() as nursery:
+        for _ in range(2):
+            await nursery.start(SharedChanges(server.observers, replica.changes).run)
+        server.list_changed("notifications/tools/list_changed")
+        await trio.sleep(60)
+        assert set(told.found) == {"tools"}
+        assert len(told.found) <= 3
+        nursery.cancel_scope.cancel(reason="the test is over")
