@@ -17,6 +17,8 @@ from ...concurrency.nurseries import only_member
 from .address import Address, Kind
 
 _SLOTS: Final = 16384
+_NEVER: Final = 1_000_000_000
+"""Number of errors after which coredis asks a cluster for its layout in the background."""
 _POOL: Final = 8
 """Connections of one client to one server, at most. Commands of all callers share one, as long as it is usable."""
 
@@ -39,6 +41,8 @@ async def open_client(address: Address, *, limit: float, max_idle: float) -> Asy
             max_connections=_POOL,
             max_connections_per_node=True,
             skip_full_coverage_check=True,  # by CONFIG, which users may not call
+            # Answers that name another node teach the layout, too; all nodes are asked anew by the next client.
+            reinitialize_steps=_NEVER,
             stream_timeout=limit,  # also of the first questions, which nobody else limits
             **options,
         )
