@@ -23,6 +23,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
 from ..runtime.peer import Auth, CheckScopes
 from ..server.connection import Running, needs_scopes
+from ..server.server import RunningServer
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate
@@ -262,6 +263,12 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
         logger.warning(
             "tools, resources or prompts of this server need scopes, and nobody checks them: serve it with auth=..."
         )
+
+
+def share_proofs(running: Running, gate: Gate | None) -> None:
+    """Have ``gate`` take each proof once for all replicas, where ``running`` is one of several."""
+    if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
+        gate.share(running.host.replica.seen, running.host.replica.secret)
 
 
 def end_of_token(auth: Auth | None) -> float:

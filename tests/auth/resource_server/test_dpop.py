@@ -9,12 +9,16 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from trio_mcp import Auth, Principal
 from trio_mcp.auth.resource_server.proof_checks import ProofNonces, SeenProofs, TooManyProofs
 from trio_mcp.auth.resource_server.protected import Gate
 from trio_mcp.auth.resource_server.refusals import Refusal
 from trio_mcp.auth.signing import ProofKey
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.task_store import StoreDown
 
 from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
 from .minting import ec_key, jwk, okp_key, rsa_key, signed_text
@@ -249,23 +253,27 @@ async def test_a_proof_cannot_be_used_again_for_as_long_as_it_is_young() -> None
         assert isinstance(await asked(gate, head), Refusal)
 
 
+def digest(number: int) -> bytes:
+    return number.to_bytes(32)
+
+
 def test_what_is_too_old_is_forgotten() -> None:
     seen = SeenProofs(1000)
     for number in range(400):
-        assert seen.add("a", "key", str(number), ends_at=number + 60, now=number)
+        assert seen.add("a", digest(number), ends_at=number + 60, now=number)
         assert len(seen) <= 62
-    assert not seen.add("a", "key", "399", ends_at=460, now=400)
+    assert not seen.add("a", digest(399), ends_at=460, now=400)
 
 
 def test_one_principal_has_no_more_than_it_leaves_to_others() -> None:
     seen = SeenProofs(100)
     with pytest.raises(TooManyProofs):
         for number in range(100):
-            seen.add("greedy", "key", str(number), ends_at=60, now=0)
+            seen.add("greedy", digest(number), ends_at=60, now=0)
     assert len(seen) == 50
     for number in range(25):
-        assert seen.add("modest", "other key", str(number), ends_at=60, now=0)
-    assert not seen.add("greedy", "key", "0", ends_at=60, now=0), "nothing was forgotten for that"
+        assert seen.add("modest", digest(100 + number), ends_at=60, now=0)
+    assert not seen.add("greedy", digest(0), ends_at=60, now=0), "nothing was forgotten for that"
 
 
 async def test_a_principal_has_one_share_with_however_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,20 +290,20 @@ async def test_a_principal_has_one_share_with_however_many_keys(monkeypatch: pyt
 def test_a_principal_that_had_many_has_new_places_later() -> None:
     seen = SeenProofs(10)
     for number in range(5):
-        seen.add("a", "key", str(number), ends_at=60, now=0)
+        seen.add("a", digest(number), ends_at=60, now=0)
     with pytest.raises(TooManyProofs):
-        seen.add("a", "key", "5", ends_at=60, now=0)
-    assert seen.add("a", "key", "5", ends_at=121, now=61)
+        seen.add("a", digest(5), ends_at=60, now=0)
+    assert seen.add("a", digest(5), ends_at=121, now=61)
     assert len(seen) == 1
 
 
 def test_proofs_that_are_still_young_count() -> None:
     seen = SeenProofs(10)
     for number in range(5):
-        seen.add("a", "key", str(number), ends_at=60 if number < 3 else 100, now=0)
+        seen.add("a", digest(number), ends_at=60 if number < 3 else 100, now=0)
     with pytest.raises(TooManyProofs):
         for number in range(5, 15):
-            seen.add("a", "key", str(number), ends_at=121, now=61)
+            seen.add("a", digest(number), ends_at=121, now=61)
     assert len(seen) == 5
 
 
@@ -380,3 +388,95 @@ def test_the_secret_is_not_shown() -> None:
 def test_dpop_is_one_of_three_things() -> None:
     with pytest.raises(ValueError, match="dpop"):
         gate_of("on")
+
+
+class Away:
+    """A set of seen proofs that cannot be reached."""
+
+    async def add(self, digest: bytes, *, ttl: int) -> bool:
+        raise StoreDown("away")
+
+
+async def replicas(count: int = 2, **more: Any) -> list[Gate]:
+    gates = [gate_of(**more) for _ in range(count)]
+    async with Memory().join("server") as replica:
+        for gate in gates:
+            gate.share(replica.seen, replica.secret)
+    return gates
+
+
+async def test_a_proof_is_used_once_on_all_replicas_together() -> None:
+    one, two = await replicas()
+    head = proven(proof())
+    await let_in(one, head)
+    for gate in (one, two):
+        refusal = await refused(gate, head)
+        assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the proof was used before")
+    await let_in(two, proven(proof()))
+
+
+async def test_replicas_look_up_facts_for_proven_callers_alone() -> None:
+    looked = list[str]()
+
+    async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
+        looked.append("up")
+        return {}
+
+    one, two = await replicas(on_authenticated=on_authenticated)
+    head = proven(proof())
+    await let_in(one, head)
+    await refused(two, head)
+    assert looked == ["up"]
+
+
+async def test_a_proof_is_remembered_by_all_until_no_clock_takes_it_any_more(autojump_clock: MockClock) -> None:
+    clock = Clock()
+    late = gate_of(now=lambda: clock.now - 59)  # its clock is slow
+    one = gate_of(now=clock)
+    async with Memory().join("server") as replica:
+        for gate in (one, late):
+            gate.share(replica.seen, replica.secret)
+    head = proven(proof(now=clock.now))
+    await let_in(one, head)
+    await trio.sleep(118)
+    clock.now += 118
+    assert (await refused(late, head)).reason == "the proof was used before"
+
+
+async def test_nobody_with_a_proof_is_let_in_while_no_replica_can_tell_of_its_use(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (gate,) = await replicas(1)
+    gate.share(Away(), bytes(32))
+    refusal = await refused(gate, proven(proof()))
+    assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert dict(refusal.headers)["Retry-After"]
+    assert "no proofs can be checked" in caplog.text
+    assert await let_in(gate, bearing("free"))
+
+
+async def test_a_bound_token_without_a_proof_asks_no_other_replica() -> None:
+    (gate,) = await replicas(1)
+    gate.share(Away(), bytes(32))
+    for head in (bearing("bound"), proven("nonsense")):
+        assert (await refused(gate, head)).status == HTTPStatus.UNAUTHORIZED
+
+
+async def test_replicas_check_scopes_of_proven_callers() -> None:
+    (gate,) = await replicas(1, scopes=["a"])
+    assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
+
+
+async def test_replicas_know_each_other_s_nonces() -> None:
+    one, two = await replicas(dpop_nonces=True)
+    nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]
+    await let_in(two, proven(proof(nonce=nonce)))
+    alone = gate_of(dpop_nonces=True)
+    assert (await refused(alone, proven(proof(nonce=nonce)))).status == HTTPStatus.UNAUTHORIZED
+
+
+async def test_the_author_s_secret_of_the_nonces_stays_with_replicas() -> None:
+    (one,) = await replicas(1, dpop_nonces=bytes(32))
+    other = gate_of(dpop_nonces=bytes(32))
+    nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]
+    await let_in(other, proven(proof(nonce=nonce)))

@@ -15,10 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, cast
 
+from ...classes import frozen
 from ...concurrency.bounded_dict import BoundedDict
 from ...concurrency.fair_share import leaves_enough
 from ...runtime.peer import Principal
+from ...stores.sealing import derived_key
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
+from .refusals import USED_BEFORE
 from .verification import Signed, Untrusted, canonical, read_signed
 
 _LONGEST: Final = 8 * 1024
@@ -27,6 +30,16 @@ _WINDOW: Final = 60.0
 """Seconds by which a proof may be old, or clocks may differ, where there are no nonces."""
 _MOST_PROOFS: Final = 100_000
 _MOST_KEYS: Final = 1000
+
+
+@frozen
+class UsedProof:
+    """A proof that is good, and used now."""
+
+    digest: bytes
+    """SHA-256 of its name and its key."""
+    ttl: int
+    """Milliseconds until the proof is too old for every process, however their clocks differ."""
 
 
 class ProofChecks:
@@ -44,8 +57,13 @@ class ProofChecks:
         self._keys = BoundedDict[str, tuple[Mapping[str, Any], VerificationKey]](_MOST_KEYS)
         """Keys that have signed a proof, with their JWKs, by thumbprint; those used last stay."""
 
-    def check(self, proof: str, method: str, token: str, principal: Principal) -> None:
-        """Return when ``proof`` was made for this request by ``method``, with the ``token`` of ``principal`` that is
+    def share(self, secret: bytes) -> None:
+        """Take the nonces of all processes that have ``secret``, where nonces are used that no other process knows."""
+        if self._nonces is not None:
+            self._nonces.share(secret)
+
+    def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
+        """Return ``proof`` when it was made for this request by ``method``, with the ``token`` of ``principal`` that is
         bound to the key of the proof, and was not used before; the proof is used then. Raises `Untrusted`,
         `NonceNeeded` and `TooManyProofs`."""
         # The numbers are those of RFC 9449 section 4.3.
@@ -62,8 +80,11 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
-        if not self._seen.add(principal.id, thumbprint, proof_id, ends_at, now):  # section 11.1
-            raise Untrusted("the proof was used before")
+        # As a hash, every proof takes the same room, however long its name.
+        digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
+        if not self._seen.add(principal.id, digest, ends_at, now):  # section 11.1
+            raise Untrusted(USED_BEFORE)
+        return UsedProof(digest, math.ceil((ends_at - now + _WINDOW) * 1000))
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
         """Return the key in the header of a proof, as its JWK and made usable, if the key has this ``thumbprint``."""
@@ -143,7 +164,13 @@ class ProofNonces:
     that share the secret know each other's nonces; `None` makes a secret for this process."""
 
     def __init__(self, secret: bytes | None) -> None:
+        self._is_own = secret is None
         self._secret = secrets.token_bytes(32) if secret is None else secret
+
+    def share(self, secret: bytes) -> None:
+        """Derive the secret from one that other processes have, unless one was given."""
+        if self._is_own:
+            self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
     def make(self, now: float) -> str:
         """Return a nonce that is good from ``now`` on, in seconds since the epoch, for five minutes."""
@@ -192,12 +219,10 @@ class SeenProofs:
         """Return the number of remembered proofs."""
         return len(self._seen)
 
-    def add(self, principal: Hashable, key: str, proof_id: str, ends_at: float, now: float) -> bool:
-        """Remember a proof of ``key``, which ``principal`` has used and which is too old from ``ends_at`` on. Return
-        whether the proof is new. Raises `TooManyProofs`."""
+    def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
+        """Remember the ``digest`` of a proof, which ``principal`` has used and which is too old from ``ends_at`` on.
+        Return whether the proof is new. Raises `TooManyProofs`."""
         self._forget_what_is_over(now)
-        # As a hash, every proof takes the same room, however long its name.
-        digest = hashlib.sha256(f"{key} {proof_id}".encode()).digest()
         if digest in self._seen:
             return False
         if not leaves_enough(self._held[principal], self._most - len(self._seen)):

@@ -6,6 +6,7 @@ Authorization header, and publishes the metadata of the resource (RFC 9728).
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -20,12 +21,15 @@ from ...classes import define, frozen, positive
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import origin_of
 from ..fetching import RESOURCE_METADATA
-from .refusals import Refusal, Refusals, broken, unavailable
+from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
 from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
 
 if TYPE_CHECKING:
-    from .proof_checks import ProofChecks
+    from ...stores.shared import SeenOnce
+    from .proof_checks import ProofChecks, UsedProof
+
+logger = logging.getLogger("trio_mcp")
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3, ``scope-token``."""
@@ -142,7 +146,8 @@ class Protected:
     are taken, or no others. Needs the extra ``trio-mcp[auth]``."""
     dpop_nonces: bool | bytes = attrs.field(default=False, validator=_nonces, repr=False)
     """True has clients repeat a value of the server in each proof, so that no proof can be made in advance, and clocks
-    need not agree. A secret of 32 bytes or more does the same for all processes that share the secret."""
+    need not agree; replicas that share a place take each other's. A secret of 32 bytes or more does the same for all
+    processes that share the secret."""
     on_authenticated: OnAuthenticated | None = attrs.field(default=None, repr=False)
     """An ``async`` function of the `Principal` and the headers of a request, which returns the content of
     `Auth.extra`. Called once for each request."""
@@ -258,6 +263,15 @@ class Gate:
         self._proofs = proofs
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
+        self._seen: SeenOnce | None = None
+        """The proofs that were used on any replica; `None` where there are no replicas."""
+
+    def share(self, seen: SeenOnce, secret: bytes) -> None:
+        """Have each proof count once for all replicas together, which remember proofs in ``seen``. With nonces, unless
+        the author has given a secret for these, replicas know each other's nonces by ``secret``."""
+        if self._proofs is not None:
+            self._seen = seen
+            self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
         """Return the caller, or the refusal; `None` where only `ask` can tell. Synchronous."""
@@ -267,7 +281,7 @@ class Gate:
         found = self._tokens.known(came.token)
         if found is None:
             return self._malformed(came)
-        if isinstance(found, Principal) and self._on_authenticated is not None:
+        if isinstance(found, Principal) and (self._on_authenticated is not None or self._is_asked_for(found)):
             return None
         return self._judged(head, came, found)
 
@@ -282,7 +296,11 @@ class Gate:
         found = await self._tokens.find(came.token)
         if isinstance(found, Refusal):
             return found
-        auth = self._judged(head, came, found)
+        if isinstance(found, Principal) and self._is_asked_for(found):
+            refusal = await self._unproven_anywhere(head, came, found)
+            auth = self._allowed(came, found) if refusal is None else refusal
+        else:
+            auth = self._judged(head, came, found)
         if isinstance(auth, Refusal) or self._on_authenticated is None:
             return auth
         try:
@@ -330,15 +348,34 @@ class Gate:
     def _judged(self, head: HttpHead, came: PresentedToken, found: Principal | Literal["bad"]) -> Auth | Refusal:
         if not isinstance(found, Principal):
             return self._refusals.bad_token(came.scheme)
-        auth = Auth(came.token, found)
-        refusal = self._unproven(head, came, found)
-        if refusal is None and self._scopes:
-            refusal = self.missing(auth, self._scopes)
+        proof = self._proof(head, came, found)
+        return proof if isinstance(proof, Refusal) else self._allowed(came, found)
+
+    def _allowed(self, came: PresentedToken, principal: Principal) -> Auth | Refusal:
+        auth = Auth(came.token, principal)
+        refusal = self.missing(auth, self._scopes) if self._scopes else None
         return auth if refusal is None else refusal
 
-    def _unproven(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Return the refusal where the client does not show that the token is its own; `None` where it does, or need
-        not."""
+    def _is_asked_for(self, principal: Principal) -> bool:
+        """Return whether other replicas have to be asked for the proofs of ``principal``."""
+        return self._seen is not None and principal.key_thumbprint is not None
+
+    async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
+        """Return the refusal where the client does not show that the token is its own, by a proof that no replica has
+        seen. Where that cannot be found out, nobody is let in."""
+        proof = self._proof(head, came, principal)
+        if proof is None or isinstance(proof, Refusal):
+            return proof
+        assert self._seen is not None, "other replicas are asked"
+        try:
+            is_new = await self._seen.add(proof.digest, ttl=proof.ttl)
+        except OSError as error:
+            logger.warning("no proofs can be checked, since the replicas cannot tell which were used: %s", error)
+            return unavailable()
+        return None if is_new else self._refusals.bad_proof(USED_BEFORE)
+
+    def _proof(self, head: HttpHead, came: PresentedToken, principal: Principal) -> UsedProof | Refusal | None:
+        """Return the proof that the token is the client's own, or the refusal; `None` where no proof is needed."""
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
@@ -349,14 +386,13 @@ class Gate:
         if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
             return self._refusals.bad_proof("there is one DPoP header")
         try:
-            self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
+            return self._proofs.check(head.headers["dpop"], head.method, came.token, principal)
         except Untrusted as reason:
             return self._refusals.bad_proof(str(reason))
         except NonceNeeded as needed:
             return self._refusals.needs_nonce(needed.nonce)
         except TooManyProofs:
             return unavailable()
-        return None
 
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from typing import Final
 
 import attrs
 
 from ...classes import frozen
 from ..challenges import challenge_text
+
+USED_BEFORE: Final = "the proof was used before"
+"""Reason of the refusal of a proof that somebody sends once more."""
 
 
 @frozen

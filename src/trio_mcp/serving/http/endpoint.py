@@ -25,7 +25,7 @@ from ...server.connection import Running
 from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.requests import RequestHead
-from ..callers import CallersByAddress, Hop, scope_check, unread_bytes, warn_of_unchecked_scopes
+from ..callers import CallersByAddress, Hop, scope_check, share_proofs, unread_bytes, warn_of_unchecked_scopes
 from .entrance import (
     HEALTH,
     JSON_AND_STREAM,
@@ -164,6 +164,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         self._running = running
         self._free_connections = free_connections
         warn_of_unchecked_scopes(running, settings.gate)
+        share_proofs(running, settings.gate)
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, settings.proxies)
         """Finds the other ends of connections."""
