@@ -79,8 +79,8 @@ async def open_client(address: Address, *, limit: float, max_idle: float) -> Asy
 
 
 class _Tidy:
-    """A connection that closes its buffers at its end: coredis leaves those of a connection that could not be made, and
-    anyio warns of each."""
+    """A connection that closes the buffers in the end: coredis leaves open the buffers of a connection that could not
+    be made, and anyio warns of each."""
 
     async def run(self, **options: Any) -> None:
         try:
@@ -129,9 +129,9 @@ class Client:
         return self._layout.node_for_location(TCPLocation(answer.host, answer.port))
 
     async def connection(self, node: Any) -> Any:
-        """Return a connection to ``node`` that is usable now: give it back by `release` before the next checkpoint,
-        once commands were put on it. Raises `RedisError` or `OSError` where none can be made. A cancel may cost one
-        of the connections: whoever cancels this drops the client soon."""
+        """Return a connection to ``node`` that is usable now, to be given back by `release` before the next checkpoint,
+        once commands were put on the connection. Raises what `failures` names where none can be made. A cancel may
+        cost a place in the pool: who cancels drops the client soon."""
         with _silent():
             return await self._pool.get_connection(node=node)
 

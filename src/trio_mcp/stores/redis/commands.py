@@ -39,7 +39,7 @@ _REFUSED: Final = frozenset(
         *("NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN"),
     }
 )
-"""Codes of the errors by which Redis refuses a script before its first change: it looks at memory, disk and role with
+"""Codes of the errors by which Redis refuses a script before the first change: memory, disk and role are looked at with
 the first command that writes, and no more once the script has changed something."""
 _NOT_COMPILED: Final = "Error compiling script"
 _FORBIDDEN_WITHIN: Final = "in script"
@@ -48,7 +48,7 @@ _FORBIDDEN_WITHIN: Final = "in script"
 @frozen
 class Script:
     """A script in Lua, which Redis runs as a whole, without other commands in between. What a script has changed before
-    it fails stays changed, so it says what it found by its result, not by an error."""
+    an error stays changed, so good scripts tell what they found by the result."""
 
     name: str
     """The name, for people."""

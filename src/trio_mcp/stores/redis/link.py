@@ -75,13 +75,13 @@ class Link:
         """Number of round trips that calls have made: a pipeline is one. While there are subscriptions, the link itself
         makes one in five seconds."""
         self.reconnects = 0
-        """Number of times that Redis was usable again after it was not."""
+        """Number of times that Redis was usable again after a time in which Redis was not."""
         self.uncertain = 0
         """Number of calls that ended with `Uncertain`, questions of the link itself among them."""
 
     @property
     def is_up(self) -> bool:
-        """True while Redis can be used, as far as the link knows: it asks each second."""
+        """True while Redis can be used, as far as the link knows, which asks each second."""
         return self._client is not None
 
     async def wait_until_up(self) -> None:
@@ -99,11 +99,11 @@ class Link:
         return str(self._address)
 
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
-        """Run ``script``, and return its result: numbers, bytes, `None` and lists of these. In a cluster, all ``keys``
+        """Run ``script``, and return the result: numbers, bytes, `None` and lists of such. In a cluster, all ``keys``
         lie in one slot.
 
-        Raises `StoreDown` where nothing has changed, with the words of Redis where it has refused the script, and
-        `Uncertain` where the script may have run, or has failed: what it did before its error has happened."""
+        Raises `StoreDown` where nothing has changed, with the words of Redis where the script was refused, and
+        `Uncertain` where the script may have run, or has failed: what was changed before the error stays changed."""
         rest = (len(keys), *keys, *args)
         check_words(rest)
         deadline = trio.current_time() + self._limit
@@ -115,9 +115,9 @@ class Link:
         return answer
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several commands in one go, and return their results in order, as RESP3 has them: a map is a `dict`. It
-        is no transaction: commands of others come between. In a cluster, the second word of a command, or the first
-        key of a script, says to which node the command is sent.
+        """Send several commands in one go, and return the results in order, as RESP3 has such: a map is a `dict`. A
+        pipeline is no transaction: commands of others come between. In a cluster, the second word of a command, or the
+        first key of a script, says to which node the command is sent.
 
         Raises `StoreDown` where no command has changed anything, and `Uncertain` where at least one may have. Raises
         `ValueError` for a command that blocks, or that changes the state of the connection, which all share."""
@@ -293,7 +293,7 @@ class Link:
             await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_client(self) -> bool:
-        """Make connections, and have them used for as long as they are good. Return whether they were."""
+        """Make connections for all calls, and return when the connections are lost. False: there were none."""
         try:
             async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:
@@ -317,7 +317,7 @@ class Link:
             return False
 
     async def _watch(self, client: Client) -> None:
-        """Ask Redis each second whether it is there, unless others ask, until the connections are dropped."""
+        """Ask Redis for a sign of life each second, unless others ask, until the connections are dropped."""
         while not self._dropped.is_set():
             answers = self._answers
             with trio.move_on_after(_PING_EVERY):
