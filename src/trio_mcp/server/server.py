@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .around import Arounds
     from .carrier import Carrier
     from .provider import Provider
+    from .shared_changes import SharedChanges
 
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
@@ -258,13 +259,14 @@ class Server(Offering):
                 await parts.enter_async_context(entered_once(once, host))
             services = await parts.enter_async_context(open_service_nursery("the server has ended"))
             await services.start(host.run)
-            letters = carrier = None
+            letters = carrier = changes = None
             if replica is not None:
                 from ..stores.letters import Letters  # most servers run alone
                 from .carrier import Carrier
                 from .shared_changes import SharedChanges
 
-                await services.start(SharedChanges(self.observers, replica.changes).run)
+                changes = SharedChanges(self.observers, replica.changes)
+                await services.start(changes.run)
                 letters = Letters(replica)
                 await services.start(letters.run)
                 carrier = Carrier(host, letters, cipher)
@@ -274,7 +276,7 @@ class Server(Offering):
             await services.start(tasks.host.run)
             for part in self.parts():
                 parts.enter_context(part.tasks.running(tasks.records))
-            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters, carrier)
+            yield RunningServer(self, value, host, replies, tasks, arounds, cipher, letters, carrier, changes)
             await tasks.host.drain()
             if carrier is not None:
                 await carrier.drain()
@@ -354,6 +356,8 @@ class RunningServer:
     """The letters to and from other replicas; `None` where nothing is shared."""
     carrier: Carrier | None
     """Carries retries to other replicas; `None` where nothing is shared."""
+    changes: SharedChanges | None
+    """Tells other replicas of changes; `None` where nothing is shared."""
 
     @property
     def callers(self) -> Callers:

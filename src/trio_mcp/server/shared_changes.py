@@ -18,7 +18,7 @@ from ..stores.shared import MOST_CHANGES, Noted
 
 if TYPE_CHECKING:
     from ..stores.shared import ChangeLog, Place
-    from .connected_clients import Observers
+    from .connected_clients import Observer, Observers
 
 logger = logging.getLogger("trio_mcp")
 
@@ -54,6 +54,16 @@ class SharedChanges:
         """True where hints were lost, so that none moves the place before the log was asked."""
         self._own = Counter[frozenset[str]]()
         """The notes of ours whose hints have not come. They are forgotten where hints were lost."""
+
+    @property
+    def place(self) -> Place:
+        """The place in the log up to which the observers were told; empty where nobody knows."""
+        return self._place
+
+    @property
+    def unnoted(self) -> Collection[str]:
+        """Things that have changed here, of which the log may not know yet."""
+        return self._noting.union(self._waiting)
 
     # What changes here
 
@@ -169,13 +179,17 @@ class SharedChanges:
 
     def _tell(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if isinstance(observer, SharedChanges):  # of the same server, served twice: it has been told, too
-                continue
-            if EVERYTHING in changed:
-                observer.everything_changed()
-                continue
-            for thing in changed:
-                if thing.startswith(_RESOURCE):
-                    observer.resource_updated(thing.removeprefix(_RESOURCE))
-                elif thing in _LISTS:
-                    observer.list_changed(f"notifications/{thing}/list_changed")
+            if not isinstance(observer, SharedChanges):  # of the same server, served twice: it has been told, too
+                tell(observer, changed)
+
+
+def tell(observer: Observer, changed: Collection[str]) -> None:
+    """Tell ``observer`` of the things that have ``changed``."""
+    if EVERYTHING in changed:
+        observer.everything_changed()
+        return
+    for thing in changed:
+        if thing.startswith(_RESOURCE):
+            observer.resource_updated(thing.removeprefix(_RESOURCE))
+        elif thing in _LISTS:
+            observer.list_changed(f"notifications/{thing}/list_changed")

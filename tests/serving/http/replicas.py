@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import cycle
 from typing import Any
 
 import trio
+from tests.serving.http import scenes
 from tests.serving.http.raw import Connection
-from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools, in_memory
+from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools
 
 from trio_mcp import Limits, Memory, Server
 from trio_mcp.auth.resource_server.protected import Protected
@@ -89,7 +90,16 @@ async def replicated(
     memory = memory or Memory()
     async with AsyncExitStack() as stack:
         replicas = [
-            await stack.enter_async_context(in_memory(server, auth=auth, shared=memory, **limits))
+            await stack.enter_async_context(scenes.in_memory(server, auth=auth, shared=memory, **limits))
             for server in fleet.servers
         ]
         yield FleetEndpoint(replicas, memory, replicas[0].nursery)
+
+
+SCENES = {"one process": Scene, "three replicas": FleetScene}
+"""The scenes that a test goes through, one after another."""
+
+
+def in_memory(server: Any, **options: Any) -> AbstractAsyncContextManager[MemoryEndpoint]:
+    """Serve a server, or the servers of replicas: see `scenes.in_memory`."""
+    return replicated(server, **options) if isinstance(server, Fleet) else scenes.in_memory(server, **options)

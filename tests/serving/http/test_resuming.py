@@ -9,11 +9,11 @@ import trio
 from tests.serving.http.memory_listener import listening
 from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import LEGACY, Connection, message
+from tests.serving.http.replicas import SCENES, in_memory
 from tests.serving.http.scenes import (
     MemoryEndpoint,
     Scene,
     call,
-    in_memory,
     messages_in,
     next_message,
     rest_of,
@@ -26,9 +26,9 @@ from trio_mcp import RequestContext, http_app
 MIDDLE = "2025-06-18"
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+@pytest.fixture(params=SCENES)
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return SCENES[request.param]()
 
 
 @pytest.fixture
@@ -135,6 +135,7 @@ async def test_a_finished_stream_is_kept_for_its_time(scene: Scene, autojump_clo
         assert (await endpoint.ask("GET", {**session, "Last-Event-ID": cursor})).status == 400
 
 
+@pytest.mark.parametrize("scene", ["one process"], indirect=True)  # replicas: see test_shared_listening.py
 @pytest.mark.parametrize("version", [MIDDLE, LEGACY])
 async def test_htt_07_a_second_get_takes_over_at_once_however_often(
     scene: Scene, endpoint: MemoryEndpoint, version: str
@@ -238,9 +239,9 @@ async def test_htt_21_the_result_of_a_handler_that_lets_its_client_poll_may_have
         assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
 
 
-async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_share_of_their_caller(
-    scene: Scene,
-) -> None:
+async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_share_of_their_caller() -> None:
+    scene = Scene()
+
     @scene.server.tool
     async def large(ctx: RequestContext) -> str:
         ctx.close_stream(1)
@@ -259,7 +260,8 @@ async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_sh
         assert [await polled(session) for session in sessions[1:]] == [200, 400]
 
 
-async def test_the_author_says_when_clients_come_back(scene: Scene) -> None:
+async def test_the_author_says_when_clients_come_back() -> None:
+    scene = Scene()
     async with listening(scene.server, retry_interval=2.5) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.connect()
@@ -272,14 +274,15 @@ async def test_the_author_says_when_clients_come_back(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(scene: Scene, seconds: float) -> None:
+async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
-        http_app(scene.server, origins=[], hosts=["127.0.0.1"], retry_interval=seconds)
+        http_app(Scene().server, origins=[], hosts=["127.0.0.1"], retry_interval=seconds)
 
 
 # The stream of the session
 
 
+@pytest.mark.parametrize("scene", ["one process"], indirect=True)
 async def test_htt_20_a_get_without_a_cursor_gets_what_no_response_took_oldest_first(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
@@ -295,6 +298,7 @@ async def test_htt_20_a_get_without_a_cursor_gets_what_no_response_took_oldest_f
     assert await rest_of(stream) == []
 
 
+@pytest.mark.parametrize("scene", ["one process"], indirect=True)
 async def test_htt_20_a_get_without_a_cursor_gets_what_is_kept_and_learns_that_all_may_have_changed(
     scene: Scene,
 ) -> None:

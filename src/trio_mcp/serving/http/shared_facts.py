@@ -14,8 +14,10 @@ from typing import Any, Final
 import trio
 
 from ...classes import frozen
+from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...server.server import RunningServer
+from ...server.shared_changes import SharedChanges
 from ...stores.letters import Letters
 from ...stores.shared import Replica, StoredSession
 from ...stores.task_store import StoreFull, Uncertain, new_mark
@@ -56,8 +58,10 @@ class SharedPlace:
     follow: Callable[[str, str], ChangeSignal]
     """Returns a signal of the changes of a stream, until `unfollow`."""
     unfollow: Callable[[str, str, ChangeSignal], None]
-    place_of_changes: Callable[[], str]
-    """Returns the place in the log of changes up to which clients here were told; empty where nobody knows."""
+    make_room: Callable[[Caller], Awaitable[bool]]
+    """Ends a session for one more of a caller, where there is one to end, and returns whether there was."""
+    changes: SharedChanges
+    """Tells the clients of this replica of changes on others."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a task of its own. A failure of it is a defect, which concerns one request alone."""

@@ -9,7 +9,7 @@ is none, into the log, for the next GET.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
 from itertools import count
 from typing import Final
@@ -20,8 +20,9 @@ import trio
 from ...concurrency.time_limits import growing_delay
 from ...runtime.outbox import Outbox
 from ...server.connection import ServerConnection
+from ...server.shared_changes import EVERYTHING, tell
 from ...stores.letters import LetterRefused, ReplicaDead
-from ...stores.shared import Changes, StoredEvents
+from ...stores.shared import Place, StoredEvents
 from ...transports.sse import STREAM_HEADERS, priming_event, retry_line
 from ..callers import end_of_token
 from .entrance import empty, invalid, unavailable
@@ -57,7 +58,8 @@ _UNKNOWN: Final = "no stream of this session has this event id, or none has any 
 
 class SharedListening:
     """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
-    ``log`` the streams that answer requests, of which ``end_response`` ends the first response where that is here."""
+    ``log`` the streams that answer requests. ``resumed`` is called with the stream of this replica that a client has
+    come back for, and with the replica to which it came."""
 
     def __init__(
         self,
@@ -67,16 +69,17 @@ class SharedListening:
         served: ServerConnection,
         outbox: Outbox,
         log: StreamLog,
-        end_response: Callable[[str], None],
+        resumed: Callable[[str, str], None],
     ) -> None:
         limits = place.running.limits
         self._place = place
         self._id = session_id
         self._facts = facts
         self._served = served
+        self._subscriptions = served.subscriptions
         self._outbox = outbox
         self._log = log
-        self._end_response = end_response
+        self._resumed = resumed
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
         self.own_log = StreamLog(place.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
@@ -90,7 +93,7 @@ class SharedListening:
         self._sending = trio.CancelScope()
         self._is_sending = False
         self._touched_at = trio.current_time()
-        self._served.subscriptions.tells_legacy = False
+        self._subscriptions.tells_legacy = False
         outbox.call_writer(self._begin_sending)
 
     # What there is
@@ -211,10 +214,11 @@ class SharedListening:
         before = self._followed.pop(name, None)
         if before is not None:
             before.end()
-        if replica == self._place.replica.id:
-            self._end_response(name)
+        here = self._place.replica.id
+        if replica == here:
+            self._resumed(name, here)
         else:
-            self._place.start(self._tell_resumed, replica, name)
+            self.tell_resumed(replica, name, here)
         signal = self._place.follow(self._id, name)
         signal.notice()  # what came since the reading
         until, interval = end_of_token(asked.auth), self._limits.stream_interval / 2
@@ -232,11 +236,19 @@ class SharedListening:
         if self._followed.get(stream.name) is stream:
             del self._followed[stream.name]
 
-    async def _tell_resumed(self, replica: str, name: str) -> None:
-        """Have the response end that had the stream ``name``, which may be one whose client is gone unsaid."""
+    def leave(self, name: str) -> None:
+        """End the response here that follows the stream ``name``."""
+        if (stream := self._followed.get(name)) is not None:
+            stream.end()
+
+    def tell_resumed(self, told: str, name: str, replica: str) -> None:
+        """Tell the replica ``told`` that the client has come back for the stream ``name``, to ``replica``. The response
+        that had the stream may be one whose client is gone unsaid."""
+        self._place.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
+
+    async def _tell_resumed(self, told: str, content: bytes) -> None:
         try:
-            content = msgspec.msgpack.encode((self._id, name))
-            await self._place.letters.send(replica, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
+            await self._place.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
         except (ReplicaDead, LetterRefused, OSError) as error:
             logger.debug("a response could not be ended: %s", error)
 
@@ -255,21 +267,19 @@ class SharedListening:
             first = self._retry
             if first and behind is None:
                 first += priming_event(own.sent_cursor)
-            self._served.subscriptions.tells_legacy = True
-            changes = await self._changes(own.place or self._facts.now.place, is_known=not had_listener)
+            self._subscriptions.tells_legacy = True
+            place, changed = await self._changes(own.place or self._facts.now.place, is_known=not had_listener)
             pipe = EventPipe(self._outbox.high_water, end_of_token(asked.auth), self._stop_telling)
             pipe.put(first + events)
             self._lose()
             self._own = own
             own.pipe = pipe
-            self._served.subscriptions.tells_legacy = True
+            self._subscriptions.tells_legacy = True
             respond(asked.response, asked.extra, pipe)
-            if not await own.begin(changes.place):
+            if not await own.begin(place):
                 self._lose()
                 return
-        self._tell(changes)
-        if is_gap:
-            self._served.everything_changed()
+        tell(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _taken(self) -> OwnStream:
         """Take the own stream from whoever has it."""
@@ -280,24 +290,18 @@ class SharedListening:
 
     def _stop_telling(self) -> None:
         if not self.is_open:
-            self._served.subscriptions.tells_legacy = False
+            self._subscriptions.tells_legacy = False
 
-    async def _changes(self, place: str, *, is_known: bool) -> Changes:
-        """Return what has changed behind ``place``. ``is_known``: where there is no place, nothing was missed."""
-        changes = await self._place.replica.changes.since(place or None)
-        return changes if place or is_known else Changes(changes.place, (), everything=True)
-
-    def _tell(self, changes: Changes) -> None:
-        if changes.everything:
-            self._served.everything_changed()
-            return
-        subscriptions = self._served.subscriptions
-        for thing in changes.changed:
-            kind, _, uri = thing.partition(":")
-            if kind == "resource":
-                subscriptions.resource_updated(uri)
-            elif kind in ("tools", "prompts", "resources"):
-                subscriptions.list_changed(f"notifications/{kind}/list_changed")
+    async def _changes(self, place: str, *, is_known: bool) -> tuple[Place, Collection[str]]:
+        """Return what has changed behind ``place``, and the place behind that. ``is_known``: where there is no place,
+        nothing was missed."""
+        told, log = self._place.changes, self._place.replica.changes
+        unnoted = told.unnoted
+        if told.place and (place == told.place or (is_known and not place)):
+            return told.place, unnoted
+        changes = await log.since(place or None)
+        is_lost = changes.everything or not (place or is_known)
+        return changes.place, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
 
     # Lines that belong to no request
 
@@ -317,7 +321,7 @@ class SharedListening:
         with self._sending:
             while True:
                 lines = bytes(await outbox.take())
-                place = "" if outbox.size else self._place.place_of_changes()
+                place = "" if outbox.size else self._place.changes.place
                 self._is_sending = True
                 try:
                     if lines:

@@ -95,9 +95,7 @@ class SharedSession(ClientSession):
         self.facts = SharedFacts(place, session_id, unknown, self._adopt, self.end)
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions
-        self.listening = SharedListening(
-            place, session_id, self.facts, served, self._outbox, self._log, self.end_response
-        )
+        self.listening = SharedListening(place, session_id, self.facts, served, self._outbox, self._log, self.resumed)
         self._told = unknown
         """The facts, with the changes that are on their way."""
         self._writes: list[Write] = []
@@ -107,6 +105,7 @@ class SharedSession(ClientSession):
         self._left = trio.lowlevel.ParkingLot()
         self._over = trio.Event()
         self._looked_at = self._touched_at = self.used_at
+        self._was_reached = False
         self._context = copy_context()
 
     # Life
@@ -138,15 +137,24 @@ class SharedSession(ClientSession):
         state = self._connection.state
         return self.facts.are_fresh and (state.initialized or not state.require_initialized)
 
+    @property
+    def is_unused(self) -> bool:
+        """True while the client, as far as is known, has not used the session that was opened here."""
+        return self.facts.are_kept and not (self.is_confirmed or self.facts.now.is_initialized)
+
     def note_hint(self) -> None:
-        """Note that the facts may have changed."""
+        """Note that the facts may have changed: read them, or end a view that nobody uses."""
         self.facts.is_hinted = True
         if self._is_needed:
             self.facts.read_soon()
+        else:
+            self.end("the session was changed in another process")
 
     def _adopt(self, before: SessionFacts | None) -> None:
         """Go on from the facts that are known now."""
         facts, state = self.facts.now, self._connection.state
+        if self.is_over:
+            return
         if state.revision is None:
             revision = REVISIONS[facts.revision]
             opening = structure_params(decode_value(facts.opening), InitializeParams, revision)
@@ -180,10 +188,15 @@ class SharedSession(ClientSession):
         revision = self._connection.state.revision
         assert revision is not None, "initialize has settled it"
         unknown = self.facts.now
-        place = self._place.place_of_changes()
+        place = self._place.changes.place
         facts = SessionFacts(unknown.opening, revision.name, unknown.principal, unknown.own_stream, place=place)
         try:
-            await self.facts.open(facts)
+            try:
+                await self.facts.open(facts)
+            except StoreFull:
+                if not await self._place.make_room(self.caller):
+                    raise
+                await self.facts.open(facts)
         except StoreFull:
             return partial(busy, "Too busy: too many sessions; try again later")
         except FactsTooLong:
@@ -371,7 +384,8 @@ class SharedSession(ClientSession):
         assert isinstance(exchange, SharedExchange), "this session has no others"
         holder, request_id = new_holder(self._place.replica), exchange.request_id
         lost = partial(self._lost, exchange)
-        stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, primes=primes)
+        longest = self._limits.max_message_bytes
+        stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, longest, primes=primes)
         self._streams.add(stream)
         self._context.run(self._place.start, self._run_stream, stream, exchange)
         return stream
@@ -393,11 +407,17 @@ class SharedSession(ClientSession):
             logger.debug("a session could not be read: %s", error)
         exchange.abort(CancelCause.LEASE, "the events of this call cannot be kept by this process any more")
 
-    def end_response(self, name: str) -> None:
-        """End the response of the stream ``name``, for which the client has come back."""
+    def resumed(self, name: str, replica: str) -> None:
+        """End the response of the stream ``name``, for which the client has come back to ``replica``, wherever that
+        response is."""
         for stream in self._streams:
             if stream.name == name:
+                before, stream.response_at = stream.response_at, replica
                 stream.keep()
+                if before not in ("", self._place.replica.id, replica):
+                    self.listening.tell_resumed(before, name, replica)
+        if replica != self._place.replica.id:
+            self.listening.leave(name)
 
     @property
     def is_listened_to(self) -> bool:
@@ -417,7 +437,8 @@ class SharedSession(ClientSession):
     @property
     def _is_needed(self) -> bool:
         """True while anything runs here, or waits."""
-        return bool(self._connection.state.inbound or self.posts or self._streams) or self.listening.is_needed
+        has_requests = self._connection.state.inbound or self.posts or self._streams
+        return bool(has_requests or self._writes) or self.listening.is_needed
 
     def expire(self, now: float) -> None:
         """Look at the session now and then while its client is here, or has left requests here; end the view where the
@@ -426,7 +447,10 @@ class SharedSession(ClientSession):
         if not self.facts.are_kept or self.is_over:
             return
         timeout = self._limits.session_timeout
-        if self._is_reached:
+        was_reached, self._was_reached = self._was_reached, self._is_reached
+        if was_reached and not self._was_reached:  # the time of the session begins now
+            self.facts.read_soon()
+        if self._was_reached:
             self.used_at = now
             if now - max(self.facts.read_at, self._looked_at) >= min(timeout / 4, _LONGEST_LOOK):
                 self._looked_at = now

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
@@ -54,6 +55,8 @@ class SharedSessions:
     Clients come back ``retry_interval`` seconds after a response broke."""
 
     def __init__(self, running: RunningServer, letters: Letters, nursery: trio.Nursery, retry_interval: float) -> None:
+        changes = running.changes
+        assert changes is not None, "letters are for those who share"
         self._replica = letters.replica
         self._numbers = count(1)
         self._place = SharedPlace(
@@ -66,7 +69,8 @@ class SharedSessions:
             self._owner_of,
             self._follow,
             self._unfollow,
-            _nowhere,
+            self._make_room,
+            changes,
         )
         self._nursery = nursery
         self._idle = in_milliseconds(running.limits.session_timeout)
@@ -126,9 +130,10 @@ class SharedSessions:
         await self._is_watching.wait()
         view = self._views.get(session_id)
         if view is not None and not view.is_over:
-            if view.principal != posted.principal or not await view.facts.read() or view.is_over:
+            if view.principal != posted.principal or not await view.facts.read():
                 return None
-            return view
+            if not view.is_over:
+                return view
         return await self._made(session_id, posted) if len(session_id) <= _LONGEST_ID else None
 
     async def _made(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
@@ -167,6 +172,16 @@ class SharedSessions:
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
+
+    async def _make_room(self, caller: Caller) -> bool:
+        """End a session that was opened here and not used, the oldest of ``caller`` or else of anybody: otherwise who
+        opens sessions again and again would shut out everybody else. Return whether there was one. Raises `OSError`."""
+        unused = [view for view in self._views.values() if view.is_unused]
+        for view in sorted(unused, key=lambda view: view.caller is not caller):
+            if await view.facts.read() and view.is_unused:
+                await view.facts.end()
+                return True
+        return False
 
     def _forget(self, view: ClientSession) -> None:
         if self._views.get(view.id) is view:
@@ -265,12 +280,8 @@ class SharedSessions:
             letter.refuse(_NOT_HERE)
 
     def _read_resumed(self, letter: Letter) -> None:
-        session_id, stream = msgspec.msgpack.decode(letter.content, type=tuple[str, str])
+        session_id, stream, replica = msgspec.msgpack.decode(letter.content, type=tuple[str, str, str])
         view = self._views.get(session_id)
         if view is not None:
-            view.end_response(stream)
+            view.resumed(stream, replica)
         letter.take()
-
-
-def _nowhere() -> str:
-    return ""

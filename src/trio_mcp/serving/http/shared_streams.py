@@ -118,8 +118,10 @@ class StreamLog:
         note: bytes | None = None,
         *,
         finish: bool = False,
+        more: int = 0,
     ) -> bool:
-        """Append lines: see `EventLog.append`. Return false also where the log has lost events between."""
+        """Append lines: see `EventLog.append`. Return false also where the log has lost events between. A larger
+        bound, by ``more`` bytes, holds for now."""
         try:
             return await self.events.append(
                 self.log_id,
@@ -127,7 +129,7 @@ class StreamLog:
                 holder=holder,
                 first=first,
                 lines=lines,
-                most=self.most,
+                most=self.most + more,
                 keep=self.keep,
                 note=note,
                 finish=finish,
@@ -256,9 +258,11 @@ class SharedStream:
         holder: str,
         request_id: bytes,
         lost: Callable[[], Awaitable[None]],
+        max_line: int,
         *,
         primes: bool,
     ) -> None:
+        self._max_line = max_line
         self.name = new_stream_name()
         self._log = log
         self._outbox = outbox
@@ -271,6 +275,10 @@ class SharedStream:
         self._last = 0
         self._is_finished = False
         self._closing: float | None = None
+        """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
+        self._ahead = bytearray()
+        self.response_at = ""
+        """The replica with the response that takes the lines, as far as is known; empty: this one."""
         self.scope = trio.CancelScope()
         """Scope of `run`."""
         outbox.call_writer(None)
@@ -289,15 +297,13 @@ class SharedStream:
         """Keep the lines in the log alone."""
         self._pipe.end()
 
-    def end_response(self) -> None:
-        """End the response: the client has come back for the stream."""
-        self._pipe.end()
-
     def close_response(self, retry: float) -> bool:
         """End the response behind the lines that were put. See `ResumableStream.close_response`."""
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
+        while lines := self._outbox.take_nowait():
+            self._ahead += lines
         self._outbox.nudge()
         return True
 
@@ -343,24 +349,32 @@ class SharedStream:
         """Carry the lines, and return true behind the last one; false when another one has ended the stream."""
         outbox, pipe = self._outbox, self._pipe
         while True:
-            lines = bytes(await outbox.take()).splitlines(keepends=True)
-            finish = self._is_finished and not outbox.size
-            if lines or finish:
-                first = self._last + 1
-                append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish)
-                if not await insist(append, lambda _: pipe.end()):
-                    outbox.let_go()
-                    return False
-                self._last += len(lines)
-                pipe.put(events_of(self.name, first, lines))
+            if not self._ahead and self._closing is None:
+                self._ahead += await outbox.take()
+            lines, self._ahead = bytes(self._ahead), bytearray()
+            finish = self._is_finished and self._closing is None and not outbox.size
+            if (lines or finish) and not await self._keep(lines.splitlines(keepends=True), finish=finish):
+                outbox.let_go()
+                return False
             if finish:
                 return True
-            if self._closing is not None and not outbox.size:
-                retry = retry_line(round(self._closing * _MILLISECONDS))
+            if self._closing is not None and not self._ahead:
+                retry, self._closing = retry_line(round(self._closing * _MILLISECONDS)), None
                 pipe.put(retry + priming_event(f"{self.name}-{self._last}"))
                 pipe.end()
-                self._closing = None
             await pipe.room()
+
+    async def _keep(self, lines: Sequence[bytes], *, finish: bool) -> bool:
+        """Keep lines, then send them. Return as `EventLog.append`."""
+        pipe, first = self._pipe, self._last + 1
+        # The result of a call whose client is away may have the size of any message, as other results.
+        more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
+        append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
+        if not await insist(append, lambda _: pipe.end()):
+            return False
+        self._last += len(lines)
+        pipe.put(events_of(self.name, first, lines))
+        return True
 
 
 def _raise(error: OSError) -> None:
