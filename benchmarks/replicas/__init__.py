@@ -1,0 +1,6 @@
+"""What it costs to share: several replicas of one server, with Redis or a file of SQLite between them."""
+
+from typing import Final
+
+ALONE: Final = "alone"
+"""The place of a server that shares nothing."""

@@ -1,0 +1,40 @@
+"""The figures of replicas can be taken."""
+
+from __future__ import annotations
+
+from shutil import which
+
+import pytest
+from benchmarks.replicas.crossing import crossings
+from benchmarks.replicas.echoing import costs, throughputs
+from benchmarks.replicas.holding import sessions, tasks
+
+pytestmark = pytest.mark.skipif(which("redis-server") is None, reason="redis-server is not installed")
+
+
+def test_cost_of_sharing_is_measured_for_each_place() -> None:
+    (figures,) = costs(1, 32)
+    assert [row for row in figures if row.startswith("modern, 16")] == [
+        f"modern, 16 connections: {place}" for place in ("alone", "Redis", "SQLite")
+    ]
+    assert all(row["/s"] > 0 and row["cpu"] >= 0 for row in figures.values())
+
+
+def test_throughput_is_measured_for_each_number_of_replicas() -> None:
+    (figures,) = throughputs(1, 32)
+    assert {row.split(":")[0] for row in figures} == {"1", "2", "4"}
+    assert all(row["/s"] > 0 for row in figures.values())
+
+
+def test_what_goes_from_one_replica_to_another_is_measured_beside_one_process() -> None:
+    (figures,) = crossings(1, 2)
+    assert len(figures) == 5 * 5
+    assert all(row["p99"] >= row["p50"] > 0 for row in figures.values())
+
+
+def test_what_sessions_and_tasks_hold_is_measured() -> None:
+    found = sessions(40)
+    assert found["bytes in Redis, each"] > 0
+    assert found["keys in Redis, each"] >= 1
+    held = tasks(40, 0.1)
+    assert held["bytes in Redis, each"] > 0
