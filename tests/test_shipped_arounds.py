@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from tests.serving.http.fleet import Fleet, Member, call, fleet
+from tests.serving.http.protection import issued, protected
+from tests.serving.http.raw import Answer
 from tests.tasks.callers import calling, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -35,6 +38,7 @@ from trio_mcp import (
     time_limit,
 )
 from trio_mcp.arounds import _Buckets
+from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.server.connection import connection_to
@@ -284,6 +288,132 @@ async def test_a_refused_request_takes_no_token(server: Server, autojump_clock: 
             await busy(client.call_tool("other"))
         await trio.sleep(1)
         await client.call_tool("other")
+
+
+def limited(*limits: Any) -> Callable[[Server, Fleet, int], None]:
+    """Return what adds a tool to each replica, and ``limits``, of which each process makes its own."""
+
+    def add(server: Server, _: Fleet, __: int) -> None:
+        @server.tool
+        async def work() -> str:
+            return "done"
+
+        for make in limits:
+            server.around("tools/call")(make())
+
+    return add
+
+
+def guarded(_: int) -> Protected:
+    return protected(issued())
+
+
+async def ask_as(member: Member, token: str = "alice-1") -> Answer:
+    return await member.endpoint.modern("tools/call", call("work"), Authorization=f"Bearer {token}")
+
+
+async def test_replicas_share_the_bucket_of_a_caller(autojump_clock: MockClock) -> None:
+    async with fleet(limited(partial(rate_limit, 2, per=10)), auth=guarded) as (one, two):
+        for member in (one, two):
+            assert "result" in (await ask_as(member)).json
+        for member in (one, two):
+            answer = await ask_as(member, "alice-2")
+            assert answer.code == -31000
+            assert answer.json["error"]["data"] == {"retryAfter": 5.0}
+        assert "result" in (await ask_as(two, "bob-1")).json
+        await trio.sleep(5)
+        assert "result" in (await ask_as(one)).json
+        assert (await ask_as(two)).code == -31000
+        assert one.ways.uses["rates.take"] == 3
+
+
+async def test_replicas_tell_limits_apart_by_their_places(autojump_clock: MockClock) -> None:
+    both = limited(partial(rate_limit, 5, per=10), partial(rate_limit, 5, per=10))
+    async with fleet(both, auth=guarded) as (one, two):
+        for number in range(5):
+            assert "result" in (await ask_as((one, two)[number % 2])).json
+        assert (await ask_as(one)).code == -31000
+
+
+async def test_replicas_tell_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
+    def add(server: Server, members: Fleet, number: int) -> None:
+        if number:  # a newer version of the program
+            server.around("tools/call")(rate_limit(1000, per=1))
+        limited(partial(rate_limit, 2, per=10, name="calls"))(server, members, number)
+
+    async with fleet(add, auth=guarded) as (one, two):
+        await ask_as(one)
+        await ask_as(two)
+        assert (await ask_as(one)).code == (await ask_as(two)).code == -31000
+
+
+@pytest.mark.parametrize("key", ["text", b"bytes", 7, -(2**70), None, ("a", PrincipalId("i", "s"), ("b",)), "\udc80"])
+async def test_keys_that_replicas_share(key: Any, autojump_clock: MockClock) -> None:
+    async with fleet(limited(partial(rate_limit, 1, per=10, key=lambda _: key)), auth=guarded) as (one, two):
+        assert "result" in (await ask_as(one)).json
+        assert (await ask_as(two, "bob-1")).code == -31000
+
+
+async def test_keys_that_differ_have_buckets_of_their_own(autojump_clock: MockClock) -> None:
+    different = ["1", b"1", 1, ("1",), ("1", "1"), ("11",), (("1",), "1"), "", b"", (), None, "n"]
+    keys = iter(different)
+    async with fleet(limited(partial(rate_limit, 1, per=1e6, key=lambda _: next(keys))), 1, auth=guarded) as (one,):
+        for _ in different:
+            assert "result" in (await ask_as(one)).json
+
+
+async def test_other_keys_count_in_each_process_with_one_warning(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = partial(rate_limit, 1, per=10, key=lambda _: 1.5)
+    async with fleet(limited(limit), auth=guarded) as (one, two):
+        for member in (one, two):
+            assert "result" in (await ask_as(member)).json
+            assert (await ask_as(member)).code == -31000
+        assert not one.ways.uses["rates.take"]
+    warnings = [each for each in caplog.messages if "counts some requests in each process alone" in each]
+    assert len(warnings) == 2  # one of each replica
+    assert "not float" in warnings[0]
+
+
+async def test_limits_count_in_each_process_while_the_place_is_away(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet(limited(partial(rate_limit, 1, per=10)), auth=guarded) as (one, two):
+        await ask_as(one)
+        one.ways.are_cut = True
+        assert "result" in (await ask_as(one)).json
+        assert (await ask_as(one)).code == -31000
+        one.ways.are_cut = False
+        assert (await ask_as(one)).code == (await ask_as(two)).code == -31000
+    assert len([each for each in caplog.messages if "counts in each process alone, until that ends" in each]) == 1
+
+
+async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: MockClock) -> None:
+    def add(server: Server, members: Fleet, number: int) -> None:
+        limited()(server, members, number)
+        limit = rate_limit(1, per=10)
+
+        @server.around("tools/call")
+        async def some(request: ServerRequest, next: Any) -> Any:
+            return await limit(request, next)
+
+    async with fleet(add, auth=guarded) as (one, two):
+        for member in (one, two):
+            assert "result" in (await ask_as(member)).json
+            assert (await ask_as(member)).code == -31000
+
+
+async def test_limit_that_is_declared_twice_takes_two_tokens_of_one_bucket(autojump_clock: MockClock) -> None:
+    def add(server: Server, members: Fleet, number: int) -> None:
+        limited()(server, members, number)
+        limit = rate_limit(3, per=10)
+        server.around("tools/call")(limit)
+        server.around("tools/call")(limit)
+
+    async with fleet(add, 1, auth=guarded) as (one,):
+        assert "result" in (await ask_as(one)).json
+        assert (await ask_as(one)).code == -31000
 
 
 def test_buckets_are_bounded_and_the_oldest_is_forgotten() -> None:

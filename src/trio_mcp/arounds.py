@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Hashable
-from typing import Any, Final, TypeAlias
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import trio
 
@@ -24,6 +26,14 @@ from .protocol.types.input_required import InputRequiredResult
 from .protocol.types.tools import CallToolResult, ToolError
 from .runtime.cancellation import CancelCause
 from .server.around import Around, Next, ServerRequest
+
+if TYPE_CHECKING:
+    from .stores.shared import RateLimits
+
+logger = logging.getLogger("trio_mcp")
+
+_LONGEST: Final = 10.0**14
+"""Milliseconds of the longest time of a limit that replicas share: some thousand years."""
 
 Key: TypeAlias = Callable[[ServerRequest], Hashable]
 """Function that says which requests share a limit: those with equal keys. Keys are kept for a while: keep them small,
@@ -58,7 +68,15 @@ def time_limit(seconds: float) -> Around:
     return limit_time
 
 
-def rate_limit(most: int, *, per: float, burst: int | None = None, key: Key = _by_caller, keys: int = 10_000) -> Around:
+def rate_limit(
+    most: int,
+    *,
+    per: float,
+    burst: int | None = None,
+    key: Key = _by_caller,
+    keys: int = 10_000,
+    name: str | None = None,
+) -> Around:
     """Return an around that lets ``most`` requests per ``per`` seconds pass, and refuses others by `CodedError`
     (-31000), with the seconds after which to come back as ``retryAfter`` in its ``data``.
 
@@ -66,21 +84,16 @@ def rate_limit(most: int, *, per: float, burst: int | None = None, key: Key = _b
     tool. Up to ``burst`` requests may come at once, by default ``most``. Refused requests take no token. Of at most
     ``keys`` buckets the one is forgotten, and full again, that was longest without a request. Raises `ValueError` for
     numbers that are not greater than 0.
+
+    Replicas that share a place (``shared=``) share the buckets of a server, for one round trip per request: those of
+    limits with equal ``name``, or, without, at the same place among the arounds of the server. A key that replicas
+    share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of these; requests with any other key are
+    counted in each process alone, and the log says so once. So are all requests while the place cannot be reached: the
+    limit of the whole fleet is then as many times as high as there are replicas.
     """
-    for name, number in (("most", most), ("per", per), ("keys", keys), ("burst", most if burst is None else burst)):
-        _check_positive(name, number)
-    buckets = _Buckets(per / most, most if burst is None else burst, keys)
-
-    async def limit_rate(request: ServerRequest, next: Next) -> Any:
-        if not _was_admitted(request):
-            wait = buckets.take(key(request), trio.current_time())
-            if wait > 0:
-                seconds = math.ceil(wait * 1000) / 1000
-                words = f"Too busy: too many requests; come back in {seconds:g} seconds"
-                raise CodedError(TOO_BUSY, words, {"retryAfter": seconds})
-        return await next(request)
-
-    return limit_rate
+    for what, number in (("most", most), ("per", per), ("keys", keys), ("burst", most if burst is None else burst)):
+        _check_positive(what, number)
+    return _RateLimit(most, per, most if burst is None else burst, key, keys, name)
 
 
 def concurrency_limit(most: int, *, key: Key = _by_caller) -> Around:
@@ -169,6 +182,83 @@ def _was_admitted(request: ServerRequest) -> bool:
 def _check_positive(name: str, number: float) -> None:
     if not number > 0:
         raise ValueError(f"{name} must be greater than 0, not {number!r}")
+
+
+class _RateLimit:
+    """The around that `rate_limit` returns. What is given to two servers, or twice to one, counts once."""
+
+    def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
+        self._most = most
+        self._per = per
+        self._burst = burst
+        self._key = key
+        self._name = name
+        self._buckets = _Buckets(per / most, burst, keys)
+        self._has_warned = False
+        self._is_away = False
+        """True while the place that the replicas share cannot be reached."""
+
+    async def __call__(self, request: ServerRequest, next: Next) -> Any:
+        """Answer a request, counted in this process."""
+        return await self._limit(None, request, next)
+
+    def placed(self, place: int) -> Around:
+        """Return the around for a server: see `PlacedAround`."""
+        kind = ("name", self._name) if self._name is not None else ("place", place)
+        return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
+
+    async def _limit(self, limit: bytes | None, request: ServerRequest, next: Next) -> Any:
+        if not _was_admitted(request):
+            key, rates = self._key(request), None if limit is None else request.rates
+            wait = None if rates is None or limit is None else await self._take_shared(rates, limit, key)
+            if wait is None:
+                wait = self._buckets.take(key, trio.current_time())
+            if wait > 0:
+                seconds = math.ceil(wait * 1000) / 1000
+                words = f"Too busy: too many requests; come back in {seconds:g} seconds"
+                raise CodedError(TOO_BUSY, words, {"retryAfter": seconds})
+        return await next(request)
+
+    async def _take_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
+        """Take a token of a bucket that all replicas share, and return the seconds to wait, as `_Buckets.take` does;
+        `None` where that cannot be done."""
+        try:
+            digest = sha256(limit + _plain(key)).digest()
+        except TypeError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("a limit of rates counts some requests in each process alone: %s", error)
+            return None
+        per = min(self._per * 1000, _LONGEST)
+        try:
+            wait = await rates.take(digest, most=self._most, per=max(1, round(per)), burst=self._burst)
+        except OSError as error:
+            if not self._is_away:
+                self._is_away = True
+                logger.warning("a limit of rates counts in each process alone, until that ends: %s", error)
+            return None
+        self._is_away = False
+        return wait / 1000
+
+
+def _plain(key: object) -> bytes:
+    """Return ``key`` as bytes, the same in each process, and others for any other key. Raises `TypeError` for what has
+    no such form."""
+    match key:
+        case None:
+            return b"n"
+        case int():
+            return b"i%d;" % key
+        case str():
+            text = key.encode(errors="surrogatepass")
+            return b"s%d:%b" % (len(text), text)
+        case bytes():
+            return b"b%d:%b" % (len(key), key)
+        case tuple():
+            members = [_plain(member) for member in cast("tuple[object, ...]", key)]
+            return b"t%d:%b" % (len(members), b"".join(members))
+        case _:
+            raise TypeError(f"a shared key is text, bytes, an integer or a tuple, not {type(key).__name__}")
 
 
 class _Buckets:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -23,6 +23,7 @@ from ..protocol.types.resources import ReadResourceParams, ResourceTemplate
 from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
+from ..stores.shared import RateLimits
 from ..tasks.host import TaskHost
 from .input_required import Forwarded
 from .prompts import Prompts
@@ -84,6 +85,12 @@ class ServerRequest:
         return self._offer(self.params, self.auth)
 
     @property
+    def rates(self) -> RateLimits | None:
+        """The limits of rates that all replicas of the server share; `None` where the server shares nothing."""
+        replica = self._scope.runner.host.replica
+        return None if replica is None else replica.rates
+
+    @property
     def streams(self) -> bool:
         """True for a request that stays open for notifications, for as long as its client likes."""
         return self._scope.request.method.streams
@@ -115,6 +122,15 @@ class Around(Protocol):
 
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
         """Return the result of ``request``."""
+        ...
+
+
+@runtime_checkable
+class PlacedAround(Around, Protocol):
+    """An around that has to know its place among those of a server: the same number on all replicas."""
+
+    def placed(self, place: int) -> Around:
+        """Return the around for this ``place``."""
         ...
 
 
@@ -166,8 +182,15 @@ class Arounds:
         self._tools = tools
         self._resources = resources
         self._prompts = prompts
+        places = dict[int, int]()
+        for place, (_, each) in enumerate(declared):
+            places.setdefault(id(each), place)  # what is declared twice is the same
+        placed = [
+            (methods, each.placed(places[id(each)]) if isinstance(each, PlacedAround) else each)
+            for methods, each in declared
+        ]
         self._chains = {
-            method: _composed([each for methods, each in declared if method in methods])
+            method: _composed([each for methods, each in placed if method in methods])
             for method in frozenset[str]().union(*(methods for methods, _ in declared))
         }
 
