@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -41,11 +42,15 @@ class Journal:
 
 
 class Ways:
-    """What one replica has of the place. Each use of a part is counted; while `are_cut`, all uses fail."""
+    """What one replica has of the place. Each use of a part is counted; while `are_cut`, all uses fail. Letters and
+    their receipts are lost with the chance `loses`, and come twice with the chance `doubles`."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.uses = Counter[str]()
         self.are_cut = False
+        self.loses = 0.0
+        self.doubles = 0.0
+        self.chance = random.Random(seed)
 
     def around(self, replica: Replica) -> Replica:
         parts = {
@@ -71,6 +76,11 @@ class _Counted:
             self._ways.uses[f"{self._name}.{name}"] += 1
             if self._ways.are_cut:
                 raise StoreDown("the place is cut off")
+            if name == "post":
+                if self._ways.chance.random() < self._ways.loses:
+                    return None
+                if self._ways.chance.random() < self._ways.doubles:
+                    await found(*args, **options)
             return await found(*args, **options)
 
         return call

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import trio
 from tests.serving.http.fleet import FORM, Fleet, Member, accepted, call, fleet, question_in
-from tests.serving.http.protection import ISSUER, issued, protected
+from tests.serving.http.protection import ISSUER, RESOURCE, issued, protected
 from tests.serving.http.raw import Answer, modern, request_bytes
 from tests.serving.http.scenes import messages_in, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ElicitAnswer, Next, Principal, RequestContext, Server, ServerRequest
 from trio_mcp.auth.resource_server.protected import Protected
+from trio_mcp.auth.signing import ProofKey
 from trio_mcp.runtime.peer import PrincipalId
 from trio_mcp.server.carried import CANCEL, LINES, RETRY, CancelLetter, LetterSeal, LinesLetter, RetryLetter
 from trio_mcp.server.request_state import StateCipher
@@ -547,6 +550,92 @@ async def test_arounds_run_once_for_all_rounds_of_a_call(autojump_clock: MockClo
         assert ran == [0]
         await two.call("echo", {"text": "hi"})
         assert ran == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twice(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    answers = dict[str, str]()
+    async with fleet(add_tools, 3, drain_timeout=30) as members:
+        for number, member in enumerate(members):
+            member.ways.chance.seed(100 * seed + number)
+            member.ways.loses, member.ways.doubles = 0.4, 0.3
+
+        async def talk(name: str, where: list[Member]) -> None:
+            first = await parked(where[0], "twice", name=name)
+            given = accepted(first, name=name)
+            second = question_in(await where[1].call("twice", {"name": name}, before=first, answers=given))
+            given = accepted(second, name="too")
+            answers[name] = text_of((await where[2].call("twice", {"name": name}, before=second, answers=given)).json)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                where = [members[(number + further * (1 + number % 2)) % 3] for further in range(3)]
+                nursery.start_soon(talk, str(number), where)
+        assert answers == {str(number): f"{number} too from {number % 3}" for number in range(30)}
+        await trio.sleep(10)
+        for member in members:
+            assert member.running.carrier is not None
+            assert member.running.carrier.is_idle
+            assert member.server.statistics().in_flight == 0
+
+
+KEY = ProofKey.generate()
+
+
+async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock: MockClock) -> None:
+    tokens = issued()
+    tokens.principals["bound"] = Principal(issuer=ISSUER, subject="carol", key_thumbprint=KEY.thumbprint)
+
+    async with fleet(add_tools, auth=lambda _: protected(tokens, dpop="accepted", dpop_nonces=True)) as (one, two):
+
+        async def ask(member: Member, nonce: str | None, proof: str | None = None) -> Answer:
+            proof = proof or KEY.proof("POST", RESOURCE, token="bound", nonce=nonce, now=time.time())
+            return await member.endpoint.modern(
+                "tools/call", call("echo", {"text": "hi"}), Authorization="DPoP bound", DPoP=proof
+            )
+
+        answer = await ask(one, None)
+        assert answer.status == 401
+        nonce = answer.headers["dpop-nonce"]
+        proof = KEY.proof("POST", RESOURCE, token="bound", nonce=nonce, now=time.time())
+        assert text_of((await ask(one, None, proof)).json) == "hi"
+        assert (await ask(two, None, proof)).status == 401
+        assert text_of((await ask(two, nonce)).json) == "hi"
+        assert two.ways.uses["seen.add"] == 2
+        two.ways.are_cut = True
+        answer = await ask(two, nonce)
+        assert answer.status == 503
+        assert answer.headers["retry-after"]
+
+
+@pytest.mark.parametrize("auth", [lambda _: None, guarded({})], ids=["open", "protected"])
+async def test_request_of_one_round_asks_nobody(
+    auth: Callable[[int], Protected | None], autojump_clock: MockClock
+) -> None:
+    """No part of the place is used for a request that shares nothing, nor for the first round of one that asks."""
+    async with fleet(add_tools, auth=auth) as members:
+        one = members[0]
+
+        async def ask(method: str, params: dict[str, Any] | None = None) -> Answer:
+            return await one.endpoint.modern(method, params, Authorization="Bearer alice-1")
+
+        await ask("tools/list")  # the token is verified once
+        await wait_all_tasks_blocked()
+        began, before = trio.current_time(), Counter(one.ways.uses)
+        assert text_of((await ask("tools/call", call("echo", {"text": "hi"}))).json) == "hi"
+        assert (await ask("tools/list")).json["result"]["tools"]
+        assert (await ask("server/discover")).json["result"]["supportedVersions"]
+        assert (await ask("tools/call", call("nothing"))).code == -32602
+        question_in(await ask("tools/call", call("greet", {"name": "a"})))
+        first = question_in(await ask("tools/call", call("replayed", {"name": "b"})))
+        given = accepted(first, name="Ada")
+        answer = await ask("tools/call", call("replayed", {"name": "b"}, before=first, answers=given))
+        assert text_of(answer.json) == "hello Ada from 0"
+        await wait_all_tasks_blocked()
+        assert trio.current_time() == began
+        assert one.ways.uses == before
 
 
 async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> None:
