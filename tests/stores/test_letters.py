@@ -311,6 +311,22 @@ async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, ca
         assert "gave no sign of life" in caplog.text
 
 
+async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
+    async with Memory().join("server") as replica, trio.open_nursery() as nursery:
+        courier = BadCourier(replica.courier, nursery, 0)
+        letters, courier.fails = Letters(attrs.evolve(replica, courier=courier)), True
+
+        async def mend() -> None:
+            await trio.sleep(60)
+            courier.fails = False
+
+        nursery.start_soon(mend)
+        await nursery.start(letters.run)
+        assert trio.current_time() >= 60
+        assert await courier.dead([replica.id]) == set()
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
 async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True

@@ -102,11 +102,11 @@ class Letters:
         self._writer = Sleeper()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives.
-        Raises `OSError` where the storage fails before."""
+        """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives,
+        for which a storage that fails is waited for."""
         async with self._courier.mailbox() as mailbox, trio.open_nursery() as nursery:
-            await self._courier.live(lease=_milliseconds(LEASE))
             try:
+                await self._begin()
                 nursery.start_soon(self._live)
                 nursery.start_soon(self._write_receipts)
                 task_status.started()
@@ -116,6 +116,15 @@ class Letters:
             finally:
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
+
+    async def _begin(self) -> None:
+        for attempt in count(1):
+            try:
+                await self._courier.live(lease=_milliseconds(LEASE))
+                return
+            except OSError as error:
+                logger.debug("this replica cannot live yet: %s", error)
+                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
 
     async def _leave(self) -> None:
         try:
