@@ -14,7 +14,9 @@ from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
+from trio_mcp.stores.redis import shared
 from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import Gap
 from trio_mcp.testing.store_records import HOUR
 
@@ -88,6 +90,47 @@ async def test_log_of_events_begins_anew_behind_one_that_is_gone(place: Redis, r
         found = await one.events.after("session", "second", 0, keep=HOUR)
         assert found is not None
         assert (found.first, found.lines) == (2, [b"b", b"c"])
+
+
+async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(place: Redis, redis_server: RedisServer):
+    """Whether somebody asks for it, or another stream is finished."""
+
+    async def finish(one: Replica, stream: str, keep: int) -> None:
+        await one.events.open("session", stream, holder="me", request_id=b"", keep=keep)
+        assert await append(one, stream, 1, [b"a", b"b", b"c"], keep=keep, finish=True)
+
+    async with place.join("tested") as one:
+        for is_asked_for in (True, False):
+            await finish(one, "over", 200)
+            await one.events.open("session", "lasts", holder="me", request_id=b"", keep=HOUR)
+            number = 0
+            while redis_server.ask("HEXISTS", b"{%b:s}:log:session" % PREFIX, b"sover"):
+                number += 1
+                if is_asked_for:
+                    await one.events.after("session", "over", 0, keep=HOUR)
+                else:
+                    await finish(one, f"other {number}", HOUR)
+                await trio.sleep(0.05)
+            of_others = 0 if is_asked_for else number
+            assert redis_server.ask("ZCARD", b"{%b:s}:older:session" % PREFIX) == 2 * of_others
+            assert redis_server.ask("ZCARD", b"{%b:s}:newest:session" % PREFIX) == of_others
+            assert redis_server.ask("ZCARD", b"{%b:s}:finished:session" % PREFIX) == of_others
+            assert await append(one, "lasts", 1, [b"a", b"b", b"c"], most=2 + of_others)
+            found = await one.events.after("session", "lasts", 0, keep=HOUR)
+            assert found is not None
+            assert (found.first, found.lines) == (2, [b"b", b"c"])
+            await one.events.forget("session")
+
+
+async def test_tens_of_thousands_of_events_are_read_at_once(place: Redis):
+    """Lua has less room for arguments."""
+    async with place.join("tested") as one:
+        await one.events.open("session", "stream", holder="me", request_id=b"", keep=HOUR)
+        lines = [b"%d" % number for number in range(20_000)]
+        assert await append(one, "stream", 1, lines, most=10**6)
+        found = await one.events.after("session", "stream", 0, keep=HOUR)
+        assert found is not None
+        assert found.lines == lines
 
 
 async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis_server: RedisServer):
@@ -179,6 +222,16 @@ async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Pa
             await until(lambda: server.ask("GET", PREFIX + b":secret") == one.secret)
             async with place.join("tested") as two:
                 assert two.secret == one.secret
+
+
+async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
+    place: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    """No connection is lost then, so it is looked at from time to time."""
+    monkeypatch.setattr(shared, "_LOOK_EVERY", 0.05)
+    async with place.join("tested") as one:
+        redis_server.ask("FLUSHALL")
+        await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
 async def test_log_says_that_there_are_two_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -93,7 +93,7 @@ local function put(stream, from, to)
     local place = tonumber(redis.call('HGET', log, 'next') or 0)
     local size = tonumber(redis.call('HGET', log, 'size') or 0)
     local number = stream[LAST]
-    local before = number > stream[DROPPED] and redis.call('ZSCORE', newest, name)
+    local before = redis.call('ZSCORE', newest, name)
     for each = from, to do
         if before then
             redis.call('ZADD', older, before, number .. ':' .. name)
