@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import cycle
 from typing import Any
 
+import attrs
 import trio
 from tests.serving.http import scenes
 from tests.serving.http.raw import Connection
@@ -15,6 +17,8 @@ from tests.serving.http.scenes import Journal, MemoryEndpoint, Scene, add_tools
 
 from trio_mcp import Limits, Memory, Server
 from trio_mcp.auth.resource_server.protected import Protected
+from trio_mcp.stores.shared import Replica
+from trio_mcp.stores.task_store import GAP, StoreDown, Uncertain
 
 
 class Fleet:
@@ -65,35 +69,142 @@ class FleetScene(Scene):
         self.server = Fleet(servers)
 
 
+class Link:
+    """The way of one replica to the place that it shares. ``calls`` made there are noted, as ``part.method``."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.is_down = False
+        self.loses_answers = False
+        """True while calls do what they shall, and nobody learns of that."""
+        self.loses_hints = False
+
+
+class _Linked:
+    """A part of a replica, by its ``link``."""
+
+    def __init__(self, part: Any, link: Link, name: str) -> None:
+        self._part = part
+        self._link = link
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if method == "watch":
+            return self._watch
+        if method == "mailbox":
+            return self._part.mailbox
+        return partial(self._call, method)
+
+    async def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        link = self._link
+        if (self._name, method) != ("courier", "live"):
+            link.calls.append(f"{self._name}.{method}")
+        if link.is_down:
+            await trio.lowlevel.checkpoint()
+            raise StoreDown("the link is down")
+        result = await getattr(self._part, method)(*args, **options)
+        await trio.lowlevel.checkpoint()
+        if link.loses_answers:
+            raise Uncertain("the answer was lost")
+        return result
+
+    @asynccontextmanager
+    async def _watch(self) -> AsyncGenerator[AsyncIterator[Any]]:
+        async with self._part.watch() as hints:
+            yield self._passed_on(hints)
+
+    async def _passed_on(self, hints: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for hint in hints:
+            if not self._link.loses_hints:
+                yield hint
+
+
+class LinkedMemory(Memory):
+    """A `Memory` to which each replica has a `Link`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[Link] = []
+        self.ids: list[str] = []
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
+        link = Link()
+        self.links.append(link)
+        async with super().join(name, secrets) as replica:
+            self.ids.append(replica.id)
+            parts = ("sessions", "events", "changes", "courier")
+            yield attrs.evolve(replica, **{part: _Linked(getattr(replica, part), link, part) for part in parts})
+
+    @property
+    def kept(self) -> Any:
+        """All that the replicas of the scene share."""
+        return self._servers["scene"]
+
+    def lose_hints(self) -> None:
+        """Tell all replicas that hints may have been lost."""
+        self.kept.sessions._watchers.tell([GAP])
+
+
 class FleetEndpoint(MemoryEndpoint):
     """The replicas, of which each connection goes to the next. ``memory`` is what they share."""
 
-    def __init__(self, replicas: list[MemoryEndpoint], memory: Memory, nursery: trio.Nursery) -> None:
+    def __init__(self, replicas: list[MemoryEndpoint], memory: LinkedMemory, nursery: trio.Nursery) -> None:
         super().__init__(replicas[0].front, nursery)
         self.replicas = replicas
         self.memory = memory
-        self._turns = cycle(replicas)
+        self._alive = [*replicas]
 
     async def connect(self, *, lockstep: bool = False) -> Connection:
-        return await next(self._turns).connect(lockstep=lockstep)
+        replica = self._alive.pop(0)
+        self._alive.append(replica)
+        return await replica.connect(lockstep=lockstep)
 
     async def aclose(self) -> None:
         for replica in self.replicas:
             await replica.aclose()
 
+    @property
+    def views(self) -> list[dict[str, Any]]:
+        """The views of sessions that each replica has."""
+        return [replica.front._endpoint._sessions._views for replica in self.replicas]
+
+    def kill(self, number: int) -> None:
+        """End a replica as the death of its process does: it says nothing more, and its connections break."""
+        self.memory.links[number].is_down = True
+        replica = self.replicas[number]
+        self._alive.remove(replica)
+        replica.scope.cancel(reason="the process is dead")
+
+    async def stop(self, number: int) -> None:
+        """End a replica in good order."""
+        replica = self.replicas[number]
+        self._alive.remove(replica)
+        replica.front.shut_down("the server ends", hurry=False)
+        await replica.front.ended()
+        replica.scope.cancel(reason="the server has ended")
+
 
 @asynccontextmanager
 async def replicated(
-    fleet: Fleet, *, auth: Protected | None = None, memory: Memory | None = None, **limits: Any
+    fleet: Fleet, *, auth: Protected | None = None, memory: LinkedMemory | None = None, **limits: Any
 ) -> AsyncGenerator[FleetEndpoint]:
     """Serve the servers of ``fleet`` as replicas."""
-    memory = memory or Memory()
-    async with AsyncExitStack() as stack:
-        replicas = [
-            await stack.enter_async_context(scenes.in_memory(server, auth=auth, shared=memory, **limits))
-            for server in fleet.servers
-        ]
-        yield FleetEndpoint(replicas, memory, replicas[0].nursery)
+    memory = memory or LinkedMemory()
+
+    async def serve(server: Server, *, task_status: trio.TaskStatus[MemoryEndpoint]) -> None:
+        with trio.CancelScope() as scope:
+            async with scenes.in_memory(server, auth=auth, shared=memory, **limits) as replica:
+                replica.scope = scope
+                task_status.started(replica)
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        replicas: list[MemoryEndpoint] = [await nursery.start(serve, server) for server in fleet.servers]
+        endpoint = FleetEndpoint(replicas, memory, nursery)
+        yield endpoint
+        await endpoint.aclose()
+        nursery.cancel_scope.cancel(reason="the test is over")
 
 
 SCENES = {"one process": Scene, "three replicas": FleetScene}

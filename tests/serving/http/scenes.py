@@ -184,6 +184,8 @@ class MemoryEndpoint(Endpoint):
     def __init__(self, front: HttpFront, nursery: trio.Nursery) -> None:
         super().__init__(0, nursery)
         self.front = front
+        self.scope = trio.CancelScope()
+        """Scope of the one who serves."""
         self._opened: list[trio.abc.Stream] = []
 
     async def aclose(self) -> None:

@@ -1,42 +1,508 @@
-"""Legacy sessions that any of several replicas serves."""
+"""Legacy sessions that any replica serves: their facts, and the messages that find the replica of a call."""
 
 from __future__ import annotations
 
-from tests.serving.http.raw import message
-from tests.serving.http.replicas import FleetScene, replicated
-from tests.serving.http.scenes import SAMPLING, call, messages_in, next_message, rest_of, text_of
-from trio.testing import MockClock
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import trio
+from tests.serving.http.protection import issued, protected, session_of
+from tests.serving.http.raw import BASE, INITIALIZE, message
+from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
+from tests.serving.http.scenes import (
+    SAMPLING,
+    call,
+    cancel,
+    messages_in,
+    next_message,
+    rest_of,
+    text_of,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, RequestContext
+
+OLDEST = "2025-03-26"
+ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
+
+Session = dict[str, str | None]
 
 
-async def test_any_replica_serves_any_request_of_a_session(autojump_clock: MockClock) -> None:
-    scene = FleetScene()
+@pytest.fixture
+def scene() -> FleetScene:
+    return FleetScene()
+
+
+@pytest.fixture
+async def endpoint(scene: FleetScene, autojump_clock: MockClock) -> AsyncGenerator[FleetEndpoint]:
+    async with replicated(scene.server) as one:
+        yield one
+
+
+async def asking(endpoint: FleetEndpoint, session: Session, name: str = "asker") -> tuple[Any, dict[str, Any]]:
+    """Return a connection on which `ask` was called, and its question."""
+    post = await endpoint.post(session, call("ask", name=name))
+    await post.head()
+    return post, await next_message(post)
+
+
+def calls(endpoint: FleetEndpoint) -> list[str]:
+    """Return what all replicas have asked of the place for their sessions, since the last call."""
+    made = [each for link in endpoint.memory.links for each in link.calls if not each.startswith("changes")]
+    for link in endpoint.memory.links:
+        link.calls.clear()
+    return made
+
+
+# What is shared
+
+
+async def test_any_replica_serves_any_request_of_a_session(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+    session = await endpoint.initialize()
+    for number in range(6):
+        answer = await endpoint.ask("POST", session, call("echo", number, text=str(number)))
+        assert (answer.json["id"], text_of(answer.json)) == (number, str(number))
+
+
+async def test_what_a_client_has_said_of_itself_is_known_everywhere(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    @scene.server.tool
+    async def client(ctx: RequestContext) -> list[str]:
+        return [str(ctx.revision), str(ctx.client_supports("sampling")), str(ctx.client_supports("roots"))]
+
+    session = await endpoint.initialize(OLDEST, **SAMPLING)
+    for _ in range(3):
+        answer = await endpoint.ask("POST", session, call("client"))
+        assert answer.json["result"]["structuredContent"]["result"] == [OLDEST, "True", "False"]
+
+
+async def test_a_level_that_one_replica_was_told_holds_for_the_logs_of_all(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for level, logged in (("debug", ["debug", "error"]), ("critical", [])):
+        answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": level}, 1))
+        assert answer.json["result"] == {}
+        for _ in range(3):
+            answer = await endpoint.ask("POST", session, call("levels"))
+            assert [each["params"]["level"] for each in messages_in(answer) if "method" in each] == logged
+
+
+async def test_the_end_of_the_handshake_at_one_replica_is_known_to_all(autojump_clock: MockClock) -> None:
+    scene = FleetScene(require_initialized=True)
     async with replicated(scene.server) as endpoint:
-        session = await endpoint.initialize()
+        opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)
+        session: Session = {**BASE, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        for _ in range(3):
+            assert (await endpoint.ask("POST", session, call("echo", text="x"))).code == -32002
+        for link in endpoint.memory.links:
+            link.loses_hints = True
+        assert (await endpoint.ask("POST", session, message("notifications/initialized"))).status == 202
+        for _ in range(3):
+            answer = await endpoint.ask("POST", session, call("echo", text="x"))
+            assert text_of(answer.json) == "x"
+
+
+async def test_lost_hints_are_made_up_for_within_five_seconds(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("levels"))
+    for link in endpoint.memory.links:
+        link.loses_hints = True
+    await endpoint.ask("POST", session, message("logging/setLevel", {"level": "critical"}, 1))
+    await trio.sleep(5)
+    for _ in range(3):
+        assert messages_in(await endpoint.ask("POST", session, call("levels")))[0].keys() >= {"result"}
+
+
+async def test_two_replicas_that_change_a_session_at_a_time_both_succeed(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    for number in range(20):
+        scene.server.resource(f"scene:{number}", name=f"{number}")(trio.lowlevel.checkpoint)
+    session = await endpoint.initialize()
+
+    async def subscribe(number: int) -> None:
+        params = {"uri": f"scene:{number}"}
+        answer = await endpoint.ask("POST", session, message("resources/subscribe", params, number))
+        assert answer.json["result"] == {}
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(subscribe, number)
+    await endpoint.ask("POST", session, message("resources/unsubscribe", {"uri": "scene:3"}, "u"))
+    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+    from trio_mcp.serving.http.session_facts import decode_facts
+
+    kept = decode_facts(stored.facts).subscriptions
+    assert sorted(kept) == sorted(f"scene:{number}" for number in range(20) if number != 3)
+
+
+async def test_sec_a_session_is_found_by_its_own_principal_alone_at_every_replica(autojump_clock: MockClock) -> None:
+    scene = FleetScene()
+    async with replicated(scene.server, auth=protected(issued())) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        other = {**session, "Authorization": "Bearer bob-1"}
         for number in range(6):
-            answer = await endpoint.ask("POST", session, call("echo", number, text=str(number)))
-            assert (answer.json["id"], text_of(answer.json)) == (number, str(number))
+            for method in ("GET", "DELETE"):
+                assert (await endpoint.ask(method, other)).status == 404
+            assert (await endpoint.ask("POST", other, call("echo", number, text="x"))).status == 404
+            answer = await endpoint.ask("POST", session, call("echo", number, text="x"))
+            assert text_of(answer.json) == "x"
 
 
-async def test_a_question_is_answered_through_another_replica(autojump_clock: MockClock) -> None:
+# Room and time
+
+
+async def test_the_bound_on_sessions_holds_for_all_replicas_together(autojump_clock: MockClock) -> None:
     scene = FleetScene()
-    async with replicated(scene.server) as endpoint:
+    async with replicated(scene.server, max_sessions=3) as endpoint:
+        sessions = [await endpoint.initialize() for _ in range(3)]
+        refused = await endpoint.ask("POST", {**BASE}, INITIALIZE)
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, -31000, "5")
+        assert (await endpoint.ask("DELETE", sessions[1])).status == 204
+        await endpoint.initialize()
+
+
+async def test_a_session_that_was_opened_and_not_used_makes_room(autojump_clock: MockClock) -> None:
+    scene = FleetScene(replicas=1)
+    async with replicated(scene.server, max_sessions=1) as endpoint:
+        first = await endpoint.ask("POST", {**BASE}, INITIALIZE)
+        await endpoint.initialize()
+        unused = {**BASE, "Mcp-Session-Id": first.headers["mcp-session-id"]}
+        assert (await endpoint.ask("POST", unused, message("ping", request_id=1))).status == 404
+
+
+async def test_a_client_that_says_too_much_of_itself_gets_no_session(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    params = {**INITIALIZE["params"], "capabilities": {"experimental": {"x": {"y": "z" * 40_000}}}}
+    answer = await endpoint.ask("POST", {**BASE}, {**INITIALIZE, "params": params})
+    assert (answer.status, answer.code) == (400, -32600)
+    assert not len(endpoint.memory.kept.sessions._sessions)
+
+
+async def test_subscriptions_beyond_the_bound_of_a_session_are_refused_and_forgotten(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    results = []
+    for number in range(40):
+        uri = f"scene:{number}:{'x' * 1900}"
+        scene.server.resource(uri, name=f"{number}")(trio.lowlevel.checkpoint)
+        answer = await endpoint.ask("POST", session, message("resources/subscribe", {"uri": uri}, number))
+        results.append(answer.status)
+    assert results == [200] * results.count(200) + [503] * results.count(503)
+    assert 30 < results.count(200) < 40
+    assert (await endpoint.ask("POST", session, message("logging/setLevel", {"level": "debug"}, 1))).status == 200
+
+
+async def test_a_view_that_nobody_uses_goes_and_the_session_stays(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    assert [len(views) for views in endpoint.views] == [1, 1, 1]
+    await trio.sleep(62)
+    assert [len(views) for views in endpoint.views] == [0, 0, 0]
+    for _ in range(3):
+        assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
+
+
+async def test_htt_04_the_end_of_a_session_at_one_replica_ends_its_calls_and_streams_at_all(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    names = ["one", "two", "three"]
+    posts = [await endpoint.post(session, call("wait", n, name=name)) for n, name in enumerate(names)]
+    for name in names:
+        await scene[name].started.wait()
+    listening = await endpoint.get(session)
+    await listening.head()
+    assert (await endpoint.ask("DELETE", session)).status == 204
+    for name, post in zip(names, posts, strict=True):
+        await scene[name].ended.wait()
+        cancellation = scene[name].cancellation
+        assert cancellation is not None
+        assert cancellation.cause is CancelCause.DISCONNECT
+        assert messages_in(await post.answer()) == []
+    assert await rest_of(listening) == []
+    for _ in range(3):
+        assert (await endpoint.ask("DELETE", session)).status == 404
+
+
+async def test_nothing_of_an_ended_session_is_left(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    for _ in range(5):
         session = await endpoint.initialize(**SAMPLING)
-        post = await endpoint.post(session, call("ask", name="asker"))
-        await post.head()
-        asked = await next_message(post)
-        result = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
-        answered = await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": asked["id"], "result": result})
-        assert answered.status == 202
+        post, question = await asking(endpoint, session)
+        listening = await endpoint.get(session)
+        await listening.head()
+        assert (
+            await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": question["id"], "result": ANSWER})
+        ).status == 202
+        *_, last = (await rest_of(post)) or [None]
+        assert last is not None
+        await endpoint.ask("POST", session, cancel("of nothing"))
+        assert (await endpoint.ask("DELETE", session)).status == 204
+        await rest_of(listening)
+    await wait_all_tasks_blocked()
+    kept = endpoint.memory.kept
+    assert not len(kept.sessions._sessions)
+    assert not len(kept.events._logs)
+    for replica in endpoint.replicas:
+        sessions = replica.front._endpoint._sessions
+        for left in (sessions._views, sessions._ended, sessions._signals, sessions._readings):
+            assert not left
+
+
+# What it costs
+
+
+async def test_a_warm_call_without_a_stream_asks_nothing_of_the_place(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    calls(endpoint)
+    session = await endpoint.initialize()
+    assert sorted(calls(endpoint)) == ["sessions.change", "sessions.open", "sessions.read"]
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    assert set(calls(endpoint)) <= {"sessions.read"}
+    for _ in range(9):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    assert calls(endpoint) == []
+    await trio.sleep(5)
+    for _ in range(6):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    assert calls(endpoint) == ["sessions.read"] * 3
+
+
+async def test_a_call_with_a_stream_asks_once_to_begin_and_once_for_lines_that_come_together(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    calls(endpoint)
+    await endpoint.ask("POST", session, call("levels"))
+    assert calls(endpoint) in (["events.open", "events.append"], ["events.open", "events.append", "events.append"])
+
+
+# Answers and cancels
+
+
+async def test_a_question_is_answered_through_each_replica(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    for number in range(3):
+        post, asked = await asking(endpoint, session)
+        for _ in range(number):
+            await endpoint.ask("POST", session, message("ping", request_id="p"))
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": ANSWER}
+        assert (await endpoint.ask("POST", session, answer)).status == 202
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_a_level_that_one_replica_was_told_holds_for_the_logs_of_all(autojump_clock: MockClock) -> None:
-    scene = FleetScene()
-    async with replicated(scene.server) as endpoint:
-        session = await endpoint.initialize()
-        for level, logged in (("debug", ["debug", "error"]), ("critical", [])):
-            answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": level}, 1))
-            assert answer.json["result"] == {}
-            for _ in range(3):
-                answer = await endpoint.ask("POST", session, call("levels"))
-                assert [each["params"]["level"] for each in messages_in(answer) if "method" in each] == logged
+async def test_the_answers_of_a_batch_find_their_replicas(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+    session = await endpoint.initialize(OLDEST, **SAMPLING)
+    asked = [await asking(endpoint, session, str(number)) for number in range(3)]
+    batch = [
+        *({"jsonrpc": "2.0", "id": question["id"], "result": ANSWER} for _, question in asked),
+        call("echo", "in the batch", text="x"),
+    ]
+    answer = await endpoint.ask("POST", session, batch)
+    assert (answer.status, [each["id"] for each in answer.json]) == (200, ["in the batch"])
+    for post, _ in asked:
+        assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
+
+
+async def test_an_answer_that_cannot_be_read_fails_the_question_at_its_replica(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    for _ in range(2):
+        post, asked = await asking(endpoint, session)
+        bad = b'{"jsonrpc":"2.0","id":"%b","result":{},"error":{}}' % asked["id"].encode()
+        assert (await endpoint.ask("POST", session, bad)).status == 400
+        [reply] = await rest_of(post)
+        assert reply["result"]["isError"]
+
+
+async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    _, asked = await asking(endpoint, session)
+    calls(endpoint)
+    progress = message("notifications/progress", {"progressToken": asked["id"], "progress": 1})
+    assert (await endpoint.ask("POST", session, progress)).status == 202
+    assert calls(endpoint).count("courier.post") == 2  # the letter, and its receipt
+
+
+async def test_an_answer_for_a_replica_that_has_ended_is_400(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    _, asked = await asking(endpoint, session)
+    owner = endpoint.memory.ids.index(asked["id"].partition(".")[0])
+    endpoint.kill(owner)
+    begun = trio.current_time()
+    answer = await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": asked["id"], "result": ANSWER})
+    assert answer.status == 400
+    assert "the process that ran the request has ended" in answer.json["error"]["message"]
+    assert trio.current_time() - begun < 6
+
+
+async def test_an_answer_is_503_where_the_place_cannot_be_reached(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    _, asked = await asking(endpoint, session)
+    for link in endpoint.memory.links:
+        link.is_down = True
+    answer = await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": asked["id"], "result": ANSWER})
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_an_answer_that_the_client_makes_up_is_of_no_use_and_does_no_harm(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize(**SAMPLING)
+    for made_up in (7, "7", "no.7", f"{endpoint.memory.ids[0]}.99", f"{endpoint.memory.ids[1]}.99", "a.b.c"):
+        for _ in range(3):
+            answer = await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": made_up, "result": {}})
+            assert answer.status in (202, 400)
+    assert (await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": "12345678.1", "result": {}})).status == 400
+
+
+@pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
+async def test_can_a_cancel_through_another_replica_reaches_finally_at_once(
+    scene: FleetScene, endpoint: FleetEndpoint, speaks: bool, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    post = await endpoint.post(session, call("wait", 5, name="mine", speaks=speaks))
+    await scene["mine"].started.wait()
+    begun = trio.current_time()
+    assert (await endpoint.ask("POST", session, cancel(5))).status == 202
+    await scene["mine"].ended.wait()
+    assert trio.current_time() == begun
+    cancellation = scene["mine"].cancellation
+    assert cancellation is not None
+    assert (cancellation.cause, cancellation.reason) == (CancelCause.PEER, "enough")
+    assert [each for each in messages_in(await post.answer()) if "id" in each] == []
+
+
+async def test_a_cancel_whose_hint_is_lost_arrives_behind_a_gap(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    await endpoint.post(session, call("wait", 5, name="mine"))
+    await scene["mine"].started.wait()
+    for link in endpoint.memory.links:
+        link.loses_hints = True
+    assert (await endpoint.ask("POST", session, cancel(5))).status == 202
+    await wait_all_tasks_blocked()
+    assert not scene["mine"].ended.is_set()
+    for link in endpoint.memory.links:
+        link.loses_hints = False
+    endpoint.memory.lose_hints()
+    await scene["mine"].ended.wait()
+
+
+async def test_an_old_cancel_touches_no_later_request_with_the_id(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for _ in range(3):
+        assert (await endpoint.ask("POST", session, cancel(5))).status == 202
+    for number in range(6):
+        posted = await endpoint.post(session, call("wait", 5, name=str(number)))
+        await scene[str(number)].started.wait()
+        await endpoint.ask("POST", session, message("logging/setLevel", {"level": ("debug", "info")[number % 2]}, 1))
+        await wait_all_tasks_blocked()
+        scene[str(number)].may_go_on.set()
+        assert text_of(messages_in(await posted.answer())[-1]) == f"{number} is done"
+
+
+async def test_many_cancels_keep_the_facts_of_a_session_small(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for number in range(150):
+        body = message("notifications/cancelled", {"requestId": f"{number}" + "x" * 300, "reason": "y" * 10_000})
+        assert (await endpoint.ask("POST", session, body)).status == 202
+    stored = await endpoint.memory.kept.sessions.read(session["Mcp-Session-Id"], idle=10_000)
+    assert len(stored.facts) < 16_000
+
+
+async def test_notifications_and_ids_that_make_no_sense_are_taken_as_ever(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for params in ({}, {"requestId": None}, {"requestId": []}, {"requestId": "x" * 5000}, [], None):
+        assert (await endpoint.ask("POST", session, message("notifications/cancelled", params))).status == 202
+        assert (await endpoint.ask("POST", session, message("notifications/progress", params))).status == 202
+    assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
+
+
+# The place goes away
+
+
+async def test_without_the_place_warm_calls_go_on_and_all_else_is_503(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session, cold = await endpoint.initialize(), await endpoint.initialize()
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    for link in endpoint.memory.links:
+        link.is_down = True
+    for _ in range(3):
+        assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
+    level = message("logging/setLevel", {"level": "debug"}, 1)
+    for method, body in (("POST", level), ("DELETE", None), ("GET", None), ("POST", cancel("elsewhere"))):
+        answer = await endpoint.ask(method, session, body)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5"), method
+    await trio.sleep(6)
+    for each in (session, cold):
+        assert (await endpoint.ask("POST", each, call("echo", text="x"))).status == 503
+    assert (await endpoint.ask("POST", {**BASE}, INITIALIZE)).status == 503
+    for link in endpoint.memory.links:
+        link.is_down = False
+    for each in (session, cold):
+        for _ in range(3):
+            assert text_of((await endpoint.ask("POST", each, call("echo", text="x"))).json) == "x"
+        answer = await endpoint.ask("POST", each, call("levels"))
+        assert [m["params"]["level"] for m in messages_in(answer) if "method" in m] == ["error"]  # nothing is half done
+
+
+async def test_a_change_whose_outcome_is_unknown_is_read_and_holds(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    for _ in range(3):
+        await endpoint.ask("POST", session, call("echo", text="x"))
+    link = endpoint.memory.links[0]
+    body = message("logging/setLevel", {"level": "critical"}, 1)
+    link.loses_answers = True
+    assert (await endpoint.replicas[0].ask("POST", session, body)).status == 503  # its reading failed, too
+    link.loses_answers = False
+    for _ in range(3):
+        answer = await endpoint.ask("POST", session, call("levels"))
+        assert [m for m in messages_in(answer) if "method" in m] == []
+
+
+async def test_a_place_that_comes_back_empty_ends_sessions_with_404(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    await endpoint.memory.kept.sessions.end(session["Mcp-Session-Id"])
+    await wait_all_tasks_blocked()
+    for _ in range(3):
+        assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404

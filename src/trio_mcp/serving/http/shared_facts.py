@@ -139,7 +139,11 @@ class SharedFacts:
 
     async def _read(self) -> bool:
         self.is_hinted = False
-        stored = await self._sessions.read(self._id, idle=self._idle)
+        try:
+            stored = await self._sessions.read(self._id, idle=self._idle)
+        except BaseException:
+            self.is_hinted = True
+            raise
         if stored is None:
             self._ended("the session has ended")
             return False

@@ -106,6 +106,8 @@ class SharedSession(ClientSession):
         self._over = trio.Event()
         self._looked_at = self._touched_at = self.used_at
         self._was_reached = False
+        self._uses = 0
+        """Number of the requests that are being read or written for."""
         self._context = copy_context()
 
     # Life
@@ -280,7 +282,7 @@ class SharedSession(ClientSession):
         else:
             self.used_at = trio.current_time()
             only_steps = not isinstance(rest, Batch) or not rest.members
-            self._place.start(self._post_elsewhere, steps, None if only_steps else rest, posted)
+            self._use(self._post_elsewhere, steps, None if only_steps else rest, posted)
 
     def _sorted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch]:
         """Return what is to be done for other replicas, and the rest of the batch."""
@@ -438,7 +440,18 @@ class SharedSession(ClientSession):
     def _is_needed(self) -> bool:
         """True while anything runs here, or waits."""
         has_requests = self._connection.state.inbound or self.posts or self._streams
-        return bool(has_requests or self._writes) or self.listening.is_needed
+        return bool(has_requests or self._writes or self._uses) or self.listening.is_needed
+
+    def _use(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run ``function``, and keep the view until its end."""
+        self._uses += 1
+        self._place.start(self._used, function, *args)
+
+    async def _used(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            await function(*args)
+        finally:
+            self._uses -= 1
 
     def expire(self, now: float) -> None:
         """Look at the session now and then while its client is here, or has left requests here; end the view where the
@@ -482,11 +495,11 @@ class SharedSession(ClientSession):
     def get(self, asked: HttpRequest) -> None:
         """Answer a GET. See `SharedListening.get`."""
         self.used_at = trio.current_time()
-        self._place.start(self.listening.get, asked)
+        self._use(self.listening.get, asked)
 
     def delete(self, asked: HttpRequest) -> None:
         """Answer a DELETE: end the session for all replicas."""
-        self._place.start(self._delete, asked)
+        self._use(self._delete, asked)
 
     async def _delete(self, asked: HttpRequest) -> None:
         try:
