@@ -1,7 +1,7 @@
-"""Retries whose handlers are parked here, and that other replicas have taken: `RetriesHere` resumes the handlers, and
-each `CarriedExchange` brings what its handler says to the replica that waits for that.
+"""Retries that other replicas have taken, for handlers that are parked here: `RetriesHere` resumes the handlers, and
+each `CarriedExchange` brings the lines of its handler to the replica that waits for the lines.
 
-The letters of a carried retry are here, too. Their contents are sealed, since they have what users answered and see.
+The letters of a carried retry are here, too, sealed, since the answers of users and their results are inside.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ENDED: Final = "the process that ran this call has ended; call again"
 
 
 def replica_lost() -> CodedError:
-    """Return the error for a call whose replica has ended."""
+    """Return the error for a call of a replica that has ended."""
     return CodedError(REPLICA_LOST, _ENDED)
 
 
@@ -75,8 +75,8 @@ class AuthFacts(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, auth: Auth) -> AuthFacts:
-        """Return the facts of ``auth``. Claims that are no JSON, which only the verifier of an author makes, are left
-        out, all of them."""
+        """Return the facts of ``auth``. Where one of the claims is no JSON, which only the verifier of an author makes,
+        all claims are left out."""
         principal = auth.principal
         try:
             claims = pack_value(dict(principal.claims))
@@ -108,10 +108,10 @@ class AuthFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A retry, as its taker has checked it: the head, the token, the scopes, and the seal of its state."""
+    """A retry that its taker has checked: the head, the token, the scopes, and the seal of its state."""
 
     number: int
-    """Number of the call, among those that the taker has carried."""
+    """Number of the call, among all that the taker has carried."""
     handle: bytes
     id: RequestId
     method: str
@@ -124,7 +124,7 @@ class RetryLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinesLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of what a handler says: bytes of whole lines, or a part of a long line. A batch goes out when the receipt
+    """A batch of the lines of a handler: bytes of whole lines, or a part of a long line. A batch goes out when the receipt
     of the one before has come, which is when its taker has room for more."""
 
     number: int
@@ -137,7 +137,7 @@ class LinesLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CancelLetter(msgspec.Struct, frozen=True, array_like=True):
-    """The cancel of a carried call, whose client has left or has no time any more."""
+    """The cancel of a carried call: its client has left, or has no time any more."""
 
     number: int
     is_late: bool
@@ -235,16 +235,17 @@ class RetriesHere:
         self._seal = seal
         self._state = StatelessState()
         self.open: dict[tuple[str, int], CarriedExchange] = {}
-        """The exchanges whose takers wait for more, by the names of their calls."""
+        """The exchanges that have not ended, by the names of their calls."""
         self._given_up = BoundedDict[tuple[str, int], None](_MOST_GIVEN_UP)
-        """Calls that were cancelled, perhaps before they came."""
+        """Calls that were cancelled, perhaps before their coming."""
         self._on_open = on_open
         self._nursery: trio.Nursery | None = None
         self._ended = trio.lowlevel.ParkingLot()
         """The task that waits until no exchange is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take retries until cancelled. Those that run then are cancelled, before any handler runs, with the cause."""
+        """Take retries until cancelled. Retries that run then are cancelled, before any handler runs, with the
+        cause."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -274,7 +275,7 @@ class RetriesHere:
             await self._ended.park()
 
     def unknown(self, taker: str, numbers: Iterable[int]) -> list[int]:
-        """Return those calls of ``taker``, by their ``numbers``, for which nothing runs here, or ends."""
+        """Return the calls of ``taker``, out of ``numbers``, for which nothing runs here, or ends."""
         return [number for number in numbers if (taker, number) not in self.open]
 
     # Letters

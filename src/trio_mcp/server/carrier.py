@@ -1,10 +1,9 @@
-"""Carrier carries retries to the replicas in which their handlers are parked, and relays to the clients what the
-handlers say.
+"""Carrier carries retries to the replicas in which their handlers are parked, and relays the lines of the handlers to
+the clients.
 
-The taker of a retry has checked all of it, as for any retry, and runs it as an ordinary request: it takes a slot, and
-its cancel scope is the abort signal. Its owner runs the handler, and holds nothing against the client but what comes in
-the letter. Each tells the other at its end; and since letters get lost with their writers, each asks after the calls
-that it counts as open.
+The taker of a retry has checked everything, as for any retry, and runs the retry as an ordinary request, which takes a
+slot, and whose cancel scope is the abort signal. The owner runs the handler. Each tells the other the end; and since
+letters get lost with their writers, each asks from time to time after the calls that are open.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class _Call:
         self._sleeper.wake()
 
     async def next(self) -> LinesLetter:
-        """Wait for the next batch, which stays the first of those that wait until `took`."""
+        """Wait for the next batch, which stays the first of ``waiting`` until `took`."""
         while not self.waiting:
             if self._failure is not None:
                 raise self._failure
@@ -111,14 +110,14 @@ class _Call:
         self.waiting.popleft()[0].take()
 
     def refuse_all(self) -> None:
-        """Let the owner know that nobody waits for what it says."""
+        """Let the owner know that nobody waits for more."""
         for letter, _ in self.waiting:
             letter.refuse("the client has left")
         self.waiting.clear()
 
 
 class Carrier:
-    """The retries that this replica, ``host``, carries to others, and, in `here`, those that others carry to it."""
+    """The retries that this replica, ``host``, carries to others, and, in `here`, the ones that others carry here."""
 
     def __init__(self, host: RequestHost, letters: Letters, cipher: StateCipher) -> None:
         self._host = host
@@ -148,8 +147,8 @@ class Carrier:
             await self.here.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Let what runs here, and what is parked here, go on for `Limits.drain_timeout`: clients may bring the answers
-        to any replica. ``hurry``: less than a second is left for everything."""
+        """Let retries of others, and parked handlers, go on for `Limits.drain_timeout`: clients may bring the answers to
+        any replica. ``hurry``: less than a second is left for everything."""
         end = trio.current_time() + (0.0 if hurry else self._host.limits.drain_timeout)
         self._patience.deadline = min(self._patience.deadline, end)
 
@@ -170,7 +169,7 @@ class Carrier:
 
     async def carry(self, scope: RequestScope, retry: RetryElsewhere) -> Any:
         """Have the owner of ``retry``, the request of ``scope``, go on with its handler, and return the result, plain
-        data. What the handler says before goes to the client. Whatever ends this call ends the handler.
+        data. The lines of the handler go to the client. The end of this call, for any reason, ends the handler.
 
         Raises `CodedError`: the error of the handler; -31003 where its replica has ended; -31000 where the storage
         fails.

@@ -1,4 +1,4 @@
-"""SharedChanges tells the other replicas of a server what changes here, and the observers here what changes there.
+"""SharedChanges tells the other replicas of a server of changes here, and the observers here of changes there.
 
 A change is told late where the storage fails, and twice now and then, but never not at all.
 """
@@ -33,12 +33,12 @@ _LAST_WORDS: Final = 1.0
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _LOST: Final = ""
-"""A place that no log knows, so that everything may have changed behind it."""
+"""A place that no log knows: everything may have changed since."""
 
 
 class SharedChanges:
-    """One of the ``observers`` of a server, who know at once what changes here: this one notes it in the ``log``. While
-    `run` runs, the others learn what changes on other replicas."""
+    """One of the ``observers`` of a server, all of whom are told at once of changes here: this one notes changes in the
+    ``log``. While `run` runs, the others are told of changes on other replicas."""
 
     def __init__(self, observers: Observers, log: ChangeLog) -> None:
         self._observers = observers
@@ -53,7 +53,7 @@ class SharedChanges:
         self._is_lost = False
         """True where hints were lost, so that none moves the place before the log was asked."""
         self._own = Counter[frozenset[str]]()
-        """The notes of ours whose hints have not come. They are forgotten where hints were lost."""
+        """The notes of ours without a hint so far, forgotten where hints were lost."""
 
     @property
     def place(self) -> Place:
@@ -118,7 +118,7 @@ class SharedChanges:
             del self._own[changed]
 
     async def _write_last(self) -> None:
-        """Note what is left, as far as the storage works."""
+        """Note the rest, as far as the storage works."""
         left = self._noting.union(self._waiting)
         if left:
             with trio.move_on_after(_LAST_WORDS, shield=True):

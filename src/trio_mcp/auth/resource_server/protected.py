@@ -265,12 +265,14 @@ class Gate:
         self._on_authenticated = on_authenticated
         self._seen: SeenOnce | None = None
         """The proofs that were used on any replica; `None` where there are no replicas."""
+        self._may_ask = on_authenticated is not None
+        """True where there is more to ask than the verifier."""
 
     def share(self, seen: SeenOnce, secret: bytes) -> None:
         """Have each proof count once for all replicas together, which remember proofs in ``seen``. With nonces, unless
         the author has given a secret for these, replicas know each other's nonces by ``secret``."""
         if self._proofs is not None:
-            self._seen = seen
+            self._seen, self._may_ask = seen, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
@@ -281,7 +283,8 @@ class Gate:
         found = self._tokens.known(came.token)
         if found is None:
             return self._malformed(came)
-        if isinstance(found, Principal) and (self._on_authenticated is not None or self._is_asked_for(found)):
+        is_good = isinstance(found, Principal)
+        if self._may_ask and is_good and (self._on_authenticated is not None or self._is_asked_for(found)):
             return None
         return self._judged(head, came, found)
 
