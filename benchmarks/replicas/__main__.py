@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 
 from ..machine import described
@@ -37,28 +37,28 @@ def _table(title: str, rounds: Iterable[Figures], first: str | None = None) -> N
     """Print medians, with the least and the greatest of all rounds. ``first``: the column of which the ratio to the
     first row of a group is shown, taken within a round; groups are rows with the same words before the last colon."""
     found = list(rounds)
-    columns = list(next(iter(found[0].values())))
+    columns = list(dict.fromkeys(column for figures in found[0].values() for column in figures))
     _head(title, *columns, *([] if first is None else [f"{first}, ratio"]))
     for row in found[0]:
         cells: list[str] = []
         for column in columns:
-            values = [figures[row][column] for figures in found]
-            cells.append(f"{_shown(median(values))} ({_shown(min(values))}–{_shown(max(values))})")
+            values = [figures[row][column] for figures in found if column in figures[row]]
+            cells.append(_cell(values, _shown))
         if first is not None:
             base = next(each for each in found[0] if _group(each) == _group(row))
             ratios = [figures[row][first] / figures[base][first] for figures in found]
-            cells.append(f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
+            cells.append(_cell(ratios, "{:.2f}".format))
         _row(row, *cells)
+
+
+def _cell(values: list[float], shown: Callable[[float], str]) -> str:
+    if len(values) < 2:
+        return "".join(map(shown, values))
+    return f"{shown(median(values))} ({shown(min(values))}–{shown(max(values))})"
 
 
 def _group(row: str) -> str:
     return row.rpartition(": ")[0]
-
-
-def _list(title: str, figures: dict[str, float]) -> None:
-    _head(title, "")
-    for name, value in figures.items():
-        _row(name, _shown(value))
 
 
 def main() -> None:
@@ -72,8 +72,8 @@ def main() -> None:
         "costs": lambda: _table("an echo", costs(asked.rounds, _ECHOES), "cpu"),
         "throughputs": lambda: _table("replicas", throughputs(asked.rounds, _ECHOES)),
         "crossings": lambda: _table("µs", crossings(asked.rounds, _CROSSINGS), "p50"),
-        "sessions": lambda: _list(f"{asked.many:,} sessions", sessions(asked.many)),
-        "tasks": lambda: _list(f"{asked.many:,} tasks that wait", tasks(asked.many, _WATCHED)),
+        "sessions": lambda: _table(f"{asked.many:,} sessions", [{"2 replicas": sessions(asked.many)}]),
+        "tasks": lambda: _table(f"{asked.many:,} tasks that wait", [tasks(asked.many, _WATCHED)]),
     }
     for name, value in described().items():
         print(f"- {name}: {value}")

@@ -57,23 +57,24 @@ def _cost(client: HttpSession, count: int, width: int, store: RedisProcess) -> d
 
 
 def throughputs(rounds: int, count: int) -> Iterator[Figures]:
-    """``count`` echoes from 16 connections to 1, 2 and 4 replicas, in turn: by the driver's round robin, in both eras,
-    and through a balancer."""
+    """``count`` echoes to 1, 2 and 4 replicas, in turn, from 16 connections for each replica: by the driver's round
+    robin, in both eras, and through a balancer."""
     with redis() as store, replicas(*[store.url] * max(_SIZES)) as servers, ExitStack() as stack:
         session = session_of(servers[0])
-        subjects: dict[str, HttpSession] = {}
+        subjects: dict[str, tuple[int, HttpSession]] = {}
         for size in _SIZES:
             ports = [each.port for each in servers[:size]]
-            subjects[f"{size}: modern"] = Fleet.of(servers[0], ports)
-            subjects[f"{size}: one legacy session"] = Fleet.of(session, ports)
+            subjects[f"{size}: modern"] = size, Fleet.of(servers[0], ports)
+            subjects[f"{size}: one legacy session"] = size, Fleet.of(session, ports)
             if is_balancer_installed():
                 port = stack.enter_context(balanced(ports))
-                subjects[f"{size}: modern, through HAProxy"] = Fleet.of(servers[0], [port])
+                subjects[f"{size}: modern, through HAProxy"] = size, Fleet.of(servers[0], [port])
         for number in range(rounds):
             found: Figures = {}
             for title in _rotated(list(subjects), number):
+                size, client = subjects[title]
                 before = [each.child.cpu() for each in servers]
-                _, wall, _ = posts(subjects[title], count, max(_WIDTHS))
+                _, wall, _ = posts(client, count, size * max(_WIDTHS))
                 used = sum(each.child.cpu() - cpu for each, cpu in zip(servers, before, strict=True))
                 found[title] = {"/s": count / wall, "cpu": used / count * 1e6}
             yield {title: found[title] for title in subjects}

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 from trio_mcp.stores.redis.commands import digest
 from trio_mcp.stores.redis.task_scripts import RENEW
 
-from ..driver.checks import check
 from ..driver.http import Connection
 from ..driver.http_session import HttpSession
 from ..tasks import messages
+from . import ALONE
+from .echoing import Figures, places
 from .fleet import replicas
-from .redis import redis
+from .redis import RedisProcess, redis
 
 __all__ = ["sessions", "tasks"]
 
@@ -62,43 +64,54 @@ def _start(client: HttpSession, connection: Connection) -> None:
     messages.task_id(connection.ask(messages.post(client, body, "tools/call", "sleep")).messages()[-1])
 
 
-def tasks(count: int, seconds: float) -> dict[str, float]:
-    """Let ``count`` tasks wait at one replica. ``seconds``: how long the replica is watched, without them and with
-    them; at least as long as it takes from one renewal to the next, but in tests."""
-    with redis() as store, replicas(store.url) as clients:
+def tasks(count: int, seconds: float) -> Figures:
+    """Let ``count`` tasks wait at one replica, for each place. ``seconds``: how long the replica is watched, without
+    them and with them; longer than it takes from one renewal to the next, but in tests."""
+    with places() as (named, store):
+        return {title: _waiting(place, store, count, seconds) for title, place in named.items()}
+
+
+def _waiting(place: str, store: RedisProcess, count: int, seconds: float) -> dict[str, float]:
+    with replicas(place) as clients:
         (client,) = clients
-        idle, _ = _watched(client, store.cpu, seconds)
+        idle, _ = _watched(client, store, seconds)
         _each(clients, _WARMING, _start)
-        kept, held = store.memory(), client.child.memory()
+        kept, held = _kept(place, store), client.child.memory()
         took = _each(clients, count, _start)
-        kept, held = store.memory() - kept, client.child.memory() - held
-        busy, of_redis = _watched(client, store.cpu, seconds)
+        kept, held = _kept(place, store) - kept, client.child.memory() - held
+        busy, of_redis = _watched(client, store, seconds)
         figures = {
             "started, /s": count / took,
-            "bytes in Redis, each": kept / count,
-            "memory of the replica, each, KiB": held / count / 1024,
-            "processor time of the idle replica, %": idle,
-            "processor time of the replica with the tasks, %": busy,
-            "processor time of Redis, %": of_redis,
+            "kept each, bytes": kept / count,
+            "memory of the replica each, KiB": held / count / 1024,
+            "processor before them, %": idle,
+            "processor with them, %": busy,
         }
-        renewals = store.times_of(digest(RENEW.text), seconds)
-        if seconds > _RENEWED_EVERY:
-            check(bool(renewals), True, "that leases are renewed")
-            figures |= _longest(renewals)
+        if place == store.url:
+            figures |= {"Redis, %": of_redis, **_longest(store.times_of(digest(RENEW.text), seconds))}
         return figures
 
 
-def _watched(client: HttpSession, cpu_of_redis: Callable[[], float], seconds: float) -> tuple[float, float]:
+def _kept(place: str, store: RedisProcess) -> int:
+    """Bytes that a place holds."""
+    if place == store.url:
+        return store.memory()
+    return 0 if place == ALONE else sum(file.stat().st_size for file in Path(place).parent.iterdir())
+
+
+def _watched(client: HttpSession, store: RedisProcess, seconds: float) -> tuple[float, float]:
     """Percents of a core that a replica and Redis use while nothing comes."""
     time.sleep(min(1.0, seconds))
-    began, cpu, of_redis = time.perf_counter(), client.child.cpu(), cpu_of_redis()
+    began, cpu, of_redis = time.perf_counter(), client.child.cpu(), store.cpu()
     time.sleep(seconds)
     wall = time.perf_counter() - began
-    return 100 * (client.child.cpu() - cpu) / wall, 100 * (cpu_of_redis() - of_redis) / wall
+    return 100 * (client.child.cpu() - cpu) / wall, 100 * (store.cpu() - of_redis) / wall
 
 
 def _longest(times: list[float]) -> dict[str, float]:
     """Of scripts that renew leases: those of the longest renewal of all tasks."""
+    if not times:
+        return {}
     groups: list[list[float]] = [[times[0]]]
     for before, after in pairwise(times):
         if after - before > _RENEWED_EVERY / 4:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import select
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from ..driver.checks import within
@@ -16,7 +17,7 @@ from ..driver.checks import within
 __all__ = ["RedisProcess", "free_port", "redis"]
 
 _PATIENCE = 60
-_OF_OURS = frozenset({"info", "config|resetstat", "dbsize", "memory|usage", "monitor", "ping"})
+_OF_OURS = frozenset({"info", "dbsize", "monitor", "ping"})
 """Commands that are no part of a call: those of the driver, and the proof of each second that Redis is there."""
 
 
@@ -25,6 +26,7 @@ class RedisProcess:
 
     def __init__(self, port: int) -> None:
         self.url = f"redis://127.0.0.1:{port}"
+        self._port = port
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE)
         self._answers = self._socket.makefile("rb")
 
@@ -69,17 +71,20 @@ class RedisProcess:
         return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
 
     def times_of(self, word: str, seconds: float) -> list[float]:
-        """When commands with this word came, in the next ``seconds``. Nothing else can be asked afterwards."""
-        self.ask("MONITOR")
-        self._socket.settimeout(0.2)
-        end, received = time.monotonic() + seconds, bytearray()
-        while time.monotonic() < end:
-            try:
-                received += self._socket.recv(1 << 20)
-            except TimeoutError:
-                continue
+        """When commands with this word came, in the next ``seconds``."""
+        with closing(RedisProcess(self._port)) as other:
+            other.ask("MONITOR")
+            received = other.received(seconds)
         lines = re.findall(rb"^\+([0-9.]+) \[\d+ (?!lua)[^\n]*?\"%b\"" % word.encode(), received, re.MULTILINE)
         return [float(line) for line in lines]
+
+    def received(self, seconds: float) -> bytes:
+        """What comes in the next ``seconds``, and is no answer to a command."""
+        end, received = time.monotonic() + seconds, bytearray()
+        while (left := end - time.monotonic()) > 0:
+            if select.select([self._socket], [], [], left)[0]:
+                received += self._socket.recv(1 << 20)
+        return bytes(received)
 
 
 def free_port() -> int:
@@ -99,10 +104,8 @@ def redis() -> Iterator[RedisProcess]:
             try:
                 with within(_PATIENCE, "Redis"):
                     made = _connected(port, process)
-                try:
+                with closing(made):
                     yield made
-                finally:
-                    made.close()
             finally:
                 process.kill()
 

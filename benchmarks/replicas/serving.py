@@ -20,7 +20,9 @@ from . import ALONE
 
 _MARKS = int(os.environ["BENCHMARK_MARKS"])
 _FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
-_LIMITS = Limits(max_sessions=MANY, max_subscriptions=MANY, max_parked=MANY, progress_interval=0.0, idle_timeout=600.0)
+_LIMITS = Limits(
+    max_server_requests=2 * MANY, max_in_flight=MANY, max_sessions=2 * MANY, max_subscriptions=MANY, max_parked=MANY
+)
 
 
 def _mark(kind: str, number: int) -> None:

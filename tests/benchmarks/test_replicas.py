@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from shutil import which
 
 import pytest
 from benchmarks.replicas.crossing import crossings
 from benchmarks.replicas.echoing import costs, throughputs
 from benchmarks.replicas.holding import sessions, tasks
+from benchmarks.replicas.redis import redis
 
 pytestmark = pytest.mark.skipif(which("redis-server") is None, reason="redis-server is not installed")
 
@@ -37,4 +40,16 @@ def test_what_sessions_and_tasks_hold_is_measured() -> None:
     assert found["bytes in Redis, each"] > 0
     assert found["keys in Redis, each"] >= 1
     held = tasks(40, 0.1)
-    assert held["bytes in Redis, each"] > 0
+    assert held["Redis"]["kept each, bytes"] > 0
+    assert held.keys() == {"alone", "Redis", "SQLite"}
+
+
+def test_commands_that_others_send_to_redis_are_seen() -> None:
+    with redis() as store, ThreadPoolExecutor(1) as pool:
+        seen, sent = pool.submit(store.times_of, "seen", 0.5), 0
+        while not seen.done():
+            store.ask("SET", "seen", "1")
+            sent += 1
+            time.sleep(0.01)
+        assert 0 < len(seen.result()) <= sent
+        assert store.commands() >= sent
