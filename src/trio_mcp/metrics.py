@@ -8,12 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakSet
 
 from opentelemetry import metrics
 
 from .jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+
+
+class Load(Protocol):
+    """The counts of a server: see `trio_mcp.runtime.limits.Load`."""
+
+    @property
+    def links(self) -> Links: ...
+
+    def statistics(self) -> object:
+        """Return the present counts, as attributes."""
+        ...
+
+
+class Links(Protocol):
+    """The links of a server to other replicas."""
+
+    @property
+    def is_up(self) -> bool | None: ...
+
 
 _BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Conventions for MCP, Metrics."""
@@ -36,6 +55,15 @@ _COUNTERS: Final = {
     "expired": ("trio_mcp.requests.expired", "{request}", "Parked requests that got no answers in time."),
     "overrun": ("trio_mcp.requests.overrun", "{request}", "Cancelled requests that cleaned up for too long."),
     "dropped_logs": ("trio_mcp.logs.dropped", "{message}", "Messages of Python's logging without room."),
+    "takeovers": ("trio_mcp.tasks.takeovers", "{task}", "Tasks without a living holder that were taken over here."),
+    "refused_writes": ("trio_mcp.tasks.refused_writes", "{write}", "Changes of tasks that had another holder."),
+    "carried": ("trio_mcp.shared.carried", "{request}", "Retries that were carried to other replicas."),
+    "carried_here": ("trio_mcp.shared.carried_here", "{request}", "Retries that other replicas carried here."),
+    "letters": ("trio_mcp.shared.letters", "{letter}", "Letters to other replicas."),
+    "round_trips": ("trio_mcp.shared.round_trips", "{round_trip}", "Round trips to Redis."),
+    "reconnects": ("trio_mcp.shared.reconnects", "{reconnect}", "Times that Redis could be used again."),
+    "gaps": ("trio_mcp.shared.gaps", "{gap}", "Times that messages of Redis may have been lost."),
+    "uncertain": ("trio_mcp.shared.uncertain", "{call}", "Calls to Redis that may have been carried out, or not."),
 }
 
 
@@ -57,18 +85,25 @@ class Meters:
             "client": histogram("mcp.client.session.duration", "Time for which a client had a connection."),
         }
         self._queued = histogram("trio_mcp.queue.duration", "Time that a request waited for its turn.")
-        self._counts: WeakSet[object] = WeakSet()
+        self._loads: WeakSet[Load] = WeakSet()
         for field, (name, unit, description) in _GAUGES.items():
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
         for field, (name, unit, description) in _COUNTERS.items():
             meter.create_observable_counter(name, [partial(self._observe, field)], unit, description)
+        words = "1 while the place that replicas share can be used, else 0."
+        meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
-    def watch(self, counts: object) -> None:
-        """Observe ``counts``, with the attributes of `Statistics`, as long as the object exists."""
-        self._counts.add(counts)
+    def watch(self, load: Load) -> None:
+        """Observe the counts of ``load`` as long as the object exists."""
+        self._loads.add(load)
 
     def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
-        yield metrics.Observation(sum(getattr(counts, field) for counts in tuple(self._counts)))
+        yield metrics.Observation(sum(getattr(load.statistics(), field) for load in tuple(self._loads)))
+
+    def _observe_links(self, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        states = [is_up for load in tuple(self._loads) if (is_up := load.links.is_up) is not None]
+        if states:
+            yield metrics.Observation(int(all(states)))
 
     def record_call(self, seconds: float, attributes: Mapping[str, str]) -> None:
         """Record a request that we have sent; with the ``attributes`` of its span."""

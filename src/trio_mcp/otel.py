@@ -18,7 +18,7 @@ import trio
 from opentelemetry import context, metrics, propagate, trace
 
 from .jsonrpc.errors import PeerError
-from .metrics import Meters
+from .metrics import Load, Meters
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
 from .state.requests import InboundRequest, OutboundRequest
@@ -60,9 +60,9 @@ class OpenTelemetry:
         self._meters = Meters(meter_provider)
         self._resource_uris = resource_uris
 
-    def watch(self, counts: object) -> None:
-        """Observe ``counts``, with the attributes of `Statistics`, in the metrics."""
-        self._meters.watch(counts)
+    def watch(self, load: Load) -> None:
+        """Observe the counts of ``load``, those of `Server.statistics`, in the metrics."""
+        self._meters.watch(load)
 
     def tracer(self, network: str | None) -> ConnectionTracer:
         """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`

@@ -14,21 +14,66 @@ from trio_mcp.protocol.methods import METHODS
 from trio_mcp.runtime.limits import Limits, Load, Statistics
 from trio_mcp.runtime.requests.admission import Admission
 
-COUNTS = {field.name: number for number, field in enumerate(attrs.fields(Statistics), start=1)}
+OF_LINKS = {"letters": 1, "round_trips": 2, "reconnects": 3, "gaps": 4, "uncertain": 5}
+COUNTS = {
+    field.name: number for number, field in enumerate(attrs.fields(Statistics), start=6) if field.name not in OF_LINKS
+}
+
+
+class Linked:
+    """A link, and its letters, with counts of their own."""
+
+    def __init__(self, **counts: int) -> None:
+        self.__dict__.update(counts)
+        self.sent = counts["letters"]
+        self.is_up = True
 
 
 def test_a_server_begins_with_nothing() -> None:
-    counts = attrs.asdict(Load(), filter=attrs.filters.exclude("callers"))
-    assert counts == dict.fromkeys([field.name for field in attrs.fields(Load) if field.name != "callers"], 0)
-    assert attrs.asdict(Load().statistics()) == dict.fromkeys(COUNTS, 0)
+    parts = {"callers", "links"}
+    counts = attrs.asdict(Load(), filter=attrs.filters.exclude(*parts))
+    assert counts == dict.fromkeys([field.name for field in attrs.fields(Load) if field.name not in parts], 0)
+    assert attrs.asdict(Load().statistics()) == dict.fromkeys([*COUNTS, *OF_LINKS], 0)
 
 
 def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
     load = Load(**COUNTS)
-    statistics = load.statistics()
-    load.in_flight += 1
-    assert attrs.asdict(statistics) == COUNTS
-    assert load.statistics().in_flight == COUNTS["in_flight"] + 1
+    link: Any = Linked(**OF_LINKS)
+    with load.links.including(link, link):
+        statistics = load.statistics()
+        load.in_flight += 1
+        link.gaps += 1
+        assert attrs.asdict(statistics) == {**COUNTS, **OF_LINKS}
+        assert load.statistics().in_flight == COUNTS["in_flight"] + 1
+        assert load.statistics().gaps == OF_LINKS["gaps"] + 1
+
+
+def test_counts_of_links_are_kept_when_they_end_and_those_of_several_are_added() -> None:
+    load = Load()
+    first, second = (Linked(**OF_LINKS) for _ in range(2))
+    for link in (first, second):
+        linked: Any = link
+        with load.links.including(linked, linked):
+            link.gaps = 7
+    one: Any = first
+    other: Any = second
+    with load.links.including(one, one), load.links.including(other, other):
+        assert load.statistics().gaps == 4 * 7
+        assert load.statistics().letters == 4
+    assert load.statistics().gaps == 4 * 7
+
+
+def test_links_are_up_while_all_are_and_nobody_knows_of_a_place_that_does_not_tell() -> None:
+    links = Load().links
+    one: Any = Linked(**OF_LINKS)
+    other: Any = Linked(**OF_LINKS)
+    with links.including(None, other):
+        assert links.is_up is None
+        with links.including(one, one), links.including(other, other):
+            assert links.is_up is True
+            other.is_up = False
+            assert links.is_up is False
+        assert links.is_up is None
 
 
 def admitted(limits: Limits, load: Load, method: str) -> int:

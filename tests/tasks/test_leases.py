@@ -180,6 +180,16 @@ async def test_late_outcome_of_an_earlier_owner_changes_nothing(autojump_clock: 
         assert await other.text(task_id) == "run 2"
 
 
+async def test_tasks_that_are_taken_over_and_late_writes_are_counted(autojump_clock: MockClock) -> None:
+    store = MemoryTaskStore()
+    first, second = Work().server(LateStore(store), shields=True), Work().server(store)
+    async with calling(first) as caller, calling(second) as other:
+        task_id = await caller.start("work")
+        await other.final(task_id)
+        assert (first.statistics().takeovers, first.statistics().refused_writes) == (0, 1)
+        assert (second.statistics().takeovers, second.statistics().refused_writes) == (1, 0)
+
+
 async def test_cancel_by_another_process_comes_without_a_hint(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:

@@ -6,12 +6,19 @@ them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ..classes import define, frozen, not_negative, positive
+from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import Callers
+
+if TYPE_CHECKING:
+    from ..stores.letters import Letters
+    from ..stores.shared import SharedCounts
 
 
 def _bound(default: float) -> Any:
@@ -208,6 +215,65 @@ class Statistics:
     """Tasks that run in this process now."""
     dropped_logs: int
     """Messages of Python's logging so far that had no room on their way to the client."""
+    takeovers: int
+    """Tasks without a living holder so far that this process has taken over: to run them again, or to end them."""
+    refused_writes: int
+    """Changes of tasks so far that were refused here, since the task had another holder meanwhile."""
+    carried: int
+    """Retries of modern clients so far that came here, and were carried to the replicas where their handlers waited."""
+    carried_here: int
+    """Retries so far that came to other replicas, and were carried to handlers that waited here."""
+    letters: int
+    """Letters to other replicas so far."""
+    round_trips: int
+    """Round trips to Redis so far; 0 where nothing is shared by Redis, as for the next three."""
+    reconnects: int
+    """Times so far that Redis could be used again, after a time in which that was not so."""
+    gaps: int
+    """Times so far that messages of Redis may have been lost, so that readers looked again."""
+    uncertain: int
+    """Calls to Redis so far of which nobody knows whether they were carried out."""
+
+
+class LinkCounts:
+    """The counts of the links of a server to other replicas: of those that are open, and of those that were."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[SharedCounts | None, Letters]] = []
+        self._past = Counter[str]()
+
+    @property
+    def is_up(self) -> bool | None:
+        """True while all places that are shared can be used; `None` where there is none, or none tells."""
+        states = [counts.is_up for counts, _ in self._open if counts is not None]
+        return all(states) if states else None
+
+    def total(self) -> Counter[str]:
+        """Return the present counts, by the names that they have in `Statistics`."""
+        return sum((_counted(*each) for each in self._open), Counter(self._past))
+
+    @contextmanager
+    def including(self, counts: SharedCounts | None, letters: Letters) -> Generator[None]:
+        """Count the link of a replica, until the end of the block."""
+        link = counts, letters
+        self._open.append(link)
+        try:
+            yield
+        finally:
+            self._open.remove(link)
+            self._past += _counted(counts, letters)
+
+
+def _counted(counts: SharedCounts | None, letters: Letters) -> Counter[str]:
+    found = Counter(letters=letters.sent)
+    if counts is not None:
+        found.update(
+            round_trips=counts.round_trips,
+            reconnects=counts.reconnects,
+            gaps=counts.gaps,
+            uncertain=counts.uncertain,
+        )
+    return found
 
 
 @define(eq=False)
@@ -225,11 +291,17 @@ class Load:
     overrun: int = 0
     tasks: int = 0
     dropped_logs: int = 0
+    takeovers: int = 0
+    refused_writes: int = 0
+    carried: int = 0
+    carried_here: int = 0
+    links: LinkCounts = attrs.Factory(LinkCounts)
     callers: Callers = attrs.Factory(Callers)
     """The parties that the bounds are shared by."""
 
     def statistics(self) -> Statistics:
         """Return the present counts."""
+        links = self.links.total()
         return Statistics(
             connections=self.connections,
             in_flight=self.in_flight,
@@ -241,4 +313,13 @@ class Load:
             overrun=self.overrun,
             tasks=self.tasks,
             dropped_logs=self.dropped_logs,
+            takeovers=self.takeovers,
+            refused_writes=self.refused_writes,
+            carried=self.carried,
+            carried_here=self.carried_here,
+            letters=links["letters"],
+            round_trips=links["round_trips"],
+            reconnects=links["reconnects"],
+            gaps=links["gaps"],
+            uncertain=links["uncertain"],
         )

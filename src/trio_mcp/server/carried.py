@@ -15,7 +15,7 @@ import trio
 
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import decode_value, pack_value
-from ..jsonrpc.errors import CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..jsonrpc.messages import ErrorResponse, Request, RequestId
 from ..protocol.errors import REPLICA_LOST
 from ..runtime.cancellation import CancelCause
@@ -124,8 +124,8 @@ class RetryLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinesLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the lines of a handler: bytes of whole lines, or a part of a long line. A batch goes out when the receipt
-    of the one before has come, which is when its taker has room for more."""
+    """A batch of the lines of a handler: bytes of whole lines, or a part of a long line. A batch goes out when the
+    receipt of the one before has come, which is when its taker has room for more."""
 
     number: int
     """Number of the call."""
@@ -297,11 +297,19 @@ class RetriesHere:
             letter.refuse("it has another version")
             return
         letter.take()
+        self._host.load.carried_here += 1
         request = event.request
         exchange = CarriedExchange(self._state, Outbox(self._host.limits.high_water), letter.sender, retry.number)
         self.open[exchange.key] = exchange
         nursery.start_soon(self._write, exchange)
         self._on_open()
+        try:
+            self._go_on(exchange, request, retry)
+        except Exception:
+            exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
+            raise  # for the log
+
+    def _go_on(self, exchange: CarriedExchange, request: InboundRequest, retry: RetryLetter) -> None:
         party = EVERYBODY if retry.principal is None else retry.principal
         parked = self._host.parking.find(retry.handle, party)
         if parked is None:

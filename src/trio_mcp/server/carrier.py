@@ -147,8 +147,8 @@ class Carrier:
             await self.here.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Let retries of others, and parked handlers, go on for `Limits.drain_timeout`: clients may bring the answers to
-        any replica. ``hurry``: less than a second is left for everything."""
+        """Let retries of others, and parked handlers, go on for `Limits.drain_timeout`: clients may bring the answers
+        to any replica. ``hurry``: less than a second is left for everything."""
         end = trio.current_time() + (0.0 if hurry else self._host.limits.drain_timeout)
         self._patience.deadline = min(self._patience.deadline, end)
 
@@ -175,6 +175,7 @@ class Carrier:
         fails.
         """
         self._last += 1
+        self._host.load.carried += 1
         number, call = self._last, _Call(retry.replica)
         self._calls[number] = call
         self._checker.wake()
@@ -274,7 +275,7 @@ class Carrier:
             unknown = msgspec.msgpack.decode(receipt, type=CheckReceipt)
         except ReplicaDead:
             unknown, reason = CheckReceipt(carried, running), "the replica that took the request has ended"
-        except LetterRefused as refused:
+        except (LetterRefused, msgspec.MsgspecError) as refused:
             unknown, reason = CheckReceipt(carried, running), str(refused)
         except OSError as failed:
             logger.warning(

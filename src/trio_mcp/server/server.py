@@ -268,6 +268,7 @@ class Server(Offering):
                 changes = SharedChanges(self.observers, replica.changes)
                 await services.start(changes.run)
                 letters = Letters(replica)
+                parts.enter_context(self.load.links.including(replica.counts, letters))
                 await services.start(letters.run)
                 carrier = Carrier(host, letters, cipher)
                 await services.start(carrier.run)

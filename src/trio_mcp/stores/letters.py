@@ -1,13 +1,14 @@
-"""Letters brings letters from replica to replica, each once, and tells the sender what became of them.
+"""Letters brings letters from replica to replica, each once, and tells the sender of the end of each.
 
-A `Courier` may lose a letter, bring it late or twice. So a letter goes out again until its receipt comes, or until its
-receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy replica that is
-taken for dead would lose what it runs. The receiver knows a letter that it has seen by its number.
+A `Courier` may lose a letter, or bring a letter late or twice. So a letter goes out again until its receipt comes, or
+until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy replica
+that is taken for dead would lose all that runs there. A receiver knows the letters that were read by their numbers.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -100,6 +101,19 @@ class Letters:
         self._receipts = deque[tuple[str, int]](maxlen=_MOST_RECEIPTS)
         """Letters of others whose receipts are to go out."""
         self._writer = Sleeper()
+        self._steady_since = math.inf
+        """Time since which all signs of life were given in time."""
+
+    @property
+    def can_tell_death(self) -> bool:
+        """True where `Courier.dead` tells the truth. For a while after the storage could not be reached, the leases of
+        replicas that live may be over: until each has given its next sign of life."""
+        return trio.current_time() - self._steady_since >= 2 * _SIGN_EVERY
+
+    @property
+    def sent(self) -> int:
+        """Number of the letters that `send` was asked to bring so far: copies and receipts do not count."""
+        return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives,
@@ -121,6 +135,7 @@ class Letters:
         for attempt in count(1):
             try:
                 await self._courier.live(lease=_milliseconds(LEASE))
+                self._steady_since = trio.current_time()
                 return
             except OSError as error:
                 logger.debug("this replica cannot live yet: %s", error)
@@ -139,8 +154,10 @@ class Letters:
                 was_alive = await self._courier.live(lease=_milliseconds(LEASE))
             except OSError as error:  # the storage logs its outages; the next sign may come in time
                 logger.debug("no sign of life could be given: %s", error)
+                self._steady_since = trio.current_time()
                 continue
             if not was_alive:
+                self._steady_since = trio.current_time()
                 logger.warning("this replica gave no sign of life for %g s, and others may have acted on that", LEASE)
 
     # Letters of ours

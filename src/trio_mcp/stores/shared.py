@@ -269,6 +269,35 @@ class RateLimits(Protocol):
         ...
 
 
+class SharedCounts(Protocol):
+    """The counts of a way to a place that is reached over the network: of all events so far, and of this moment."""
+
+    @property
+    def is_up(self) -> bool:
+        """True while the place can be used, as far as is known."""
+        ...
+
+    @property
+    def round_trips(self) -> int:
+        """Number of questions to the place, of which several may have gone out together as one."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """Number of times that the place could be used again, after a time in which that was not so."""
+        ...
+
+    @property
+    def gaps(self) -> int:
+        """Number of gaps that readers of hints and letters were told of."""
+        ...
+
+    @property
+    def uncertain(self) -> int:
+        """Number of calls that ended with `Uncertain`."""
+        ...
+
+
 @frozen(eq=False)
 class Replica:
     """One running server process, among others that share a place with it."""
@@ -286,6 +315,8 @@ class Replica:
     courier: Courier
     seen: SeenOnce
     rates: RateLimits
+    counts: SharedCounts | None = None
+    """What is counted on the way to the place; `None` where there is no way, since the place is on this machine."""
 
 
 class Shared(Protocol):

@@ -60,7 +60,7 @@ class TaskHost:
         settings: TaskSettings,
         offers: Callable[[], Collection[str]],
     ) -> None:
-        self.records = records = TaskRecords(settings)
+        self.records = records = TaskRecords(settings, host.load)
         self.settings = settings
         graces = Graces(host.limits.cleanup_grace)
         self.runner = RequestRunner(host, handler, graces, outcomes, _nobody, None, peer=EVERYBODY)

@@ -211,7 +211,10 @@ class Leases:
             request_of(record, self._records.now)  # a record that we cannot read is not for us to change
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: taken_over(kept, now, attempt, most))
-        if kept is None or kept.phase.is_final:
+        if kept is None:
+            return True
+        self._records.load.takeovers += 1
+        if kept.phase.is_final:
             return True
         if self._ending.is_set():
             await change(kept.id, holder, lambda record, _: released(record, counts=False))

@@ -15,6 +15,7 @@ from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..concurrency.wakeups import ChangeSignal
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..runtime.limits import Load
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_store import Gap, LoggedStore, Position, StoreFull, TaskRecord, Uncertain, new_mark
 from .settings import TaskSettings
@@ -53,8 +54,10 @@ class TaskRecords:
     the store fails, which the log has been told then.
     """
 
-    def __init__(self, settings: TaskSettings) -> None:
+    def __init__(self, settings: TaskSettings, load: Load | None = None) -> None:
         self.settings = settings
+        self.load = load or Load()
+        """The counts of the server."""
         self.store = LoggedStore(MemoryTaskStore() if settings.store is None else settings.store)
         self._observers: dict[str, set[Callable[[str], None]]] = {}
         self._ends: dict[str, int] = {}
@@ -163,6 +166,7 @@ class TaskRecords:
             if following is not None and record.mark == following.mark:  # kept after all
                 break
             if holder is not None and record.holder != holder and not record.phase.is_final:
+                self.load.refused_writes += 1
                 return None
             following = transition(record, kept.now)
             if following is None:

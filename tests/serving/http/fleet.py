@@ -20,7 +20,7 @@ from trio_mcp.server.server import RunningServer
 from trio_mcp.serving.http.entrance import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront
 from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.shared import Replica
+from trio_mcp.stores.shared import Replica, Shared
 from trio_mcp.stores.task_store import StoreDown
 from trio_mcp.transports.host_checks import host_checks_for
 
@@ -56,7 +56,7 @@ class Ways:
         parts = {
             each.name: _Counted(each.name, getattr(replica, each.name), self)
             for each in attrs.fields(Replica)
-            if each.name not in ("id", "secret")
+            if each.name not in ("id", "secret", "counts")
         }
         return attrs.evolve(replica, **parts)
 
@@ -87,15 +87,15 @@ class _Counted:
 
 
 class Place:
-    """The `Shared` of one replica: ``memory`` by ``ways``."""
+    """The `Shared` of one replica: ``shared`` by ``ways``."""
 
-    def __init__(self, memory: Memory, ways: Ways) -> None:
-        self._memory, self._ways = memory, ways
+    def __init__(self, shared: Shared, ways: Ways) -> None:
+        self._shared, self._ways = shared, ways
         self.replica: Replica | None = None
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        async with self._memory.join(name, secrets) as replica:
+        async with self._shared.join(name, secrets) as replica:
             self.replica = self._ways.around(replica)
             yield self.replica
 
@@ -146,21 +146,24 @@ async def fleet(
     *,
     make: Callable[[int], Server] = lambda _: Server("fleet"),
     auth: Callable[[int], Protected | None] = lambda _: None,
+    shared: Shared | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Fleet]:
-    memory, members = Memory(), Fleet()
+    """Run ``count`` replicas, which share ``shared``, by default a place in memory. ``limits`` are fields of
+    `Limits`."""
+    place, members = shared or Memory(), Fleet()
     async with trio.open_nursery() as nursery:
         for number in range(count):
             server = make(number)
             add_tools(server, members, number)
-            members.append(await nursery.start(_serve, server, memory, auth(number), limits))
+            members.append(await nursery.start(_serve, server, place, auth(number), limits))
         yield members
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
 async def _serve(
     server: Server,
-    memory: Memory,
+    shared: Shared,
     auth: Protected | None,
     limits: dict[str, Any],
     *,
@@ -171,7 +174,7 @@ async def _serve(
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
     ways, scope, over = Ways(), trio.CancelScope(), trio.Event()
-    place, ends = Place(memory, ways), trio.Event()
+    place, ends = Place(shared, ways), trio.Event()
     with scope:
         async with server.running(bounds, shared=place) as running, trio.open_nursery() as nursery:
             front = HttpFront(running, nursery, settings, websocket=False)

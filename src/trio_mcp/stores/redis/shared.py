@@ -105,6 +105,7 @@ class Redis:
                     courier=courier,
                     seen=RedisSeenOnce(link, prefix),
                     rates=RedisRateLimits(link, prefix),
+                    counts=link,
                 )
 
 
