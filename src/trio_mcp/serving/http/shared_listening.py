@@ -223,7 +223,7 @@ class SharedListening:
         signal.notice()  # what came since the reading
         until, interval = end_of_token(asked.auth), self._limits.stream_interval / 2
         stream = FollowedStream(
-            self._log, self._place.replica, signal, read, self._retry, until, interval, self._forget
+            self._log, self._place.letters, signal, read, self._retry, until, interval, self._forget
         )
         self._followed[name] = stream
         asked.response.on_gone = stream.end

@@ -23,6 +23,7 @@ from ...jsonrpc.codec import frame_error
 from ...jsonrpc.messages import RequestId
 from ...protocol.errors import REPLICA_LOST
 from ...runtime.outbox import Outbox
+from ...stores.letters import Letters
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...transports.http.application import ResponseHandle, nothing
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, priming_event, retry_line
@@ -389,7 +390,7 @@ class FollowedStream:
     def __init__(
         self,
         log: StreamLog,
-        replica: Replica,
+        letters: Letters,
         signal: ChangeSignal,
         read: StoredEvents,
         first: bytes,
@@ -401,7 +402,7 @@ class FollowedStream:
         self.until = until
         self.signal = signal
         self._log = log
-        self._replica = replica
+        self._letters = letters
         self._interval = interval
         self._ended = ended
         self._number = read.first - 1
@@ -449,7 +450,7 @@ class FollowedStream:
     async def _look_after(self, stream: StoredStream) -> None:
         """End the stream where nobody else can."""
         holder = replica_of(stream.holder)
-        if await self._replica.courier.dead([holder]):
+        if self._letters.can_tell_death and await self._letters.replica.courier.dead([holder]):
             await self._log.finish_dead(stream)
             self.signal.notice()
 
