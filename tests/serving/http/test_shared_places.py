@@ -1,0 +1,108 @@
+"""Carried retries and shared changes by the places that processes share: a Redis, and a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
+from tests.serving.http.scenes import messages_in, text_of
+from tests.serving.http.test_shared_changes import Listener
+from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
+
+from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.stores.shared import Shared
+from trio_mcp.stores.sqlite_shared import SQLite
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+    if request.param == "sqlite":
+        return SQLite(tmp_path / "shared.db")
+    return Redis(request.getfixturevalue("redis_url"), limit=PATIENCE)
+
+
+def add_tools(server: Server, members: Fleet, number: int) -> None:
+    @server.tool
+    async def talk(name: str, size: int, ctx: RequestContext) -> str:
+        journal = members.journals[name]
+        try:
+            answer = await ctx.elicit("Who?", FORM)
+            assert answer.content is not None
+            ctx.progress(1)
+            again = await ctx.elicit("And?", FORM)
+            assert again.content is not None
+            journal.resumed.set()
+            if name == "stays":
+                await trio.sleep_forever()
+            return f"{answer.content['name']} {again.content['name']} from {number} {'x' * size}"
+        finally:
+            journal.cancellation = ctx.cancellation
+            journal.ended.set()
+
+    @server.resource("a:1")
+    async def one() -> str:
+        return "one"
+
+
+async def test_retry_is_carried_there_and_back(shared: Shared) -> None:
+    async with fleet(add_tools, 3, shared=shared) as (one, two, three):
+        arguments: dict[str, Any] = {"name": "a", "size": 1_000_000}
+        question = question_in(await one.call("talk", arguments))
+        given, meta = accepted(question, name="Ada"), {"progressToken": 1}
+        answer = await two.call("talk", arguments, before=question, answers=given, meta=meta)
+        told, reply = messages_in(answer)
+        assert told["method"] == "notifications/progress"
+        question = question_in(reply)
+        answer = await three.call("talk", arguments, before=question, answers=accepted(question, name="Bob"))
+        assert text_of(answer.json) == f"Ada Bob from 0 {'x' * 1_000_000}"
+
+
+async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: Shared) -> None:
+    async with fleet(add_tools, shared=shared) as members:
+        one, two = members
+        arguments: dict[str, Any] = {"name": "stays", "size": 1}
+        question = question_in(await one.call("talk", arguments))
+        question = question_in(await one.call("talk", arguments, before=question, answers=accepted(question, name="A")))
+        journal = members.journals["stays"]
+        connection = await two.begin("talk", arguments, before=question, answers=accepted(question, name="B"))
+        with trio.fail_after(PATIENCE):
+            await journal.resumed.wait()
+            await connection.aclose()
+            await journal.ended.wait()
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DISCONNECT
+
+
+async def test_owner_that_has_ended_is_known(shared: Shared) -> None:
+    async with fleet(add_tools, shared=shared) as (one, two):
+        arguments: dict[str, Any] = {"name": "a", "size": 1}
+        question = question_in(await one.call("talk", arguments))
+        one.scope.cancel(reason="the replica ends at once")
+        with trio.fail_after(PATIENCE):
+            await one.over.wait()
+            answer = await two.call("talk", arguments, before=question, answers=accepted(question, name="A"))
+        assert answer.code == -31003
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda server: server.list_changed("notifications/tools/list_changed"), "tools"),
+        (lambda server: server.resource_updated("a:1"), "a:1"),
+    ],
+    ids=["list", "resource"],
+)
+async def test_change_reaches_the_clients_of_all(shared: Shared, change: Callable[[Server], None], name: str) -> None:
+    async with fleet(add_tools, 3, shared=shared) as members:
+        asked = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
+        listeners = [await Listener.at(member, **asked) for member in members]
+        change(members[1].server)
+        with trio.fail_after(PATIENCE):
+            for listener in listeners:
+                assert await listener.next() == name
