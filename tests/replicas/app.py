@@ -41,7 +41,8 @@ async def pid(seconds: float = 0.0) -> int:
 
 @server.tool
 async def ask(ctx: RequestContext) -> str:
-    """Ask the client, and say who asked and who answered: the same process."""
+    """Ask the client, and say who asked and who was answered: the same process."""
+    tell("asked", os.getpid())
     answer = await ctx.elicit("Who?", NAME)
     return f"{os.getpid()} {(answer.content or {})['name']}"
 
@@ -49,6 +50,7 @@ async def ask(ctx: RequestContext) -> str:
 @server.tool(replay=True)
 async def ask_anywhere(ctx: RequestContext) -> str:
     """Ask the client; any process goes on."""
+    tell("asked", os.getpid())
     answer = await ctx.elicit("Who?", NAME)
     return f"{os.getpid()} {(answer.content or {})['name']}"
 
@@ -102,3 +104,9 @@ async def touch(name: str) -> int:
     server.resource_updated(f"test://{name}")
     await trio.sleep(0.3)
     return os.getpid()
+
+
+@server.tool
+async def session(ctx: RequestContext) -> str:
+    """The session of the call."""
+    return str(ctx.session_id)

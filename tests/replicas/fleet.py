@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -22,7 +22,7 @@ from tests.stores.redis_server import RedisServer
 
 from trio_mcp import Client, open_http
 
-__all__ = ["APP", "LEASE", "SESSION_LEASE", "Fleet", "Replica", "call_pid", "fleet", "needs", "until"]
+__all__ = ["APP", "LEASE", "SESSION_LEASE", "Fleet", "Replica", "call_pid", "fleet", "needs", "serving", "until"]
 
 APP: Final = Path(__file__).with_name("app.py")
 LEASE: Final = 2.0
@@ -51,9 +51,9 @@ class Replica:
 
     port: int
     shared: str
-    journal: int
-    """Port of the Redis that nobody kills."""
     log: Path
+    program: Sequence[str]
+    """The file of the server, and its arguments behind ``--``."""
     _process: Forked | None = None
 
     @property
@@ -68,10 +68,11 @@ class Replica:
     async def start(self) -> None:
         """Start the process, and wait until it listens."""
         options = ["--http", str(self.port), "--host", "127.0.0.1", "--origin", "none", "--proxy", "127.0.0.1"]
-        options += ["--health", "--shared", self.shared, "--", str(self.journal)]
+        options += ["--health", "--shared", self.shared]
+        file, *arguments = self.program
         errors = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         null = os.open(os.devnull, os.O_RDWR)
-        self._process = forked([*TRIO_MCP, "run", str(APP), *options], null, null, errors)
+        self._process = forked([*TRIO_MCP, "run", file, *options, "--", *arguments], null, null, errors)
         with trio.fail_after(PATIENCE):
             await until_listening(self.port, self._process)
 
@@ -132,17 +133,27 @@ async def fleet(folder: Path, proxy: Proxy, shared: str | RedisServer, *, replic
     needs(proxy)
     place = shared if isinstance(shared, str) else shared.url
     with RedisServer(folder) as journal:
-        made = [Replica(free_port(), place, journal.port, folder / f"replica-{n}.log") for n in range(replicas)]
-        try:
-            async with trio.open_nursery() as nursery:
-                for replica in made:
-                    nursery.start_soon(replica.start)
-            ports = [replica.port for replica in made]
-            async with proxy.running(folder, ports[0], replicas=ports) as port:
-                yield Fleet(made, port, journal)
-        finally:
+        program = [str(APP), str(journal.port)]
+        async with serving(folder, proxy, place, program, replicas=replicas) as (made, port):
+            yield Fleet(made, port, journal)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, proxy: Proxy, shared: str, program: Sequence[str], *, replicas: int = 4
+) -> AsyncGenerator[tuple[list[Replica], int]]:
+    """Start replicas of any server behind ``proxy``: the replicas, and the port of the proxy."""
+    made = [Replica(free_port(), shared, folder / f"replica-{n}.log", program) for n in range(1, replicas + 1)]
+    try:
+        async with trio.open_nursery() as nursery:
             for replica in made:
-                replica.kill()
+                nursery.start_soon(replica.start)
+        ports = [replica.port for replica in made]
+        async with proxy.running(folder, ports[0], replicas=ports) as port:
+            yield made, port
+    finally:
+        for replica in made:
+            replica.kill()
 
 
 async def call_pid(client: Client, seconds: float = 0.0) -> int:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.ports import free_port
-from tests.replicas.fleet import Fleet, Replica, call_pid, fleet, until
+from tests.replicas.fleet import APP, Fleet, Replica, call_pid, fleet, until
 from tests.reverse_proxies.proxies import HAPROXY, NGINX
 from tests.stores.redis_server import RedisServer
 
@@ -50,7 +50,7 @@ async def test_a_replica_is_ready_once_it_has_joined_and_until_the_first_signal_
 ) -> None:
     with RedisServer(tmp_path) as journal:
         redis = RedisServer(tmp_path)
-        replica = Replica(free_port(), redis.url, journal.port, tmp_path / "log")
+        replica = Replica(free_port(), redis.url, tmp_path / "log", [str(APP), str(journal.port)])
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(replica.start)

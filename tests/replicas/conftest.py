@@ -1,0 +1,175 @@
+"""The scenarios of ``tests/interaction/server`` over one wire more: HTTP through a balancer, to four replicas."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+from tests.interaction.harness import JOURNAL_VARIABLE, Journal
+from tests.interaction.raw_client import ERAS, FIXTURE, RawClient
+from tests.interaction.server.conftest import WITHOUT_COUNTERPART
+from tests.interaction.wires import HttpWire
+from tests.replicas.fleet import Replica, needs, serving
+from tests.reverse_proxies.proxies import HAPROXY
+from tests.stores.redis_server import RedisServer
+
+LITTLE: Final = 0.3
+_ONE_PROCESS: Final = "it looks at one process, or ends it"
+_LATER: Final = "a change on one replica is told by another one a moment later"
+_COALESCED: Final = "lines of a session are kept before they are sent, and the last progress counts meanwhile"
+_TWICE: Final = "that one id is used twice at a time is noticed where both requests come to one replica"
+
+OF_ONE_PROCESS: Final = {
+    "test_bpl_06_idle_after_a_thousand_cancels_takes_no_time": _ONE_PROCESS,
+    "test_can_02_two_hundred_cancelled_calls_leave_the_server_as_it_was": _ONE_PROCESS,
+    "test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once": _ONE_PROCESS,
+    "test_s2c_05_end_of_the_client_between_the_rounds_ends_the_handler": _ONE_PROCESS,
+    "test_mod_01_twenty_streams_while_a_thousand_changes_are_published": _ONE_PROCESS,
+    "test_mod_02_last_changes_then_the_cancel_then_the_result_then_nothing": _ONE_PROCESS,
+    "test_mod_03_two_eras_and_a_stream_on_one_connection_do_not_mix": _ONE_PROCESS,
+    "test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it": _ONE_PROCESS,
+    "test_a_client_that_vanishes_leaves_no_stream_behind": _ONE_PROCESS,
+    "test_prg_02_only_increasing_finite_values_are_sent[2025-11-25]": _COALESCED,
+    "test_a_cancelled_stream_is_silent_and_its_id_is_free_again": _LATER,
+    "test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched": _TWICE,
+}
+"""Beginnings of the scenarios that have no meaning for several processes, and why."""
+SKIPPED: Final = tuple(name.replace("[http-", "[") for name in (*WITHOUT_COUNTERPART, *OF_ONE_PROCESS))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what has no meaning here, and each wire but HTTP."""
+    kept = list[pytest.Item]()
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem == "test_interaction":
+            call = getattr(item, "callspec", None)
+            transport = "http" if call is None else call.params.get("transport", "http")
+            is_ours = "balanced" in getattr(item, "fixturenames", ())
+            if transport != "http" or not is_ours or item.name.replace("[http-", "[").startswith(SKIPPED):
+                continue
+        kept.append(item)
+    items[:] = kept
+
+
+class ClientOfAll(RawClient):
+    """A client of several processes, of which it ends none."""
+
+    def __init__(self, wire: HttpWire, journal: Journal, logs: list[Path], connect: Callable[[], HttpWire]) -> None:
+        process: Any = None
+        super().__init__(process, wire, journal, logs[0], connect)
+        self._logs = {log: log.stat().st_size for log in logs}
+
+    def stderr(self) -> str:
+        """What any of the processes has written since this client is there."""
+        return "".join(log.read_text(errors="replace")[before:] for log, before in self._logs.items())
+
+    def finish(self, *, bound: float = LITTLE) -> int:
+        """Read what comes in a little time: nobody tells that nothing more would come."""
+        with suppress(AssertionError):
+            while self.receive(bound=min(bound, LITTLE)) is not None:
+                pass
+        self.wire.close()
+        return 0
+
+
+class Balanced:
+    """Four replicas of the fixture server, and what they have written."""
+
+    def __init__(self, folder: Path, replicas: list[Replica], port: int) -> None:
+        self.folder = folder
+        self.replicas = replicas
+        self.port = port
+
+    @contextmanager
+    def connected(
+        self, *, revision: str | None = None, capabilities: dict[str, Any] | None = None, limits: Any = None
+    ) -> Iterator[RawClient]:
+        """A client, whose requests go to the replicas in turn. See `tests.interaction.raw_client.serving`."""
+        if limits:
+            pytest.skip("the replicas of all scenarios have the usual limits")
+        journal = Journal(self.folder / "journal")
+        journal.entries()
+        journal._entries.clear()  # those of others
+
+        def dial() -> socket.socket:
+            connected = socket.create_connection(("127.0.0.1", self.port), 60)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connected
+
+        def connect() -> HttpWire:
+            return HttpWire(dial, f"127.0.0.1:{self.port}")
+
+        client = ClientOfAll(connect(), journal, [replica.log for replica in self.replicas], connect)
+        try:
+            if revision is not None:
+                client.open(revision, capabilities)
+            yield client
+        finally:
+            client.wire.close()
+
+
+@pytest.fixture(scope="module")
+def balanced(tmp_path_factory: pytest.TempPathFactory) -> Generator[Balanced]:
+    """One fleet for all scenarios: it runs in a thread, since the scenarios do without trio."""
+    needs(HAPROXY)
+    folder = tmp_path_factory.mktemp("balanced")
+    begun, ending = threading.Event(), threading.Event()
+    made: list[Balanced] = []
+
+    async def run() -> None:
+        with RedisServer(folder) as redis:
+            async with serving(folder, HAPROXY, redis.url, [str(FIXTURE)]) as (replicas, port):
+                made.append(Balanced(folder, replicas, port))
+                begun.set()
+                await trio.to_thread.run_sync(ending.wait)
+
+    def start() -> None:
+        try:
+            trio.run(run)
+        finally:
+            begun.set()
+
+    before = os.environ.get(JOURNAL_VARIABLE)
+    os.environ[JOURNAL_VARIABLE] = str(folder / "journal")
+    thread = threading.Thread(target=start)
+    thread.start()
+    begun.wait()
+    try:
+        assert made, "the replicas do not start"
+        yield made[0]
+    finally:
+        ending.set()
+        thread.join()
+        os.environ.pop(JOURNAL_VARIABLE)
+        if before is not None:
+            os.environ[JOURNAL_VARIABLE] = before
+
+
+@pytest.fixture
+def transport() -> str:
+    return "http"
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def start(balanced: Balanced, transport: str) -> Callable[..., AbstractContextManager[RawClient]]:
+    """Connect to the replicas."""
+    assert transport == "http"
+    return balanced.connected
+
+
+@pytest.fixture
+def client(start: Callable[..., AbstractContextManager[RawClient]], era: str) -> Iterator[RawClient]:
+    with start(revision=era) as client:
+        yield client
