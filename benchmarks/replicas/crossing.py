@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from ..driver.http_session import HttpSession
 from ..driver.marks import BEGAN, ENDED
 from ..driver.messages import cancel, initialized, result, text
 from ..tasks import messages
+from . import ALONE
 from .echoing import Figures, places
 from .fleet import replicas
 
@@ -22,7 +24,9 @@ __all__ = ["crossings"]
 
 _PATIENCE = 30
 _PAUSE = 0.02
-"""Seconds between two, so that nothing of the one is under way when the other begins."""
+"""Seconds between two at least, so that nothing of the one is under way when the other begins."""
+_LOOK = 0.2
+"""Seconds between two looks into a file that replicas share: no phase of them may be preferred."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Pair:
 
     owner: HttpSession
     taker: HttpSession
+    looks: bool = False
+    """True where the two learn of each other by looks into a file."""
+
+    def pause(self) -> None:
+        """Let everything that is under way end."""
+        time.sleep(_PAUSE + random.uniform(0, _LOOK * self.looks))
 
     def call(self, number: int, tool: str, arguments: dict[str, Any], **more: Any) -> bytes:
         """A modern call, or with ``more`` the retry of one."""
@@ -60,7 +70,7 @@ def left(pair: Pair, count: int) -> Iterator[float]:
             with pair.taker.connect() as connection:
                 connection.send(retry)
                 check(pair.owner.child.marks.wait(BEGAN), [number], f"the handler of {request_id}")
-                time.sleep(_PAUSE)
+                pair.pause()
                 began = time.monotonic_ns()
                 connection.close()
                 yield pair.ended(began)
@@ -75,7 +85,7 @@ def cancelled(pair: Pair, count: int) -> Iterator[float]:
             with session.connect() as connection:
                 connection.send(session.call(request_id, "hang", {"number": number}))
                 check(pair.owner.child.marks.wait(BEGAN), [number], f"the handler of {request_id}")
-                time.sleep(_PAUSE)
+                pair.pause()
                 began = time.monotonic_ns()
                 control.send(session.post(cancel(request_id)))
                 yield pair.ended(began)
@@ -87,7 +97,7 @@ def answered(pair: Pair, count: int) -> Iterator[float]:
     with pair.owner.connect() as control, pair.taker.connect() as other:
         for _ in range(count):
             request_id, retry = pair.asked(control, "greet", {})
-            time.sleep(_PAUSE)
+            pair.pause()
             began = time.monotonic_ns()
             response = other.ask(retry)
             yield (time.monotonic_ns() - began) / 1e3
@@ -104,7 +114,7 @@ def answered_in_session(pair: Pair, count: int) -> Iterator[float]:
             connection.wait_for(b"elicitation/create")
             connection.wait_for(b"}\n\n")
             question = Response.of(bytes(connection.buffer)).messages()[-1]
-            time.sleep(_PAUSE)
+            pair.pause()
             answer = session.post(result(question["id"], {"action": "accept", "content": {"name": "Ada"}}))
             began = time.monotonic_ns()
             other.send(answer)
@@ -125,7 +135,7 @@ def changed(pair: Pair, count: int) -> Iterator[float]:
         listener.wait_for(b"\n\n")
         listener.take()
         for uri in uris:
-            time.sleep(_PAUSE)
+            pair.pause()
             request_id = next(pair.owner.ids)
             control.send(pair.owner.call(request_id, "change", {"uri": uri}))
             listener.wait_for(uri.encode())
@@ -158,10 +168,10 @@ def crossings(rounds: int, count: int) -> Iterator[Figures]:
         named, _ = stack.enter_context(places())
         pairs: dict[str, Pair] = {}
         for place, name in named.items():
-            servers = stack.enter_context(replicas(*[name] * (1 if place == "alone" else 2)))
+            servers = stack.enter_context(replicas(*[name] * (1 if name == ALONE else 2)))
             pairs[f"{place}, same process"] = Pair(servers[0], servers[0])
             if len(servers) > 1:
-                pairs[f"{place}, another"] = Pair(*servers)
+                pairs[f"{place}, another"] = Pair(*servers, looks=place == "SQLite")
         for _ in range(rounds):
             figures: Figures = {}
             for way, measure in _WAYS.items():
