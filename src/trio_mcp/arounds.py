@@ -85,12 +85,11 @@ def rate_limit(
     ``keys`` buckets the one is forgotten, and full again, that was longest without a request. Raises `ValueError` for
     numbers that are not greater than 0.
 
-    Replicas that share a place (``shared=``) share the buckets of a server, for one round trip per request: those of
-    limits with equal ``name``, or, without, at the same place among the arounds of the server. A key that replicas
-    share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of these; requests with any other key are
+    Replicas that share a place (``shared=``) share the buckets of a server, for one round trip per request: of limits
+    with equal ``name``, or, without a name, at the same place among the arounds of the server. A key that replicas
+    share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key are
     counted in each process alone, and the log says so once. So are all requests while the place cannot be reached: the
-    limit of the whole fleet is then as many times as high as there are replicas.
-    """
+    limit of the whole fleet is then as many times as high as there are replicas."""
     for what, number in (("most", most), ("per", per), ("keys", keys), ("burst", most if burst is None else burst)):
         _check_positive(what, number)
     return _RateLimit(most, per, most if burst is None else burst, key, keys, name)
@@ -185,7 +184,7 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit:
-    """The around that `rate_limit` returns. What is given to two servers, or twice to one, counts once."""
+    """The around that `rate_limit` returns, with one state for all its places."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -242,8 +241,8 @@ class _RateLimit:
 
 
 def _plain(key: object) -> bytes:
-    """Return ``key`` as bytes, the same in each process, and others for any other key. Raises `TypeError` for what has
-    no such form."""
+    """Return ``key`` as bytes, the same in each process, and others for any other key. Raises `TypeError` for an
+    object without such a form."""
     match key:
         case None:
             return b"n"

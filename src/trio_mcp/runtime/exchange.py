@@ -139,7 +139,7 @@ class Exchange:
 
     def unavailable(self, reason: str) -> CodedError:
         """Return the error for a request that cannot be served now, for a ``reason`` in words. A transport with a
-        status for that uses it, where it still can."""
+        status for that answers so, where there is still time."""
         return CodedError(TOO_BUSY, reason)
 
     def close_stream(self, retry: float) -> bool:

@@ -42,35 +42,36 @@ _MOST_RECEIPTS: Final = 1000
 
 
 class ReplicaDead(Exception):
-    """The receiver of a letter is not alive. It may have read the letter, and can act on it no more."""
+    """The receiver of a letter is not alive. The letter may have been read, and nothing can come of that any more."""
 
 
 class LetterRefused(Exception):
-    """The receiver has read the letter, and does not take it: the text says why."""
+    """The receiver has read the letter, and refuses: the text says why."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """What a courier carries. A letter of a kind that is unknown, to a replica of another version for example, is
-    refused; what has another form altogether is not read, and its sender waits until one of the two has ended."""
+    """A letter, or a receipt, on its way. A letter of a kind that is unknown, to a replica of another version for
+    example, is refused; one of another form altogether is not read, and its sender waits until one of the two has
+    ended."""
 
     kind: str
-    """``taken`` or ``refused`` for a receipt; else what the letter is about, by which its reader is found."""
+    """``taken`` or ``refused`` for a receipt; else the subject, by which the reader is found."""
     sender: str
     number: int
-    """Number of the letter, among those of its first sender."""
+    """Number of the letter, among all letters of its first sender."""
     content: bytes
 
 
 _RECEIPTS: Final = frozenset(("taken", "refused"))
 
 _Known: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of the receipt of a letter; `None`: it has none yet."""
+"""The kind and the content of the receipt of a letter; `None` while there is none."""
 
 
 @define(eq=False)
 class Letter:
-    """A letter that has come, and waits for its receipt: until `take` or `refuse`, its sender sends it again and
-    again, and none of the copies is read."""
+    """A letter that has come, and waits for its receipt: until `take` or `refuse`, its sender sends more copies,
+    and none of the copies is read."""
 
     sender: str
     """The replica that has sent the letter."""
@@ -82,13 +83,13 @@ class Letter:
         self._settle("taken", receipt)
 
     def refuse(self, reason: str) -> None:
-        """Tell the sender that the letter was read, and why it is of no use."""
+        """Tell the sender that the letter was read, and why that is of no use."""
         self._settle("refused", reason.encode(errors="replace"))
 
 
 class Letters:
     """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
-    since what is missing comes again."""
+    since missing letters come again."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -99,7 +100,7 @@ class Letters:
         """The letters of ours without a receipt, by number."""
         self._known = BoundedDict[tuple[str, int], _Known](_MOST_KNOWN)
         self._receipts = deque[tuple[str, int]](maxlen=_MOST_RECEIPTS)
-        """Letters of others whose receipts are to go out."""
+        """Letters of others, by their names: their receipts are to go out."""
         self._writer = Sleeper()
         self._steady_since = math.inf
         """Time since which all signs of life were given in time."""
@@ -164,10 +165,10 @@ class Letters:
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
         """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are
-        sent one after another arrive in order; those that are sent at the same time, in any.
+        sent one after another arrive in order; letters that are sent at the same time, in any.
 
-        Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, where it has failed for
-        ``patience`` seconds: the letter may have arrived then, and may arrive later, as it may after a cancel.
+        Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, after ``patience`` seconds
+        of failures: the letter may have arrived then, or may arrive later. So may a letter whose sending is cancelled.
         """
         self._last += 1
         number, reply = self._last, _Reply()
@@ -202,8 +203,8 @@ class Letters:
     # Letters of others
 
     def read(self, kind: str, reader: Callable[[Letter], None]) -> None:
-        """Have ``reader`` called with each letter of this ``kind`` that comes, once. It must not wait, and decides by
-        `Letter.take` or `Letter.refuse`, then or later."""
+        """Have ``reader`` called with each letter of this ``kind`` that comes, once. A reader must not wait, and
+        decides by `Letter.take` or `Letter.refuse`, then or later."""
         self._readers[kind] = reader
 
     def _read(self, text: bytes) -> None:

@@ -63,8 +63,8 @@ class ProofChecks:
             self._nonces.share(secret)
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
-        """Return ``proof`` when it was made for this request by ``method``, with the ``token`` of ``principal`` that is
-        bound to the key of the proof, and was not used before; the proof is used then. Raises `Untrusted`,
+        """Return ``proof`` when the proof was made for this request by ``method``, with the ``token`` of ``principal``
+        that is bound to the key of the proof, and was not used before; the proof is used then. Raises `Untrusted`,
         `NonceNeeded` and `TooManyProofs`."""
         # The numbers are those of RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
