@@ -91,7 +91,9 @@ class SharedListening:
         self._followed: dict[str, FollowedStream] = {}
         """The streams that are followed here, by name."""
         self._sending = trio.CancelScope()
-        self._is_sending = False
+        self._has_begun = self._is_sending = False
+        self._told = ""
+        """Place in the log of changes at which the response ended; empty once noted."""
         self._touched_at = trio.current_time()
         self._subscriptions.tells_legacy = False
         outbox.call_writer(self._begin_sending)
@@ -272,13 +274,13 @@ class SharedListening:
             pipe = EventPipe(self._outbox.high_water, end_of_token(asked.auth), self._stop_telling)
             pipe.put(first + events)
             self._lose()
-            self._own = own
+            self._own, self._told = own, ""
             own.pipe = pipe
             self._subscriptions.tells_legacy = True
             respond(asked.response, asked.extra, pipe)
-            if not await own.begin(place):
-                self._lose()
+            if not await self._append(own, [], place):
                 return
+        self._begin_sending()
         tell(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _taken(self) -> OwnStream:
@@ -289,8 +291,11 @@ class SharedListening:
         return OwnStream(self.own_log, name, holder, stream)
 
     def _stop_telling(self) -> None:
-        if not self.is_open:
-            self._subscriptions.tells_legacy = False
+        if self.is_open or not self._subscriptions.tells_legacy:
+            return
+        self._subscriptions.tells_legacy = False
+        self._told = self._place.changes.place
+        self._outbox.nudge()
 
     async def _changes(self, place: str, *, is_known: bool) -> tuple[Place, Collection[str]]:
         """Return what has changed behind ``place``, and the place behind that. ``is_known``: where there is no place,
@@ -313,19 +318,25 @@ class SharedListening:
         return True
 
     def _begin_sending(self) -> None:
-        self._outbox.call_writer(None)
-        self._place.start(self._send)
+        if not self._has_begun:
+            self._has_begun = True
+            self._outbox.call_writer(None)
+            self._place.start(self._send)
 
     async def _send(self) -> None:
         outbox = self._outbox
         with self._sending:
             while True:
                 lines = bytes(await outbox.take())
-                place = "" if outbox.size else self._place.changes.place
+                place = ""
+                if not outbox.size:  # lines were made of all changes up to here
+                    place, self._told = self._place.changes.place if self.is_open else self._told, ""
                 self._is_sending = True
                 try:
                     if lines:
                         await self._deliver(lines.splitlines(keepends=True), place)
+                    elif place:
+                        await self._write([], place)
                     if self._own is not None and self._own.pipe is not None:
                         await self._own.pipe.room()
                 finally:
@@ -345,13 +356,17 @@ class SharedListening:
     async def _write(self, lines: Sequence[bytes], place: str) -> bool:
         """Write to the own stream. Return false where this replica does not have it."""
         async with self._own_lock:
-            while (own := self._own) is not None:
-                if await own.write(lines, place if own.is_open else ""):
-                    return True
-                if not await self._facts.read():
-                    raise SessionEnded
-                if self._own is own:  # somebody has taken the stream, but not by the facts, which decide
-                    own.resume(await self.own_log.take(self._facts.now.own_stream, own.holder))
+            return self._own is not None and await self._append(self._own, lines, place)
+
+    async def _append(self, own: OwnStream, lines: Sequence[bytes], place: str) -> bool:
+        """Write to ``own``. Return false where another replica has the stream by now."""
+        while self._own is own:
+            if await own.write(lines, place):
+                return True
+            if not await self._facts.read():
+                raise SessionEnded
+            if self._own is own:  # somebody has taken the stream, but not by the facts, which decide
+                own.resume(await self.own_log.take(self._facts.now.own_stream, own.holder))
         return False
 
     async def _pass_on(self, lines: Sequence[bytes]) -> bool:

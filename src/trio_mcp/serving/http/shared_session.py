@@ -387,18 +387,18 @@ class SharedSession(ClientSession):
         holder, request_id = new_holder(self._place.replica), exchange.request_id
         lost = partial(self._lost, exchange)
         longest = self._limits.max_message_bytes
-        stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, longest, primes=primes)
+        finished = partial(self.send_late_lines, exchange.outbox)
+        stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, finished, longest, primes=primes)
         self._streams.add(stream)
-        self._context.run(self._place.start, self._run_stream, stream, exchange)
+        self._context.run(self._place.start, self._run_stream, stream)
         return stream
 
-    async def _run_stream(self, stream: SharedStream, exchange: SharedExchange) -> None:
+    async def _run_stream(self, stream: SharedStream) -> None:
         try:
             await stream.run()
         finally:
             self._streams.discard(stream)
             self._left.unpark_all()
-            self.send_late_lines(exchange.outbox)
 
     async def _lost(self, exchange: SharedExchange) -> None:
         """Cancel the requests of a stream with which this replica may not go on."""
@@ -439,7 +439,8 @@ class SharedSession(ClientSession):
     @property
     def _is_needed(self) -> bool:
         """True while anything runs here, or waits."""
-        has_requests = self._connection.state.inbound or self.posts or self._streams
+        state = self._connection.state
+        has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._writes or self._uses) or self.listening.is_needed
 
     def _use(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:

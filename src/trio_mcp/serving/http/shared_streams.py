@@ -244,8 +244,8 @@ class _Begun:
 
 class SharedStream:
     """The lines in ``outbox``, which answer the requests with ``request_id``, on their way to the log and then to the
-    response. ``lost`` is called when somebody else has ended the stream, or it could not be begun. See
-    `ResumableStream`.
+    response. ``lost`` is called when somebody else has ended the stream, or it could not be begun; ``finished`` when
+    later lines are none of this stream. See `ResumableStream`.
 
     While the log cannot be reached, nothing goes to the client. After `PATIENCE` the response ends, and the lines wait,
     as many as the outbox takes: the handler waits then, too. A stream that was not begun by then is none: the client is
@@ -259,10 +259,12 @@ class SharedStream:
         holder: str,
         request_id: bytes,
         lost: Callable[[], Awaitable[None]],
+        finished: Callable[[], None],
         max_line: int,
         *,
         primes: bool,
     ) -> None:
+        self._finished = finished
         self._max_line = max_line
         self.name = new_stream_name()
         self._log = log
@@ -278,6 +280,9 @@ class SharedStream:
         self._closing: float | None = None
         """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
         self._ahead = bytearray()
+        """Lines that come before those in the outbox."""
+        self._rest = bytearray()
+        """The last lines of a stream that is finished."""
         self.response_at = ""
         """The replica with the response that takes the lines, as far as is known; empty: this one."""
         self.scope = trio.CancelScope()
@@ -303,15 +308,24 @@ class SharedStream:
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
-        while lines := self._outbox.take_nowait():
-            self._ahead += lines
+        self._ahead += self._waiting()
         self._outbox.nudge()
         return True
 
+    def _waiting(self) -> bytearray:
+        """Take all lines that wait."""
+        waiting = bytearray()
+        while lines := self._outbox.take_nowait():
+            waiting += lines
+        return waiting
+
     def finish(self, keep_until: float) -> None:
         """End the stream behind the last line. The log knows how long it keeps the events. Idempotent."""
-        self._is_finished = True
-        self._outbox.nudge()
+        if not self._is_finished:
+            self._is_finished = True
+            self._rest = self._waiting()
+            self._outbox.nudge()
+            self._finished()
 
     def send_keep_alive(self) -> None:
         """Send a comment, unless something was sent since the last call."""
@@ -350,10 +364,10 @@ class SharedStream:
         """Carry the lines, and return true behind the last one; false when another one has ended the stream."""
         outbox, pipe = self._outbox, self._pipe
         while True:
-            if not self._ahead and self._closing is None:
+            if not (self._ahead or self._is_finished or self._closing is not None):
                 self._ahead += await outbox.take()
-            lines, self._ahead = bytes(self._ahead), bytearray()
-            finish = self._is_finished and self._closing is None and not outbox.size
+            finish = self._is_finished and self._closing is None
+            lines, self._ahead = bytes(self._ahead + self._rest if finish else self._ahead), bytearray()
             if (lines or finish) and not await self._keep(lines.splitlines(keepends=True), finish=finish):
                 outbox.let_go()
                 return False
@@ -511,14 +525,9 @@ class OwnStream:
         """The id of the last event that a response took."""
         return f"{self._name}-{self._sent}"
 
-    async def begin(self, place: str) -> bool:
-        """Note that the response has got all that is in the log, and that lines were made of all changes up to
-        ``place``. Return as `write`."""
-        return await self._append([], place)
-
     async def write(self, lines: Sequence[bytes], place: str) -> bool:
-        """Keep lines, and send them; ``place``: see `place`, empty where nobody knows. Return false, with nothing
-        changed, where another one has the stream."""
+        """Keep lines, if any, and send them. Lines were made of all changes up to ``place``, empty where nobody knows.
+        Return false, with nothing changed, where another one has the stream."""
         if not await self._append(lines, place):
             return False
         if self.pipe is not None:
