@@ -1,0 +1,102 @@
+"""Defects that are planted in what replicas do are found by the simulation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.simulation.chaos import simulate
+
+from trio_mcp.server.carrier import Carrier
+from trio_mcp.server.shared_changes import SharedChanges
+from trio_mcp.stores import letters
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.memory_events import MemoryEventLog
+from trio_mcp.stores.memory_shared import _Courier
+from trio_mcp.stores.shared import Noted
+
+EACH = 20_000
+MOST_SEEDS = 60
+"""Simulations within which a planted defect is found. Each begins with a seed of its own, by which it is found soon."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Log nothing of a storage that fails at each turn."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def found(first: int) -> str:
+    """Simulate with one seed after another, from the ``first`` on, until a fault is found, and return it."""
+    for seed in range(first, first + MOST_SEEDS):
+        try:
+            faults = simulate(seed, EACH).faults
+        except Exception as crash:  # a defect may end a replica
+            return repr(crash)
+        if faults:
+            return faults[0]
+    raise AssertionError("the defect was not found")
+
+
+def test_letters_that_are_read_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "_MOST_KNOWN", 0)
+    assert found(1)
+
+
+def test_store_that_takes_the_writes_of_former_holders_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = MemoryTaskStore.change
+
+    async def change_for_anybody(
+        self: MemoryTaskStore, record: Any, *, was: bytes, holder: Any, give_up: bool = False
+    ) -> bool:
+        kept = self._records.get(record.id)
+        return await change(self, record, was=was if kept is None else kept.mark, holder=None, give_up=give_up)
+
+    monkeypatch.setattr(MemoryTaskStore, "change", change_for_anybody)
+    assert found(1)
+
+
+def test_cancel_that_is_not_carried_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def keep_silent(*_: Any) -> None: ...
+
+    monkeypatch.setattr(Carrier, "_cancel", keep_silent)
+    monkeypatch.setattr(Carrier, "_check_with", keep_silent)
+    assert "was left, and runs on" in found(1)
+
+
+def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(*_: Any) -> frozenset[str]:
+        return frozenset()
+
+    monkeypatch.setattr(_Courier, "dead", nobody)
+    assert found(1)
+
+
+def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    hinted = SharedChanges._hinted
+
+    def believe(self: SharedChanges, hint: Noted | None) -> None:
+        if hint is not None:
+            hinted(self, Noted(self._place, hint.place, hint.changed))
+
+    async def look_never(_: SharedChanges) -> None: ...
+
+    monkeypatch.setattr(SharedChanges, "_hinted", believe)
+    monkeypatch.setattr(SharedChanges, "_look", look_never)
+    assert "was not told of a change" in found(1)
+
+
+def test_log_that_loses_an_event_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    append, turns = MemoryEventLog.append, iter(range(10**9))
+
+    async def lose(self: MemoryEventLog, *args: Any, lines: Any, first: int, **options: Any) -> bool:
+        if next(turns) % 40 == 39 and len(lines) == 1:
+            return True
+        return await append(self, *args, lines=lines, first=first, **options)
+
+    monkeypatch.setattr(MemoryEventLog, "append", lose)
+    assert found(1)
