@@ -485,3 +485,19 @@ async def test_cancelled_calls_that_wait_for_a_connection_cost_nothing(redis_ser
         for number in range(1, 20):
             assert await link.script(COUNT, ["n"]) == number
         assert link.reconnects == 0
+
+
+async def test_a_connection_that_is_being_closed_takes_no_command_and_another_one_is_made(redis_url: str) -> None:
+    async with open_link(redis_url, limit=5) as link:
+        await link.wait_until_up()
+        client = link._client
+        assert client is not None
+        connection = await client.connection(None)
+        client.release(connection)
+        connection._write_buffer_in.close()
+        assert connection.usable, "coredis says so, and a command on it raises an error of anyio"
+        with trio.fail_after(PATIENCE):
+            with pytest.raises(StoreDown):
+                await link.pipeline([["PING"]])
+            await link.wait_until_up()
+            assert await link.pipeline([["PING"]]) == [b"PONG"]

@@ -150,10 +150,12 @@ def node_name(node: Any) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return the exceptions of coredis that mean that Redis cannot be used, for an ``except``."""
+    """Return the exceptions of coredis that mean that Redis cannot be used, for an ``except``. Two are of anyio: a
+    connection that is being closed counts as usable still, and takes no command."""
+    from anyio import BrokenResourceError, ClosedResourceError
     from coredis.exceptions import RedisError
 
-    return RedisError, OSError
+    return RedisError, OSError, BrokenResourceError, ClosedResourceError
 
 
 def is_failure(error: Exception) -> bool:
