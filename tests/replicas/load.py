@@ -51,8 +51,8 @@ class Load:
         """How calls have ended: ``answered``, or the kind of error."""
         self.broken: list[str] = []
         """What must not happen, and did."""
-        self.may_lose = False
-        """True when a failover may have lost what was accepted."""
+        self.may_lose: list[tuple[float, float]] = []
+        """Times, from and to, of which a failover may have lost what was accepted."""
         self.disturbed = 0.0
         """The time of the last disturbance of what is shared, or of a replica that lives on."""
         self.killed: dict[int, float] = {}
@@ -226,7 +226,8 @@ class Load:
             self.outcomes[_kind(error)] += 1
             if error.code == UNKNOWN:
                 self.lost.add(task_id)
-                if not self.may_lose:
+                accepted = self.accepted[task_id]
+                if not any(begin <= accepted <= end for begin, end in self.may_lose):
                     self.broken.append(f"the task {task_id} is lost")
             return
         except (MCPError, trio.TooSlowError) as error:
@@ -234,7 +235,7 @@ class Load:
             return
         if state["status"] in ("completed", "failed", "cancelled"):
             end = json.dumps({key: state.get(key) for key in ("status", "result", "error")}, sort_keys=True)
-            if self.ended.setdefault(task_id, end) != end:
+            if self.ended.setdefault(task_id, end) != end and not self.may_lose:
                 self.broken.append(f"the task {task_id} ended twice: {self.ended[task_id]} and {end}")
 
     # Afterwards

@@ -11,16 +11,20 @@ import random
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
-from tests.replicas.fleet import LEASE, SESSION_LEASE, Fleet, Replica, fleet
+from tests.replicas.fleet import LEASE, SESSION_LEASE, Fleet, Replica, fleet, until
 from tests.replicas.load import Load
+from tests.replicas.sentinels import LAG, Sentinels, sentinels
 from tests.reverse_proxies.proxies import HAPROXY, NGINX, Proxy
 from tests.stores.redis_server import RedisServer
 
 __all__ = ["FAULTS", "Storm", "run_storm"]
+
+Fault: TypeAlias = "Callable[[Storm, float], Awaitable[None]]"
 
 AOF: Final = ("appendonly yes", "appendfsync everysec")
 SETTLED: Final = 60.0
@@ -30,9 +34,9 @@ SETTLED: Final = 60.0
 class Storm:
     """Faults of ``fleet``, and of ``redis``, which it shares."""
 
-    def __init__(self, fleet: Fleet, redis: RedisServer, load: Load, *, seed: int) -> None:
+    def __init__(self, fleet: Fleet, redis: RedisServer | Sentinels, load: Load, *, seed: int) -> None:
         self._fleet = fleet
-        self._redis = redis
+        self._place = redis
         self._load = load
         self._random = random.Random(seed)
         self._starting = set[Replica]()
@@ -43,6 +47,11 @@ class Storm:
 
     def _disturb(self) -> None:
         self._load.disturbed = trio.current_time()
+
+    @property
+    def _redis(self) -> RedisServer:
+        """The server that answers now."""
+        return self._place.primary if isinstance(self._place, Sentinels) else self._place
 
     async def kill_each_second(self, seconds: float) -> None:
         """Kill a replica each second, and start it again at once; two at least are left alone."""
@@ -85,27 +94,46 @@ class Storm:
 
     async def kill_redis(self, seconds: float) -> None:
         """Kill Redis, and start it again a second later with what its file has, again and again."""
+        redis = self._redis
         for _ in range(max(1, round(seconds / 8.0))):
             self._disturb()
-            self._redis.kill()
+            redis.kill()
             self._count("kills of Redis")
             await trio.sleep(1.0)
-            await trio.to_thread.run_sync(self._redis.start)
+            await trio.to_thread.run_sync(redis.start)
             self._disturb()
             await trio.sleep(5.0)
 
     async def freeze_redis(self, _: float) -> None:
         """Freeze Redis for five seconds."""
+        redis = self._redis
         self._disturb()
-        self._redis.stop()
+        redis.stop()
         self._count("freezes of Redis")
         await trio.sleep(5.0)
-        self._redis.go_on()
+        redis.go_on()
+        self._disturb()
+        await trio.sleep(3.0)
+
+    async def fail_over(self, _: float) -> None:
+        """Freeze the primary until the sentinels have made another one, and let it go on then, as a copy."""
+        place = self._place
+        assert isinstance(place, Sentinels)
+        old, frozen_at = place.primary, trio.current_time()
+        self._disturb()
+        old.stop()
+        await until(lambda: place.primary is not old)
+        self._load.may_lose.append((frozen_at - LAG, trio.current_time() + LAG))
+        self._count("failovers")
+        await trio.sleep(5.0)
+        old.go_on()
+        self._disturb()
+        await until(lambda: place.are_ready)
         self._disturb()
         await trio.sleep(3.0)
 
 
-FAULTS: Final[Sequence[Callable[[Storm, float], Awaitable[None]]]] = (
+FAULTS: Final[Sequence[Fault]] = (
     Storm.kill_each_second,
     Storm.freeze_beyond_leases,
     Storm.restart_one_after_another,
@@ -119,15 +147,18 @@ async def run_storm(
     *,
     seconds: float,
     seed: int,
-    faults: Sequence[Callable[[Storm, float], Awaitable[None]]] = FAULTS,
+    faults: Sequence[Fault] = FAULTS,
     proxy: Proxy = HAPROXY,
     callers: int = 4,
     legacy: bool = True,
 ) -> tuple[Load, Storm]:
     """Run each of ``faults`` under load, for ``seconds`` altogether; the rest takes as long as it takes. Return what
     was seen."""
-    with RedisServer(folder, *AOF) as redis:
-        async with fleet(folder, proxy, redis) as replicas:
+    place = sentinels(folder) if Storm.fail_over in faults else RedisServer(folder, *AOF)
+    with place as redis:
+        if isinstance(redis, Sentinels):
+            await until(lambda: redis.are_ready)
+        async with fleet(folder, proxy, redis.url) as replicas:
             load = Load(replicas, seed=seed)
             storm = Storm(replicas, redis, load, seed=seed)
             async with trio.open_nursery() as watching:
@@ -164,25 +195,30 @@ def main() -> int:
     parser.add_argument("--proxy", choices=["haproxy", "nginx"], default="haproxy")
     parser.add_argument("--callers", type=int, default=8, help="clients that call, of each era")
     parser.add_argument("--modern", action="store_true", help="no sessions of legacy clients")
-    parser.add_argument("--faults", nargs="*", default=[fault.__name__ for fault in FAULTS])
+    names = [fault.__name__ for fault in (*FAULTS, Storm.fail_over)]
+    parser.add_argument("--faults", nargs="*", choices=names, default=names)
     given = parser.parse_args()
     chosen = [fault for fault in FAULTS if fault.__name__ in given.faults]
-    with tempfile.TemporaryDirectory(prefix="storm-") as folder:
-
-        async def run() -> tuple[Load, Storm]:
-            return await run_storm(
+    parts = [chosen] if chosen else []
+    if Storm.fail_over.__name__ in given.faults:  # with servers of its own
+        parts.append([Storm.fail_over])
+    are_broken = False
+    for faults in parts:
+        with tempfile.TemporaryDirectory(prefix="storm-") as folder:
+            running = partial(
+                run_storm,
                 Path(folder),
                 seconds=given.seconds,
                 seed=given.seed,
-                faults=chosen,
+                faults=faults,
                 proxy={"haproxy": HAPROXY, "nginx": NGINX}[given.proxy],
                 callers=given.callers,
                 legacy=not given.modern,
             )
-
-        load, storm = trio.run(run)
-        report(load, storm)
-    return 1 if load.broken else 0
+            load, storm = trio.run(running)
+            report(load, storm)
+            are_broken = are_broken or bool(load.broken)
+    return 1 if are_broken else 0
 
 
 if __name__ == "__main__":
