@@ -12,10 +12,11 @@ import msgspec
 
 from ..classes import frozen
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
-from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnreadableRecord
+from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnknownForm, UnreadableRecord
 
 _FORMAT: Final = b"\x01"
-"""Version of `_Content`. A field at its end, with a default, needs no other version; each other change does, and the
+"""Version of `_Content`. A field at its end, with a default, needs no other version: an older process, which does not
+know the field, puts the default in its place when the record changes. Each other change needs another version, and the
 versions before stay readable."""
 _PURPOSE: Final = b"trio-mcp task record 1 "
 _FINGERPRINT: Final = 8
@@ -149,7 +150,8 @@ class RecordCodec:
         )
 
     def decode(self, row: StoredRecord) -> TaskRecord:
-        """Return the record of ``row``. Raises `UnreadableRecord`."""
+        """Return the record of ``row``. Raises `UnreadableRecord`, and `UnknownForm` where another process may read the
+        row."""
         body = self._opened(row)
         try:
             content = msgspec.msgpack.decode(body, type=_Content)
@@ -171,7 +173,8 @@ class RecordCodec:
 
     def _opened(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            raise UnreadableRecord(self._why_not(row.form))
+            is_unsealed = row.form == _FORMAT  # as whoever has no secret can make it
+            raise (UnreadableRecord if is_unsealed else UnknownForm)(self._why_not(row.form))
         keys = self._forms[row.form]
         if keys is None:
             return row.body

@@ -181,6 +181,11 @@ class UnreadableRecord(OSError):
     the secrets, or somebody has changed the bytes since."""
 
 
+class UnknownForm(UnreadableRecord):
+    """The record has a form that this process does not know, and other processes may read it: that of another version,
+    or of another secret."""
+
+
 @frozen
 class Kept:
     """A record from the store."""

@@ -6,6 +6,7 @@ times to live that requestors ask for.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -15,14 +16,14 @@ from weakref import WeakKeyDictionary
 
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import PageParams
 from ..protocol.types.tools import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
-from ..stores.task_store import TaskRecord, UnreadableRecord
+from ..stores.task_store import TaskRecord, UnknownForm, UnreadableRecord
 from .core_questions import ClientWay, CoreQuestions
 from .records import TaskRecords
 from .task_state import core_result, core_task, extension_task, store_unreachable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from .settings import TaskSettings
 
 _DONE = EmptyResult()
+
+logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")
 
@@ -56,6 +59,9 @@ def _known(found: T | None) -> T:
 
 def _in_words(error: OSError) -> Exception:
     """Return the error for a requestor where the store fails, which the log was told of."""
+    if isinstance(error, UnknownForm):  # while an upgrade is under way
+        logger.warning("a task cannot be read here: %s", error)
+        return CodedError(TOO_BUSY, "Another version of this server has the task, or has one of these; try again")
     return error if isinstance(error, UnreadableRecord) else store_unreachable()
 
 

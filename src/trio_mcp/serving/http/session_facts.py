@@ -17,6 +17,7 @@ import msgspec
 from ...classes import frozen
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.messages import RequestId
+from ...protocol.revisions import REVISIONS
 from ...protocol.types.notifications import DEFAULT_LOG_LEVEL
 
 MAX_FACTS: Final = 64 * 1024
@@ -35,7 +36,8 @@ replicas would misread does."""
 
 
 class FactsUnreadable(OSError):
-    """The facts of a session have a form that this replica does not know: that of a later version."""
+    """The facts of a session are of a later version: they have a form, or a revision, that this replica does not
+    know."""
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +123,8 @@ def decode_facts(text: bytes) -> SessionFacts:
         raise FactsUnreadable(f"the facts of a session make no sense: {error}") from None
     if known.form != _FORM:
         raise FactsUnreadable(f"the facts of a session have the form {known.form}, which this replica does not know")
+    if known.revision not in REVISIONS:
+        raise FactsUnreadable("a session has a revision of the protocol that this replica does not know")
     return SessionFacts(
         known.opening,
         known.revision,

@@ -25,11 +25,11 @@ from ...stores.task_store import Gap
 from .entrance import error, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession
-from .session_facts import decode_facts
+from .session_facts import FactsUnreadable, decode_facts
 from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
+from .shared_get_streams import new_signal
 from .shared_listening import LINES_LETTER, RESUMED_LETTER
 from .shared_session import MESSAGE_LETTER, UNREADABLE_LETTER, SharedSession, principal_text
-from .shared_streams import new_signal
 
 logger = logging.getLogger("trio_mcp")
 
@@ -40,6 +40,31 @@ _REPLICA_ID: Final = 8
 """Characters of the id of a replica: see `new_replica_id`."""
 _MOST_DIGITS: Final = 18
 _NOT_HERE: Final = "this replica has no part of the session"
+
+
+# The contents of letters: a further field at the end, of a later version, is ignored.
+
+
+class _MessageLetter(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    body: bytes
+
+
+class _UnreadableLetter(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    request_id: str
+    reason: str
+
+
+class _LinesLetter(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    lines: bytes
+
+
+class _ResumedLetter(msgspec.Struct, frozen=True, array_like=True):
+    session_id: str
+    stream: str
+    replica: str
 
 
 class _Reading:
@@ -120,7 +145,8 @@ class SharedSessions:
             then(await self._view(session_id, posted))
         except OSError as failed:
             logger.debug("a session could not be read: %s", failed)
-            posted.response.answer(unavailable(UNREACHABLE, posted.extra))
+            words = str(failed) if isinstance(failed, FactsUnreadable) else UNREACHABLE
+            posted.response.answer(unavailable(words, posted.extra))
         except Exception:  # a defect, which concerns this request alone
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -254,34 +280,34 @@ class SharedSessions:
     # Letters
 
     def _read_message(self, letter: Letter) -> None:
-        session_id, body = msgspec.msgpack.decode(letter.content, type=tuple[str, bytes])
-        view = self._views.get(session_id)
+        content = msgspec.msgpack.decode(letter.content, type=_MessageLetter)
+        view = self._views.get(content.session_id)
         if view is None or view.is_over:
             letter.refuse(_NOT_HERE)
         else:
-            view.take_message(body)
+            view.take_message(content.body)
             letter.take()
 
     def _read_unreadable(self, letter: Letter) -> None:
-        session_id, request_id, reason = msgspec.msgpack.decode(letter.content, type=tuple[str, str, str])
-        view = self._views.get(session_id)
+        content = msgspec.msgpack.decode(letter.content, type=_UnreadableLetter)
+        view = self._views.get(content.session_id)
         if view is None or view.is_over:
             letter.refuse(_NOT_HERE)
         else:
-            view.take_unreadable(request_id, reason)
+            view.take_unreadable(content.request_id, content.reason)
             letter.take()
 
     def _read_lines(self, letter: Letter) -> None:
-        session_id, lines = msgspec.msgpack.decode(letter.content, type=tuple[str, bytes])
-        view = self._views.get(session_id)
-        if view is not None and view.listening.put_lines(lines):
+        content = msgspec.msgpack.decode(letter.content, type=_LinesLetter)
+        view = self._views.get(content.session_id)
+        if view is not None and view.listening.put_lines(content.lines):
             letter.take()
         else:
             letter.refuse(_NOT_HERE)
 
     def _read_resumed(self, letter: Letter) -> None:
-        session_id, stream, replica = msgspec.msgpack.decode(letter.content, type=tuple[str, str, str])
-        view = self._views.get(session_id)
+        content = msgspec.msgpack.decode(letter.content, type=_ResumedLetter)
+        view = self._views.get(content.session_id)
         if view is not None:
-            view.resumed(stream, replica)
+            view.resumed(content.stream, content.replica)
         letter.take()

@@ -103,6 +103,8 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         message = await anext(self._letters)
         if isinstance(message, Gap) or message[:1] == _WHOLE:
             return message if isinstance(message, Gap) else message[1:]
+        if message[:1] != _IN_KEY:  # of a version to come
+            return GAP
         try:
             [letter] = await self._link.pipeline([[b"GETDEL", message[1:]]])
         except OSError:  # a letter that is lost, as far as its reader knows
