@@ -355,3 +355,31 @@ async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(place: Redis, r
         (key,) = redis_server.ask("KEYS", "*:b:*")
         redis_server.ask("SET", key, 10**18)
         assert HOUR - 60_000 < await one.rates.take(b"caller", most=1, per=HOUR, burst=5) <= HOUR
+
+
+# Other versions
+
+
+async def test_replicas_of_different_layouts_share_nothing(
+    place: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    async with place.join("tested") as old:
+        monkeypatch.setattr(shared, "_LAYOUT", 2)
+        async with place.join("tested") as new:
+            await old.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            assert await new.sessions.read("session", idle=HOUR) is None
+            await old.courier.live(lease=HOUR)
+            assert await new.courier.dead([old.id]) == {old.id}
+            assert old.secret != new.secret
+    assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
+
+
+async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(place: Redis, redis_server: RedisServer):
+    """And nothing is taken for the key of a long letter."""
+    redis_server.ask("SET", "kept", "by others")
+    async with place.join("tested") as one, one.courier.mailbox() as letters:
+        assert redis_server.ask("PUBLISH", PREFIX + b":r:" + one.id.encode(), b"zkept") == 1
+        await one.courier.post(one.id, b"letter")
+        assert isinstance(await next_of(letters), Gap)
+        assert await next_of(letters) == b"letter"
+    assert redis_server.ask("GET", "kept") == b"by others"
