@@ -8,48 +8,22 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-import trio
-
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import TOO_BUSY
 from ...jsonrpc.messages import ErrorResponse
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange
 from ...runtime.replies import error_line
-from ...transports.http.application import Answer
 from ...transports.sse import STREAM_HEADERS
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
-from .session_facts import Change
 from .session_stream import FinishedStream
-from .shared_streams import lost_line
+from .shared_log import lost_line
+from .shared_writes import Refusal, Write
 
 if TYPE_CHECKING:
     from ...runtime.requests.scope import RequestScope
     from ...state.requests import InboundRequest
-
-Refusal: TypeAlias = Callable[[bytes], Answer]
-"""Makes an answer with more headers."""
-
-
-class Write:
-    """A change of the facts that is on its way."""
-
-    def __init__(self, change: Change) -> None:
-        self.change = change
-        self._done = trio.Event()
-        self._refusal: Refusal | None = None
-
-    def end(self, refusal: Refusal | None) -> None:
-        """Note the outcome: `None`, or the answer to what needs the change."""
-        self._refusal = refusal
-        self._done.set()
-
-    async def outcome(self) -> Refusal | None:
-        """Wait for the outcome; `None`: the change is kept."""
-        await self._done.wait()
-        return self._refusal
-
 
 Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
 

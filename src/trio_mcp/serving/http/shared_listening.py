@@ -30,18 +30,9 @@ from .exchanges import HttpRequest
 from .session_facts import listened_to
 from .session_stream import FinishedStream
 from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SharedFacts, SharedPlace, in_milliseconds
-from .shared_streams import (
-    PATIENCE,
-    EventPipe,
-    FollowedStream,
-    OwnStream,
-    StreamLog,
-    events_of,
-    new_holder,
-    parsed_cursor,
-    replica_of,
-    respond,
-)
+from .shared_get_streams import FollowedStream, OwnStream
+from .shared_log import PATIENCE, StreamLog, events_of, new_holder, parsed_cursor, replica_of
+from .shared_streams import EventPipe, respond
 
 logger = logging.getLogger("trio_mcp")
 

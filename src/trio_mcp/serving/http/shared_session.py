@@ -13,15 +13,19 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
 import trio
 
 from ...concurrency.fair_share import Caller
-from ...jsonrpc.codec import decode, decode_value, encode_value
-from ...jsonrpc.errors import NotSerializable
-from ...jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Response, Unreadable, is_request_id
+from ...jsonrpc.codec import decode, decode_value
+from ...jsonrpc.messages import (
+    Batch,
+    Message,
+    Notification,
+    Request,
+    Unreadable,
+)
 from ...protocol.converters import structure_params
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.lifecycle import InitializeParams
@@ -29,45 +33,33 @@ from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
 from ...state.connection import ConnectionState
-from ...stores.letters import LetterRefused, ReplicaDead
 from ...stores.task_store import StoreFull
 from .entrance import busy, empty, invalid, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_facts import (
-    MAX_CANCELLED_ID,
     Cancel,
-    Change,
     SessionFacts,
-    cancelled,
-    initialized,
-    new_cancel_mark,
-    subscribed,
-    with_level,
 )
-from .shared_exchange import Refusal, SharedExchange, SharedOpening, Write
-from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SharedFacts, SharedPlace, in_milliseconds
+from .shared_exchange import SharedExchange, SharedOpening
+from .shared_facts import UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace, in_milliseconds
 from .shared_listening import SharedListening
-from .shared_streams import SharedStream, StreamLog, new_holder, new_stream_name
+from .shared_log import StreamLog, new_holder, new_stream_name
+from .shared_messages import MessagesElsewhere, Step
+from .shared_streams import SharedStream
+from .shared_writes import Refusal, SharedWrites, Write
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
 
 logger = logging.getLogger("trio_mcp")
 
-MESSAGE_LETTER: Final = "session.message"
-"""Kind of the letters with a message for a request of the replica that reads it."""
-UNREADABLE_LETTER: Final = "session.unreadable"
-"""Kind of the letters that say that the answer to a request cannot be read."""
-_LETTER_PATIENCE: Final = 5.0
 _IDLE: Final = 60.0
 """Seconds after which a view goes that nobody uses."""
 _LONGEST_LOOK: Final = 30.0
 """Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
 _LAST_LINES: Final = 2.0
 """Seconds for which the last lines of a replica that ends may take on their way to the log."""
-
-Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class SharedSession(ClientSession):
@@ -96,10 +88,8 @@ class SharedSession(ClientSession):
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions
         self.listening = SharedListening(place, session_id, self.facts, served, self._outbox, self._log, self.resumed)
-        self._told = unknown
-        """The facts, with the changes that are on their way."""
-        self._writes: list[Write] = []
-        """The writes that are on their way, oldest first."""
+        self._writes = SharedWrites(place, self.facts, state, self._subscriptions)
+        self._elsewhere = MessagesElsewhere(place, session_id, self.facts, state)
         self._streams: set[SharedStream] = set()
         """The streams that are not finished."""
         self._left = trio.lowlevel.ParkingLot()
@@ -161,24 +151,13 @@ class SharedSession(ClientSession):
             revision = REVISIONS[facts.revision]
             opening = structure_params(decode_value(facts.opening), InitializeParams, revision)
             state.resume(revision, opening)
-        self._show()
+        self._writes.show()
         self.listening.check(facts.listener)
         if before is not None:  # what was cancelled before this view was there does not run here
             known = {cancel.mark for cancel in before.cancels}
             for cancel in facts.cancels:
                 if cancel.mark not in known:
                     self._cancel(cancel)
-
-    def _show(self) -> None:
-        """Have the connection go by the facts, and by the changes that are on their way."""
-        told, state = self.facts.now, self._connection.state
-        for write in self._writes:
-            told = write.change(told)
-        self._told = told
-        state.initialized = told.is_initialized
-        state.set_log_level(told.log_level)
-        if state.subscriptions != set(told.subscriptions):
-            self._subscriptions.adopt(told.subscriptions)
 
     def _cancel(self, cancel: Cancel) -> None:
         params = {"requestId": decode_value(cancel.request_id), "reason": cancel.reason}
@@ -219,43 +198,8 @@ class SharedSession(ClientSession):
 
     # Changes by requests
 
-    def _unwritten(self) -> Write | None:
-        """Return the write of all that the connection has changed and other replicas do not know; `None`: nothing."""
-        state, told = self._connection.state, self._told
-        changes = list[Change]()
-        if state.initialized and not told.is_initialized:
-            changes.append(initialized)
-        if state.log_level != told.log_level:
-            changes.append(with_level(state.log_level))
-        if len(state.subscriptions) != len(told.subscriptions) or state.subscriptions.difference(told.subscriptions):
-            before = frozenset(told.subscriptions)
-            changes.append(subscribed(state.subscriptions - before, before - state.subscriptions))
-        if not changes:
-            return self._writes[-1] if self._writes else None
-        write = Write(partial(_all, changes))
-        self._told = write.change(told)
-        self._writes.append(write)
-        self._place.start(self._write, write)
-        return write
-
-    async def _write(self, write: Write) -> None:
-        refusal: Refusal | None = partial(unavailable, UNREACHABLE)
-        try:
-            await self.facts.change(write.change)
-            refusal = None
-        except SessionEnded:
-            refusal = partial(invalid, HTTPStatus.NOT_FOUND, ENDED)
-        except FactsTooLong:
-            refusal = partial(busy, "Too busy: too many subscriptions")
-        except OSError as error:
-            logger.debug("a session could not be changed: %s", error)
-        finally:
-            self._writes.remove(write)
-            self._show()
-            write.end(refusal)
-
     def _accept(self, posted: HttpRequest) -> None:
-        write = self._unwritten()
+        write = self._writes.begin()
         if write is None:
             super()._accept(posted)
         else:
@@ -272,80 +216,25 @@ class SharedSession(ClientSession):
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Take a message, or a batch, that was ``posted``. What is about requests of other replicas goes there."""
-        if isinstance(message, Batch):
-            steps, rest = self._sorted(message, posted.body)
-        else:
-            step = self._elsewhere(message, posted.body)
-            steps, rest = ([] if step is None else [step]), message
+        steps, rest = [], message if isinstance(message, Batch) else None
+        if type(message) is not Request:
+            if isinstance(message, Batch):
+                steps, rest = self._elsewhere.parted(message, posted.body)
+            elif (step := self._elsewhere.step(message, posted.body)) is not None:
+                steps = [step]
         if not steps:
             super().post(message, posted, opens=opens)
         else:
             self.used_at = trio.current_time()
-            only_steps = not isinstance(rest, Batch) or not rest.members
-            self._use(self._post_elsewhere, steps, None if only_steps else rest, posted)
-
-    def _sorted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch]:
-        """Return what is to be done for other replicas, and the rest of the batch."""
-        bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
-        steps = [self._elsewhere(member, bytes(raw)) for member, raw in zip(batch.members, bodies, strict=True)]
-        rest = [member for member, step in zip(batch.members, steps, strict=True) if step is None]
-        return [step for step in steps if step is not None], Batch(tuple(rest))
-
-    def _elsewhere(self, message: Message | Unreadable, body: bytes) -> Step | None:
-        """Return what is to be done for other replicas; `None`: nothing."""
-        named: object = None
-        match message:
-            case Response() | ErrorResponse():
-                named = message.id
-            case Notification("notifications/progress"):
-                named = _params(message).get("progressToken")
-            case Notification("notifications/cancelled"):
-                return self._cancel_elsewhere(_params(message))
-            case Unreadable():
-                if owner := self._place.owner_of(message.settles):
-                    content = msgspec.msgpack.encode((self.id, message.settles, message.reason))
-                    return partial(self._send, owner, UNREADABLE_LETTER, content)
-            case _:
-                pass
-        owner = self._place.owner_of(named)
-        if not owner:
-            return None
-        return partial(self._send, owner, MESSAGE_LETTER, msgspec.msgpack.encode((self.id, body)))
-
-    def _cancel_elsewhere(self, params: dict[str, Any]) -> Step | None:
-        """Return what tells other replicas of a cancel; `None` for a request that runs here, and for what is no id."""
-        request_id, reason = params.get("requestId"), params.get("reason")
-        if not is_request_id(request_id) or self._connection.state.knows(request_id):
-            return None
-        try:
-            if len(encode_value(request_id)) > MAX_CANCELLED_ID:
-                return None
-        except NotSerializable:
-            return None
-        told = reason if isinstance(reason, str) else None
-        return partial(self.facts.change, cancelled(new_cancel_mark(), request_id, told))
-
-    def _send(self, owner: str, kind: str, content: bytes) -> Awaitable[bytes]:
-        return self._place.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
+            self._use(self._post_elsewhere, steps, rest, posted)
 
     async def _post_elsewhere(self, steps: list[Step], rest: Batch | None, posted: HttpRequest) -> None:
-        response, extra = posted.response, posted.extra
-        try:
-            for step in steps:
-                await step()
-        except (ReplicaDead, LetterRefused):
-            reason = "the process that ran the request has ended, and takes no answer any more"
-            response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
-        except SessionEnded:
-            response.answer(invalid(HTTPStatus.NOT_FOUND, ENDED, extra))
-        except (OSError, FactsTooLong) as error:
-            logger.debug("a message could not be passed on: %s", error)
-            response.answer(unavailable(UNREACHABLE, extra))
+        if not await self._elsewhere.carry_out(steps, posted):
+            return
+        if rest is None:
+            self._accept(posted)
         else:
-            if rest is None:
-                response.answer(empty(HTTPStatus.ACCEPTED, extra))
-            else:
-                super().post(rest, posted)
+            super().post(rest, posted)
 
     def take_message(self, body: bytes) -> None:
         """Take a message about a request of this replica, which came to another one."""
@@ -360,24 +249,18 @@ class SharedSession(ClientSession):
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
         """Fail the request of ours that ``message`` was meant to answer, here or elsewhere."""
-        step = self._elsewhere(message, body)
+        step = self._elsewhere.step(message, body)
         if step is None:
             super().fail_question(message, body)
         else:
-            self._place.start(self._try, step)
-
-    async def _try(self, step: Step) -> None:
-        try:
-            await step()
-        except (ReplicaDead, LetterRefused, OSError) as error:
-            logger.debug("an answer that cannot be read could not be told of: %s", error)
+            self._place.start(self._elsewhere.try_out, step)
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
         connection, high_water = self._connection.exchange, self._limits.high_water
         start = self._place.start
         if opens:
             return SharedOpening(self, connection, posted, request, high_water, start, self._open, self._delete_unknown)
-        return SharedExchange(self, connection, posted, request, high_water, self._unwritten, start)
+        return SharedExchange(self, connection, posted, request, high_water, self._writes.begin, start)
 
     # Streams
 
@@ -520,14 +403,3 @@ class SharedSession(ClientSession):
 def principal_text(principal: PrincipalId | None) -> str:
     """Return a principal as it stands in facts."""
     return "" if principal is None else principal.to_json()
-
-
-def _params(message: Notification) -> dict[str, Any]:
-    params: Any = message.params
-    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
-
-
-def _all(changes: list[Change], facts: SessionFacts) -> SessionFacts:
-    for change in changes:
-        facts = change(facts)
-    return facts

@@ -29,7 +29,8 @@ from .session_facts import FactsUnreadable, decode_facts
 from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
 from .shared_get_streams import new_signal
 from .shared_listening import LINES_LETTER, RESUMED_LETTER
-from .shared_session import MESSAGE_LETTER, UNREADABLE_LETTER, SharedSession, principal_text
+from .shared_messages import MESSAGE_LETTER, UNREADABLE_LETTER
+from .shared_session import SharedSession, principal_text
 
 logger = logging.getLogger("trio_mcp")
 

@@ -1,0 +1,183 @@
+"""The streams that clients ask for by GET, at any replica: a `FollowedStream` is one that they come back to, and the
+`OwnStream` of a session has the lines that belong to no request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from ...concurrency.wakeups import ChangeSignal
+from ...stores.letters import Letters
+from ...stores.shared import StoredEvents, StoredStream
+from ...transports.sse import KEEP_ALIVE
+from .shared_log import PATIENCE, StreamLog, events_of, insist, replica_of
+from .shared_streams import EventPipe
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at a stream that another replica writes, where no hint comes before."""
+
+
+class FollowedStream:
+    """A stream of ``log`` behind the events that were ``read``, whichever replica writes it: see `Source`. ``signal``
+    tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. It is silent for
+    ``interval`` seconds at most. ``ended`` is called when it ends."""
+
+    def __init__(
+        self,
+        log: StreamLog,
+        letters: Letters,
+        signal: ChangeSignal,
+        read: StoredEvents,
+        first: bytes,
+        until: float,
+        interval: float,
+        ended: Callable[[FollowedStream], None],
+    ) -> None:
+        self.name = read.stream.name
+        self.until = until
+        self.signal = signal
+        self._log = log
+        self._letters = letters
+        self._interval = interval
+        self._ended = ended
+        self._number = read.first - 1
+        self._first = first
+        self._is_over = False
+        self._waiting: bytes = self._read(read)
+
+    def _read(self, read: StoredEvents) -> bytes:
+        self._is_over = self._is_over or read.stream.is_finished
+        self._number = read.first - 1 + len(read.lines)
+        return events_of(self.name, read.first, read.lines)
+
+    def end(self) -> None:
+        """End the response: another one follows the stream, or its time is over. Idempotent."""
+        self._is_over = True
+        self._ended(self)
+        self.signal.notice()
+
+    async def take(self) -> bytes:
+        """Wait for the next events, or a comment. See `Source.take`."""
+        spoken = failing = trio.current_time()
+        while not (self._first or self._waiting or self._is_over):
+            await self.signal.next_look()
+            if self._is_over:
+                break
+            try:
+                read = await self._log.after(self.name, self._number)
+                if read is None:
+                    self._is_over = True
+                else:
+                    self._waiting = self._read(read)
+                    if not (self._waiting or self._is_over):
+                        await self._look_after(read.stream)
+                failing = trio.current_time()
+            except OSError:
+                if trio.current_time() - failing >= PATIENCE:
+                    self._is_over = True
+            if not self._waiting and trio.current_time() - spoken >= self._interval:
+                return KEEP_ALIVE
+        if not (self._first or self._waiting):
+            self._ended(self)
+        events, self._first, self._waiting = self._first + self._waiting, b"", b""
+        return events
+
+    async def _look_after(self, stream: StoredStream) -> None:
+        """End the stream where nobody else can."""
+        holder = replica_of(stream.holder)
+        if self._letters.can_tell_death and await self._letters.replica.courier.dead([holder]):
+            await self._log.finish_dead(stream)
+            self.signal.notice()
+
+
+def new_signal() -> ChangeSignal:
+    """Return the signal for one who follows a stream."""
+    return ChangeSignal(_LOOK)
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What is noted beside the own stream of a session."""
+
+    sent: int = 0
+    """Number of the last event that a response took."""
+    place: str = ""
+    """Place in the log of changes, up to which lines were made of changes; empty where nobody knows."""
+
+
+_decode_note: Final = msgspec.json.Decoder(_Note)
+
+
+class OwnStream:
+    """The session's own stream ``name``, as far as ``holder``, in this replica, has it."""
+
+    def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
+        self.holder = holder
+        self.pipe: EventPipe | None = None
+        """The way to the client; `None` while no response takes the lines."""
+        self._log = log
+        self._name = name
+        self._last = stream.last
+        note = _decode_note.decode(stream.note) if stream.note else _Note()
+        self._sent = note.sent
+        self.place = note.place
+        """See `_Note`."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines."""
+        return self.pipe is not None and self.pipe.is_open
+
+    async def unsent(self, behind: int | None) -> tuple[bytes, bool] | None:
+        """Return the events that no response took, or all ``behind`` a number, and whether some are missing; `None`
+        where the client cannot go on from there."""
+        number = self._sent if behind is None else behind
+        if number >= self._last:
+            return (b"", False) if number == self._last or behind is None else None
+        read = await self._log.after(self._name, number)
+        if read is None:
+            return (b"", True) if behind is None else None
+        is_gap = read.stream.dropped > number
+        if is_gap and behind is not None:
+            return None
+        return events_of(self._name, read.first, read.lines), is_gap
+
+    @property
+    def sent_cursor(self) -> str:
+        """The id of the last event that a response took."""
+        return f"{self._name}-{self._sent}"
+
+    async def write(self, lines: Sequence[bytes], place: str) -> bool:
+        """Keep lines, if any, and send them. Lines were made of all changes up to ``place``, empty where nobody knows.
+        Return false, with nothing changed, where another one has the stream."""
+        if not await self._append(lines, place):
+            return False
+        if self.pipe is not None:
+            self.pipe.put(events_of(self._name, self._last + 1 - len(lines), lines))
+        return True
+
+    async def _append(self, lines: Sequence[bytes], place: str) -> bool:
+        last = self._last + len(lines)
+        sent, place = last if self.is_open else self._sent, place or self.place
+        note = msgspec.json.encode(_Note(sent, place))
+        append = partial(self._log.append, self._name, self.holder, self._last + 1, lines, note)
+        if not await insist(append, lambda _: self.end()):
+            return False
+        self._last, self._sent, self.place = last, sent, place
+        return True
+
+    def resume(self, stream: StoredStream) -> None:
+        """Go on behind what another one has written meanwhile."""
+        self._last = stream.last
+
+    def end(self) -> None:
+        """End the response. Idempotent."""
+        if self.pipe is not None:
+            self.pipe.end()
+
+    def touch(self) -> Awaitable[Any]:
+        """Have the log last."""
+        return self._log.touch(self._name)

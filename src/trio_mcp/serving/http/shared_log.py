@@ -1,0 +1,156 @@
+"""StreamLog is the log of the streams of one session, which all replicas share, as one of them uses it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Final, TypeVar, cast
+
+import msgspec
+import trio
+
+from ...classes import frozen
+from ...concurrency.time_limits import growing_delay
+from ...jsonrpc.codec import frame_error
+from ...jsonrpc.messages import RequestId
+from ...protocol.errors import REPLICA_LOST
+from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
+from ...transports.sse import identified_events
+
+T = TypeVar("T")
+
+PATIENCE: Final = 10.0
+"""Seconds for which a response waits for a log that cannot be reached, before it ends: its client may come back."""
+LOST: Final = "the process that ran this call has ended; call again"
+_FIRST_REPEAT: Final = 0.1
+_LONGEST_REPEAT: Final = 1.0
+_NAME_BYTES: Final = 6
+_BEYOND: Final = 10**17
+_MOST_DIGITS: Final = 17
+
+
+def new_stream_name() -> str:
+    """Return the name of a new stream, which no other stream of any session has."""
+    return secrets.token_hex(_NAME_BYTES)
+
+
+def new_holder(replica: Replica) -> str:
+    """Return a new name for ``replica`` as the holder of a stream."""
+    return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
+
+
+def replica_of(holder: str) -> str:
+    """Return the id of the replica that ``holder`` names; empty where there is no holder."""
+    return holder.partition(":")[0]
+
+
+def parsed_cursor(cursor: str) -> tuple[str, int] | None:
+    """Return the stream and the number that an event id names; `None` for other text."""
+    name, _, digits = cursor.rpartition("-")
+    if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+        return None
+    number = int(digits)
+    return (name, number) if str(number) == digits else None
+
+
+def lost_line(request_id: bytes) -> bytes:
+    """Return the line that ends a stream whose replica is gone: an error for the request with this id, JSON text, or
+    for all members of a batch, whose ids are an array."""
+    if not request_id.startswith(b"["):
+        return _lost(msgspec.Raw(request_id)) + b"\n"
+    return b"[" + b",".join(map(_lost, msgspec.json.decode(request_id, type=list[msgspec.Raw]))) + b"]\n"
+
+
+def _lost(request_id: msgspec.Raw) -> bytes:
+    return frame_error(cast("RequestId", request_id), REPLICA_LOST, LOST)
+
+
+async def insist(step: Callable[[], Awaitable[T]], given_up: Callable[[OSError], None]) -> T:
+    """Return what ``step`` returns, which is called again while the place that replicas share fails. ``given_up`` is
+    called, once, when that has lasted for `PATIENCE`, and may raise."""
+    due: float | None = trio.current_time() + PATIENCE
+    for attempt in count(1):
+        try:
+            return await step()
+        except OSError as error:
+            if due is not None and trio.current_time() >= due:
+                due = None
+                given_up(error)
+        await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
+    raise AssertionError("unreachable")
+
+
+@frozen
+class StreamLog:
+    """The part of the log for the streams ``log_id``, which keeps ``most`` bytes, for ``keep`` milliseconds after the
+    last use."""
+
+    events: EventLog
+    log_id: str
+    most: int
+    keep: int
+
+    def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
+        """Begin a stream: see `EventLog.open`."""
+        return self.events.open(self.log_id, name, holder=holder, request_id=request_id, keep=self.keep)
+
+    def take(self, name: str, holder: str) -> Awaitable[StoredStream]:
+        """Make ``holder`` the one who appends: see `EventLog.take`."""
+        return self.events.take(self.log_id, name, holder=holder, keep=self.keep)
+
+    async def append(
+        self,
+        name: str,
+        holder: str,
+        first: int,
+        lines: Sequence[bytes],
+        note: bytes | None = None,
+        *,
+        finish: bool = False,
+        more: int = 0,
+    ) -> bool:
+        """Append lines: see `EventLog.append`. Return false also where the log has lost events between. A larger
+        bound, by ``more`` bytes, holds for now."""
+        try:
+            return await self.events.append(
+                self.log_id,
+                name,
+                holder=holder,
+                first=first,
+                lines=lines,
+                most=self.most + more,
+                keep=self.keep,
+                note=note,
+                finish=finish,
+            )
+        except ValueError:
+            return False
+
+    def after(self, name: str, number: int) -> Awaitable[StoredEvents | None]:
+        """Return the events behind ``number``: see `EventLog.after`."""
+        return self.events.after(self.log_id, name, number, keep=self.keep)
+
+    def touch(self, name: str) -> Awaitable[StoredEvents | None]:
+        """Have the log last for `keep` from now."""
+        return self.after(name, _BEYOND)
+
+    def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
+        """End a stream whose holder is dead: see `EventLog.finish_dead`."""
+        return self.events.finish_dead(
+            self.log_id,
+            stream.name,
+            dead=stream.holder,
+            line=lost_line(stream.request_id),
+            most=self.most,
+            keep=self.keep,
+        )
+
+    def forget(self) -> Awaitable[None]:
+        """Forget all streams."""
+        return self.events.forget(self.log_id)
+
+
+def events_of(name: str, first: int, lines: Sequence[bytes]) -> bytes:
+    """Return the events of the stream ``name``, of which the first has the number ``first``."""
+    return identified_events((f"{name}-{number}", line) for number, line in enumerate(lines, first))

@@ -1,0 +1,118 @@
+"""Messages to a session that are about requests of other replicas: answers and progress, which name the replica, and
+cancels, whose requests may run anywhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.errors import NotSerializable
+from ...jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Response, Unreadable, is_request_id
+from ...state.connection import ConnectionState
+from ...stores.letters import LetterRefused, ReplicaDead
+from .entrance import invalid, unavailable
+from .exchanges import HttpRequest
+from .session_facts import MAX_CANCELLED_ID, cancelled, new_cancel_mark
+from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SharedFacts, SharedPlace
+
+logger = logging.getLogger("trio_mcp")
+
+MESSAGE_LETTER: Final = "session.message"
+"""Kind of the letters with a message for a request of the replica that reads it."""
+UNREADABLE_LETTER: Final = "session.unreadable"
+"""Kind of the letters that say that the answer to a request cannot be read."""
+_LETTER_PATIENCE: Final = 5.0
+_TOO_LATE: Final = "the process that ran the request has ended, and takes no answer any more"
+
+Step: TypeAlias = Callable[[], Awaitable[object]]
+"""What brings a message to another replica. Raises as `Letters.send` and `SharedFacts.change`."""
+
+
+class MessagesElsewhere:
+    """The way to other replicas for messages to the session ``session_id``. ``state`` knows the requests that run
+    here."""
+
+    def __init__(self, place: SharedPlace, session_id: str, facts: SharedFacts, state: ConnectionState) -> None:
+        self._place = place
+        self._id = session_id
+        self._facts = facts
+        self._state = state
+
+    def parted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch | None]:
+        """Return what is to be done for other replicas, and the rest of the batch, if any."""
+        bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
+        steps = [self.step(member, bytes(raw)) for member, raw in zip(batch.members, bodies, strict=True)]
+        rest = [member for member, step in zip(batch.members, steps, strict=True) if step is None]
+        return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
+
+    def step(self, message: Message | Unreadable, body: bytes) -> Step | None:
+        """Return what is to be done for other replicas; `None`: nothing."""
+        named: object = None
+        match message:
+            case Response() | ErrorResponse():
+                named = message.id
+            case Notification("notifications/progress"):
+                named = _params(message).get("progressToken")
+            case Notification("notifications/cancelled"):
+                return self._cancel_elsewhere(_params(message))
+            case Unreadable():
+                if owner := self._place.owner_of(message.settles):
+                    content = msgspec.msgpack.encode((self._id, message.settles, message.reason))
+                    return partial(self._send, owner, UNREADABLE_LETTER, content)
+            case _:
+                pass
+        owner = self._place.owner_of(named)
+        if not owner:
+            return None
+        return partial(self._send, owner, MESSAGE_LETTER, msgspec.msgpack.encode((self._id, body)))
+
+    def _cancel_elsewhere(self, params: dict[str, Any]) -> Step | None:
+        """Return what tells other replicas of a cancel; `None` for a request that runs here, and for what is no id."""
+        request_id, reason = params.get("requestId"), params.get("reason")
+        if not is_request_id(request_id) or self._state.knows(request_id):
+            return None
+        try:
+            if len(encode_value(request_id)) > MAX_CANCELLED_ID:
+                return None
+        except NotSerializable:
+            return None
+        told = reason if isinstance(reason, str) else None
+        return partial(self._facts.change, cancelled(new_cancel_mark(), request_id, told))
+
+    def _send(self, owner: str, kind: str, content: bytes) -> Awaitable[bytes]:
+        return self._place.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
+
+    async def carry_out(self, steps: list[Step], posted: HttpRequest) -> bool:
+        """Do ``steps`` for what was ``posted``. Return false where one of them fails, and all is answered."""
+        response, extra = posted.response, posted.extra
+        try:
+            for step in steps:
+                await step()
+        except (ReplicaDead, LetterRefused):
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, _TOO_LATE, extra))
+        except SessionEnded:
+            response.answer(invalid(HTTPStatus.NOT_FOUND, ENDED, extra))
+        except (OSError, FactsTooLong) as error:
+            logger.debug("a message could not be passed on: %s", error)
+            response.answer(unavailable(UNREACHABLE, extra))
+        else:
+            return True
+        return False
+
+    async def try_out(self, step: Step) -> None:
+        """Do ``step``, of which nobody waits to be told."""
+        try:
+            await step()
+        except (ReplicaDead, LetterRefused, OSError) as error:
+            logger.debug("an answer that cannot be read could not be told of: %s", error)
+
+
+def _params(message: Notification) -> dict[str, Any]:
+    params: Any = message.params
+    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
