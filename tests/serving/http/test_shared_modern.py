@@ -1,293 +1,723 @@
-"""Letters brings letters from replica to replica, each once, and tells the sender of the end of each.
-
-A `Courier` may lose a letter, or bring a letter late or twice. So a letter goes out again until its receipt comes, or
-until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy replica
-that is taken for dead would lose all that runs there. A receiver knows the letters that were read by their numbers.
-"""
+"""Any replica takes any modern request: a retry whose handler is parked in another one is carried there."""
 
 from __future__ import annotations
 
-import logging
-import math
-from collections import deque
-from collections.abc import Callable
-from functools import partial
-from itertools import count
-from typing import Final, TypeAlias
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
+import pytest
 import trio
+from tests.serving.http.fleet import FORM, Fleet, Member, accepted, call, fleet, question_in
+from tests.serving.http.protection import ISSUER, RESOURCE, issued, protected
+from tests.serving.http.raw import Answer, modern, request_bytes
+from tests.serving.http.scenes import messages_in, rest_of, text_of
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ..classes import define
-from ..concurrency.bounded_dict import BoundedDict
-from ..concurrency.time_limits import growing_delay
-from ..concurrency.wakeups import Sleeper
-from ..jsonrpc.errors import clean
-from .shared import Replica
-from .task_store import Gap
-
-logger = logging.getLogger("trio_mcp")
-
-LEASE: Final = 5.0
-"""Seconds without a sign of life after which a replica counts as dead."""
-_SIGN_EVERY: Final = 1.6
-"""Seconds between two signs of life: three in the length of a lease."""
-_FIRST_REPEAT: Final = 0.25
-_LONGEST_REPEAT: Final = 1.0
-"""Seconds until a letter without a receipt goes out again: the first time, and at most."""
-_MOST_KNOWN: Final = 10_000
-"""Letters of others that are known again. Each is forgotten long after its sender has its receipt."""
-_MOST_RECEIPTS: Final = 1000
-"""Receipts that wait to go out. One that is dropped is asked for by the same letter, which comes again."""
+from trio_mcp import CancelCause, ElicitAnswer, Next, Principal, RequestContext, Server, ServerRequest
+from trio_mcp.auth.resource_server.protected import Protected
+from trio_mcp.auth.signing import ProofKey
+from trio_mcp.runtime.peer import PrincipalId
+from trio_mcp.server.carried import CANCEL, LINES, RETRY, CancelLetter, LetterSeal, LinesLetter, RetryLetter
+from trio_mcp.server.request_state import StateCipher
+from trio_mcp.stores.letters import LEASE, Letter, LetterRefused
 
 
-class ReplicaDead(Exception):
-    """The receiver of a letter is not alive. It may have read the letter, and can act on it no more."""
+def named(answer: ElicitAnswer) -> Any:
+    assert answer.content is not None
+    return answer.content["name"]
 
 
-class LetterRefused(Exception):
-    """The receiver has read the letter, and does not take it: the text says why."""
+def add_tools(server: Server, members: Fleet, number: int) -> None:
+    journals = members.journals
 
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
 
-class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """What a courier carries. A letter of a kind that is unknown, to a replica of another version for example, is
-    refused; what has another form altogether is not read, and its sender waits until one of the two has ended."""
+    @server.tool
+    async def greet(name: str, ctx: RequestContext) -> str:
+        """Ask for a name, and say something before and after."""
+        journal = journals[name]
+        journal.ran_at.append(number)
+        answer = await ctx.elicit("Who?", FORM)
+        ctx.progress(1, 2, "half")
+        await ctx.log.info("asked")
+        journal.seen = {"headers": dict(ctx.headers or {}), "session": ctx.session_id, "closes": ctx.close_stream(1)}
+        return f"hello {named(answer)} from {number}"
 
-    kind: str
-    """``taken`` or ``refused`` for a receipt; else what the letter is about, by which its reader is found."""
-    sender: str
-    number: int
-    """Number of the letter, among those of its first sender."""
-    content: bytes
+    @server.tool
+    async def twice(name: str, ctx: RequestContext) -> str:
+        """Ask for two names, one after the other."""
+        first = await ctx.elicit("First?", FORM)
+        second = await ctx.elicit("Second?", FORM)
+        return f"{named(first)} {named(second)} from {number}"
 
-
-_RECEIPTS: Final = frozenset(("taken", "refused"))
-
-_Known: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of the receipt of a letter; `None`: it has none yet."""
-
-
-@define(eq=False)
-class Letter:
-    """A letter that has come, and waits for its receipt: until `take` or `refuse`, its sender sends it again and
-    again, and none of the copies is read."""
-
-    sender: str
-    """The replica that has sent the letter."""
-    content: bytes
-    _settle: Callable[[str, bytes], None]
-
-    def take(self, receipt: bytes = b"") -> None:
-        """Tell the sender that the letter was read. The first `take` or `refuse` counts."""
-        self._settle("taken", receipt)
-
-    def refuse(self, reason: str) -> None:
-        """Tell the sender that the letter was read, and why it is of no use."""
-        self._settle("refused", reason.encode(errors="replace"))
-
-
-class Letters:
-    """The letters of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
-    since what is missing comes again."""
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self._courier = replica.courier
-        self._readers: dict[str, Callable[[Letter], None]] = {}
-        self._last = 0
-        self._waiting: dict[int, _Reply] = {}
-        """The letters of ours without a receipt, by number."""
-        self._known = BoundedDict[tuple[str, int], _Known](_MOST_KNOWN)
-        self._receipts = deque[tuple[str, int]](maxlen=_MOST_RECEIPTS)
-        """Letters of others whose receipts are to go out."""
-        self._writer = Sleeper()
-        self._steady_since = math.inf
-        """Time since which all signs of life were given in time."""
-
-    @property
-    def can_tell_death(self) -> bool:
-        """True where `Courier.dead` tells the truth. For a while after the storage could not be reached, the leases of
-        replicas that live may be over: until each has given its next sign of life."""
-        return trio.current_time() - self._steady_since >= 2 * _SIGN_EVERY
-
-    @property
-    def sent(self) -> int:
-        """Number of the letters that `send` was asked to bring so far: copies and receipts do not count."""
-        return self._last
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives,
-        for which a storage that fails is waited for."""
-        async with self._courier.mailbox() as mailbox, trio.open_nursery() as nursery:
-            try:
-                await self._begin()
-                nursery.start_soon(self._live)
-                nursery.start_soon(self._write_receipts)
-                task_status.started()
-                async for letter in mailbox:
-                    if not isinstance(letter, Gap):
-                        self._read(letter)
-            finally:
-                with trio.move_on_after(1, shield=True):
-                    await self._leave()
-
-    async def _begin(self) -> None:
-        for attempt in count(1):
-            try:
-                await self._courier.live(lease=_milliseconds(LEASE))
-                self._steady_since = trio.current_time()
-                return
-            except OSError as error:
-                logger.debug("this replica cannot live yet: %s", error)
-                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
-
-    async def _leave(self) -> None:
+    @server.tool
+    async def linger(name: str, ctx: RequestContext, speaks: bool = False) -> str:
+        """Ask, and then wait until told to go on."""
+        journal = journals[name]
         try:
-            await self._courier.leave()
-        except OSError as error:  # the lease runs out by itself
-            logger.debug("the end of this replica could not be told: %s", error)
-
-    async def _live(self) -> None:
-        while True:
-            await trio.sleep(_SIGN_EVERY)
-            try:
-                was_alive = await self._courier.live(lease=_milliseconds(LEASE))
-            except OSError as error:  # the storage logs its outages; the next sign may come in time
-                logger.debug("no sign of life could be given: %s", error)
-                self._steady_since = trio.current_time()
-                continue
-            if not was_alive:
-                self._steady_since = trio.current_time()
-                logger.warning("this replica gave no sign of life for %g s, and others may have acted on that", LEASE)
-
-    # Letters of ours
-
-    async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Letters that are
-        sent one after another arrive in order; those that are sent at the same time, in any.
-
-        Raises `ReplicaDead` and `LetterRefused`; and the error of the storage, an `OSError`, where it has failed for
-        ``patience`` seconds: the letter may have arrived then, and may arrive later, as it may after a cancel.
-        """
-        self._last += 1
-        number, reply = self._last, _Reply()
-        letter = _encode(kind, self.replica.id, number, content)
-        self._waiting[number] = reply
-        failing_since: float | None = None
-        try:
-            for attempt in count(1):
-                is_dead, error = False, None
-                try:
-                    # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
-                    is_dead = reply.is_late and bool(await self._courier.dead([replica]))
-                    if not is_dead:
-                        await self._courier.post(replica, letter)
-                except OSError as failed:
-                    error = failed
-                if reply.has_come:  # which counts for more than what the storage said meanwhile
-                    return await reply.wait()
-                if is_dead:
-                    raise ReplicaDead(f"the replica {replica} has ended")
-                now = trio.current_time()
-                failing_since = None if error is None else now if failing_since is None else failing_since
-                if error is not None and failing_since is not None and now - failing_since >= patience:
-                    raise error
-                reply.is_late = True
-                with trio.move_on_after(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT)):
-                    return await reply.wait()
+            await ctx.elicit("Who?", FORM)
+            journal.resumed.set()
+            if speaks:
+                ctx.progress(1)
+            await journal.may_go_on.wait()
+            return f"done by {number}"
         finally:
-            del self._waiting[number]
-        raise AssertionError("unreachable")
+            journal.cancellation = ctx.cancellation
+            journal.ended.set()
 
-    # Letters of others
-
-    def read(self, kind: str, reader: Callable[[Letter], None]) -> None:
-        """Have ``reader`` called with each letter of this ``kind`` that comes, once. It must not wait, and decides by
-        `Letter.take` or `Letter.refuse`, then or later."""
-        self._readers[kind] = reader
-
-    def _read(self, text: bytes) -> None:
+    @server.tool
+    async def flood(name: str, count: int, size: int, ctx: RequestContext) -> str:
+        journal = journals[name]
+        await ctx.elicit("Who?", FORM)
         try:
-            envelope = _decoder.decode(text)
-        except msgspec.MsgspecError as error:
-            logger.warning("a letter that makes no sense was dropped: %s", error)
-            return
-        if envelope.kind in _RECEIPTS:
-            reply = self._waiting.get(envelope.number)
-            if reply is not None:
-                reply.come(envelope)
-            return
-        key = envelope.sender, envelope.number
-        if key in self._known:
-            if self._known[key] is not None:
-                self._write(key)
-            return
-        self._known[key] = None
-        letter = Letter(envelope.sender, envelope.content, partial(self._settle, key))
-        reader = self._readers.get(envelope.kind)
-        if reader is None:  # of a version to come
-            letter.refuse(f"this replica knows no letters of the kind {clean(envelope.kind[:100])}")
-            return
-        try:
-            reader(letter)
-        except Exception:  # a defect, which concerns this letter alone
-            logger.exception("a letter of the kind %s could not be read", envelope.kind)
-            letter.refuse("the letter could not be read")
+            for told in range(count):
+                await ctx.log.info({"told": told, "padding": "x" * size})
+                journal.seen["told"] = told
+            return "y" * size
+        finally:
+            journal.cancellation = ctx.cancellation
+            journal.ended.set()
 
-    def _settle(self, key: tuple[str, int], kind: str, content: bytes) -> None:
-        if self._known.get(key, ()) is None:
-            self._known[key] = kind, content
-            self._write(key)
+    @server.tool
+    async def who(ctx: RequestContext) -> dict[str, Any]:
+        assert ctx.auth is not None
+        before = ctx.auth.token
+        await ctx.elicit("Who?", FORM)
+        auth = ctx.auth
+        assert auth is not None
+        return {
+            "tokens": [before, auth.token],
+            "scopes": sorted(auth.scopes),
+            "claims": dict(auth.claims),
+            "extra": dict(auth.extra),
+            "client": auth.client_id,
+            "at": number,
+        }
 
-    def _write(self, key: tuple[str, int]) -> None:
-        self._receipts.append(key)
-        self._writer.wake()
+    @server.tool
+    async def fail(ctx: RequestContext) -> str:
+        await ctx.elicit("Who?", FORM)
+        raise RuntimeError("broken")
 
-    async def _write_receipts(self) -> None:
-        while True:
-            while self._receipts:
-                sender, number = self._receipts.popleft()
-                receipt = self._known.get((sender, number))
-                if receipt is None:  # forgotten meanwhile
-                    continue
-                try:
-                    await self._courier.post(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the letter comes again, and asks for its receipt
-                    logger.debug("a receipt could not be sent: %s", error)
-            await self._writer.sleep()
+    @server.tool(replay=True)
+    async def replayed(name: str, ctx: RequestContext) -> str:
+        journals[name].ran_at.append(number)
+        answer = await ctx.elicit("Who?", FORM)
+        return f"hello {named(answer)} from {number}"
 
 
-class _Reply:
-    """The receipt of one letter of ours, which its sender waits for."""
-
-    def __init__(self) -> None:
-        self._envelope: _Envelope | None = None
-        self._sleeper = Sleeper()
-        self.is_late = False
-        """True when one copy has gone out, and no receipt came."""
-
-    @property
-    def has_come(self) -> bool:
-        return self._envelope is not None
-
-    def come(self, envelope: _Envelope) -> None:
-        self._envelope = envelope
-        self._sleeper.wake()
-
-    async def wait(self) -> bytes:
-        while self._envelope is None:
-            await self._sleeper.sleep()
-        if self._envelope.kind == "refused":
-            raise LetterRefused(self._envelope.content.decode(errors="replace"))
-        return self._envelope.content
+async def parked(member: Member, tool: str, **arguments: Any) -> dict[str, Any]:
+    return question_in(await member.call(tool, arguments))
 
 
-_decoder: Final = msgspec.msgpack.Decoder(_Envelope)
+async def test_retry_goes_on_where_its_handler_waits(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "greet", name="a")
+        answer = await two.call(
+            "greet", {"name": "a"}, before=question, answers=accepted(question, name="Ada"), meta={"progressToken": 7}
+        )
+        assert answer.status == 200
+        *told, reply = messages_in(answer)
+        assert text_of(reply) == "hello Ada from 0"
+        assert reply["id"] == 1
+        assert [each["method"] for each in told] == ["notifications/progress", "notifications/message"]
+        assert told[0]["params"] == {"progressToken": 7, "progress": 1, "total": 2, "message": "half"}
+        assert trio.current_time() == 0
 
 
-def _encode(kind: str, sender: str, number: int, content: bytes) -> bytes:
-    return msgspec.msgpack.encode(_Envelope(kind, sender, number, content))
+async def test_carried_handler_sees_the_headers_of_the_retry(autojump_clock: MockClock) -> None:
+    members: Fleet
+    async with fleet(add_tools) as members:
+        one, two = members
+        question = await parked(one, "greet", name="a")
+        params = call("greet", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
+        answer = await two.endpoint.modern("tools/call", params, X_Who="me")
+        assert text_of(messages_in(answer)[-1]) == "hello Ada from 0"
+        seen = members.journals["a"].seen
+        assert seen["headers"]["x-who"] == "me"
+        assert seen["session"] is None
+        assert seen["closes"] is False
 
 
-def _milliseconds(seconds: float) -> int:
-    return int(seconds * 1000)
+async def test_reply_without_lines_before_it_is_json(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools, 3) as (one, two, three):
+        first = await parked(one, "twice", name="a")
+        answer = await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada"))
+        assert answer.headers["content-type"] == "application/json"
+        second = question_in(answer)
+        answer = await three.call("twice", {"name": "a"}, before=second, answers=accepted(second, name="Bob"))
+        assert text_of(answer.json) == "Ada Bob from 0"
+
+
+async def test_retry_that_comes_to_its_owner_needs_no_letter(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        first = await parked(one, "twice", name="a")
+        second = question_in(await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada")))
+        sent = one.ways.uses["courier.post"]
+        answer = await one.call("twice", {"name": "a"}, before=second, answers=accepted(second, name="Bob"))
+        assert text_of(answer.json) == "Ada Bob from 0"
+        assert one.ways.uses["courier.post"] == sent
+
+
+async def test_retry_is_carried_by_two_letters_and_their_receipts(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "twice", name="a")
+        await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
+        await wait_all_tasks_blocked()
+        assert one.ways.uses["courier.post"] == two.ways.uses["courier.post"] == 2
+        assert not one.ways.uses["courier.dead"] + two.ways.uses["courier.dead"]
+
+
+async def test_tool_that_runs_again_runs_where_the_retry_comes(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        question = await parked(one, "replayed", name="a")
+        answer = await two.call("replayed", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
+        assert text_of(answer.json) == "hello Ada from 1"
+        assert members.journals["a"].ran_at == [0, 1]
+        assert not one.ways.uses["courier.post"] + two.ways.uses["courier.post"]
+
+
+async def test_failure_of_a_carried_handler_is_its_answer(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "fail")
+        answer = await two.call("fail", before=question, answers=accepted(question, name="Ada"))
+        assert answer.status == 200
+        assert answer.json["result"]["isError"] is True
+        assert "broken" in caplog.text
+
+
+async def test_state_that_was_used_is_refused_by_any_replica(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "greet", name="a")
+        answers = accepted(question, name="Ada")
+        await two.call("greet", {"name": "a"}, before=question, answers=answers)
+        for member in (one, two):
+            again = await member.call("greet", {"name": "a"}, before=question, answers=answers)
+            assert again.code == -32602
+            assert "was used already" in again.json["error"]["message"]
+
+
+async def test_of_two_retries_at_a_time_one_succeeds(autojump_clock: MockClock) -> None:
+    answers = list[Answer]()
+    async with fleet(add_tools, 3) as members:
+        question = await parked(members[0], "linger", name="a")
+        members.journals["a"].may_go_on.set()
+
+        async def retry(member: Member) -> None:
+            given = accepted(question, name="Ada")
+            answers.append(await member.call("linger", {"name": "a"}, before=question, answers=given))
+
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(retry, member)
+        assert sorted("result" if "result" in each.json else str(each.code) for each in answers) == [
+            "-32602",
+            "-32602",
+            "result",
+        ]
+
+
+@pytest.mark.parametrize("speaks", [False, True], ids=["before the first byte", "on a stream"])
+async def test_client_that_leaves_the_taker_cancels_the_handler_at_its_owner(
+    speaks: bool, autojump_clock: MockClock
+) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a", speaks=speaks)
+        arguments = {"name": "a", "speaks": speaks}
+        connection = await two.begin(
+            "linger", arguments, before=question, answers=accepted(question), meta={"progressToken": 1}
+        )
+        await journal.resumed.wait()
+        if speaks:
+            assert (await connection.head()).status == 200
+            assert (await connection.event()).data["method"] == "notifications/progress"
+        await connection.aclose()
+        await journal.ended.wait()
+        assert trio.current_time() == 0
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DISCONNECT
+        assert journal.cancellation.reason == "the client closed the response"
+
+
+async def test_deadline_of_the_caller_holds_for_a_carried_handler(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a")
+        with trio.fail_after(60):
+            await two.begin(
+                "linger",
+                {"name": "a"},
+                before=question,
+                answers=accepted(question),
+                meta={"trio-mcp/remainingMs": 5000},
+            )
+            await journal.ended.wait()
+        assert 5 <= trio.current_time() <= 6.1
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DEADLINE
+
+
+async def test_cancel_is_not_answered_late(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a")
+        connection = await two.begin("linger", {"name": "a"}, before=question, answers=accepted(question))
+        await journal.resumed.wait()
+        two.scope.cancel(reason="the replica ends at once")
+        await journal.ended.wait()
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DISCONNECT
+        journal.may_go_on.set()
+        answer = await connection.answer()
+        assert b"result" not in answer.body
+
+
+async def test_owner_that_dies_ends_the_call_with_words(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        question = await parked(one, "linger", name="a")
+        connection = await two.begin("linger", {"name": "a"}, before=question, answers=accepted(question))
+        await members.journals["a"].resumed.wait()
+        one.ways.are_cut = True
+        answer = await connection.answer()
+        assert answer.code == -31003
+        assert answer.json["error"]["message"] == "the process that ran this call has ended; call again"
+        assert LEASE - 1.6 <= trio.current_time() <= LEASE + 1
+
+
+async def test_retry_to_a_dead_owner_ends_with_words(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "linger", name="a")
+        one.ways.are_cut = True
+        answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
+        assert answer.code == -31003
+        assert trio.current_time() <= LEASE + 1
+
+
+async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "linger", name="a")
+        one.scope.cancel(reason="the replica ends at once")
+        await one.over.wait()
+        began = trio.current_time()
+        answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
+        assert answer.code == -31003
+        assert trio.current_time() - began < 0.5
+
+
+async def test_taker_that_dies_is_a_client_that_left(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a")
+        await two.begin("linger", {"name": "a"}, before=question, answers=accepted(question))
+        await journal.resumed.wait()
+        two.ways.are_cut = True
+        await journal.ended.wait()
+        assert trio.current_time() <= LEASE + 1
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DISCONNECT
+        assert journal.cancellation.reason == "the replica that took the request has ended"
+
+
+async def test_place_that_is_down_at_first_is_503_and_the_client_may_come_again(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        members.journals["a"].may_go_on.set()
+        question = await parked(one, "linger", name="a")
+        two.ways.are_cut = True
+        answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
+        assert answer.status == 503
+        assert answer.headers["retry-after"]
+        assert answer.code == -31000
+        assert "cannot be reached now; try again later" in answer.json["error"]["message"]
+        assert text_of((await two.call("echo", {"text": "hi"})).json) == "hi"
+        two.ways.are_cut = False
+        answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
+        assert text_of(answer.json) == "done by 0"
+
+
+async def test_short_outage_in_the_middle_is_waited_for(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a")
+        connection = await two.begin("linger", {"name": "a"}, before=question, answers=accepted(question))
+        await journal.resumed.wait()
+        one.ways.are_cut = two.ways.are_cut = True
+        journal.may_go_on.set()
+        await trio.sleep(2.5)
+        one.ways.are_cut = two.ways.are_cut = False
+        answer = await connection.answer()
+        assert text_of(answer.json) == "done by 0"
+
+
+async def test_long_outage_in_the_middle_ends_the_call_on_both_sides(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        question = await parked(one, "linger", name="a")
+        connection = await two.begin("linger", {"name": "a"}, before=question, answers=accepted(question))
+        await journal.resumed.wait()
+        one.ways.are_cut = two.ways.are_cut = True
+        answer = await connection.answer()
+        assert answer.code == -31000
+        await journal.ended.wait()
+        assert trio.current_time() <= LEASE + 3
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.DISCONNECT
+
+
+async def test_owner_that_drains_lets_carried_and_parked_handlers_end(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools, drain_timeout=30) as members:
+        one, two = members
+        running, waiting = await parked(one, "linger", name="a"), await parked(one, "greet", name="b")
+        connection = await two.begin("linger", {"name": "a"}, before=running, answers=accepted(running))
+        await members.journals["a"].resumed.wait()
+        one.ends.set()
+        await trio.sleep(10)
+        answer = await two.call("greet", {"name": "b"}, before=waiting, answers=accepted(waiting, name="Bob"))
+        assert text_of(messages_in(answer)[-1]) == "hello Bob from 0"
+        members.journals["a"].may_go_on.set()
+        assert text_of((await connection.answer()).json) == "done by 0"
+        await one.over.wait()
+        assert trio.current_time() < 11
+
+
+async def test_what_outlasts_the_drain_fails_with_words(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools, drain_timeout=3) as members:
+        one, two = members
+        journal = members.journals["a"]
+        running, waiting = await parked(one, "linger", name="a"), await parked(one, "greet", name="b")
+        connection = await two.begin("linger", {"name": "a"}, before=running, answers=accepted(running))
+        await journal.resumed.wait()
+        one.ends.set()
+        answer = await connection.answer()
+        assert answer.code == -31003
+        assert 3 <= trio.current_time() <= 3.1
+        await one.over.wait()
+        assert journal.cancellation is not None
+        assert journal.cancellation.cause is CancelCause.SHUTDOWN
+        answer = await two.call("greet", {"name": "b"}, before=waiting, answers=accepted(waiting, name="Bob"))
+        assert answer.code == -31003
+
+
+async def test_much_is_carried_in_pieces_and_waits_for_the_client(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        journal = members.journals["a"]
+        arguments = {"name": "a", "count": 30, "size": 300_000}
+        question = await parked(one, "flood", **arguments)
+        connection = await two.endpoint.connect(lockstep=True)
+        headers, body = modern("tools/call", call("flood", arguments, before=question, answers=accepted(question)))
+        await connection.stream.send_all(request_bytes("POST", {**headers}, body))
+        connection.expect()
+        await trio.sleep(30)
+        stuck_at = journal.seen["told"]
+        assert stuck_at < 10  # back-pressure reaches the handler
+        assert not journal.ended.is_set()
+        assert (await connection.head()).headers["content-type"] == "text/event-stream"
+        *told, reply = await rest_of(connection)
+        assert [each["params"]["data"]["told"] for each in told] == list(range(30))
+        assert text_of(reply) == "y" * 300_000
+
+
+async def test_anybody_elses_state_is_refused_before_it_is_carried(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        question = await parked(one, "greet", name="a")
+        answer = await two.call("greet", {"name": "b"}, before=question, answers=accepted(question, name="Ada"))
+        assert answer.code == -32602
+        assert not two.ways.uses["courier.post"]
+
+
+async def ask_as(member: Member, token: str, params: dict[str, Any]) -> Answer:
+    return await member.endpoint.modern("tools/call", params, Authorization=f"Bearer {token}")
+
+
+def guarded(extra: dict[str, Any]) -> Callable[[int], Protected]:
+    async def about(_: Principal, __: Mapping[str, str]) -> dict[str, Any]:
+        return extra
+
+    return lambda _: protected(issued(), on_authenticated=about)
+
+
+async def test_carried_handler_knows_the_caller_as_the_retry_names_it(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools, auth=guarded({"plan": "gold"})) as (one, two):
+        question = question_in(await ask_as(one, "alice-1", call("who")))
+        answer = await ask_as(two, "alice-2", call("who", before=question, answers=accepted(question)))
+        assert answer.json["result"]["structuredContent"] == {
+            "tokens": ["alice-1", "alice-2"],
+            "scopes": ["read", "write"],
+            "claims": {},
+            "extra": {"plan": "gold"},
+            "client": "alice's client",
+            "at": 0,
+        }
+
+
+async def test_retry_of_another_principal_is_refused(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools, auth=guarded({})) as (one, two):
+        question = question_in(await ask_as(one, "alice-1", call("who")))
+        answer = await ask_as(two, "bob-1", call("who", before=question, answers=accepted(question)))
+        assert answer.code == -32602
+        assert not two.ways.uses["courier.post"]
+        answer = await ask_as(two, "alice-1", call("who", before=question, answers=accepted(question)))
+        assert answer.json["result"]["structuredContent"]["at"] == 0
+
+
+@pytest.mark.parametrize("principal", [None, PrincipalId(ISSUER, "bob")], ids=["nobody", "another"])
+async def test_owner_itself_compares_the_principal(principal: PrincipalId | None, autojump_clock: MockClock) -> None:
+    """Whatever a taker has checked, or not."""
+    async with fleet(add_tools, auth=guarded({})) as (one, two):
+        question = question_in(await ask_as(one, "alice-1", call("who")))
+        assert one.running.letters is not None
+        assert two.running.letters is not None
+        lines = list[LinesLetter]()
+        seal = LetterSeal(two.running.cipher, two.id)
+
+        def read(letter: Letter) -> None:
+            batch = seal.open(LINES, letter, LinesLetter)
+            assert batch is not None
+            lines.append(batch)
+            letter.take()
+
+        two.running.letters.read(LINES, read)
+        handle = two.running.cipher.open(question["requestState"]).handle
+        _, body = modern("tools/call", call("who", before=question, answers=accepted(question)))
+        params = json.dumps(body["params"]).encode()
+        letter = RetryLetter(9, handle, 1, "tools/call", params, 100, principal, None, None)
+        await two.running.letters.send(one.id, RETRY, seal.seal(RETRY, one.id, letter), patience=1)
+        await wait_all_tasks_blocked()
+        assert json.loads(lines[0].lines)["error"]["code"] == -32602
+        assert lines[0].is_last
+        assert one.server.statistics().parked == 1
+
+
+async def test_letter_of_a_stranger_is_refused(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        assert two.running.letters is not None
+        stranger = LetterSeal(StateCipher("fleet"), two.id)
+        for content in (b"", b"nonsense", stranger.seal(CANCEL, one.id, CancelLetter(1, False, "no"))):
+            with pytest.raises(LetterRefused, match="other secrets"):
+                await two.running.letters.send(one.id, CANCEL, content, patience=1)
+        mine = LetterSeal(two.running.cipher, two.id)
+        with pytest.raises(LetterRefused, match="other secrets"):  # a letter of another kind
+            content = mine.seal(CANCEL, one.id, CancelLetter(1, False, "no"))
+            await two.running.letters.send(one.id, RETRY, content, patience=1)
+
+
+async def test_cancel_that_overtakes_its_retry_counts(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as (one, two):
+        assert two.running.letters is not None
+        question = await parked(one, "linger", name="a")
+        seal = LetterSeal(two.running.cipher, two.id)
+        cancel = seal.seal(CANCEL, one.id, CancelLetter(1, False, "the client has left"))
+        await two.running.letters.send(one.id, CANCEL, cancel, patience=1)
+        answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))
+        assert answer.code == -31003
+        assert "its client has left; call again" in answer.json["error"]["message"]
+
+
+async def test_arounds_run_once_for_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
+    ran = list[int]()
+
+    def add(server: Server, members: Fleet, number: int) -> None:
+        add_tools(server, members, number)
+
+        @server.around("tools/call")
+        async def count(request: ServerRequest, next: Next) -> Any:
+            ran.append(number)
+            return await next(request)
+
+    async with fleet(add) as (one, two):
+        question = await parked(one, "twice", name="a")
+        given = accepted(question, name="A")
+        question = question_in(await two.call("twice", {"name": "a"}, before=question, answers=given))
+        answer = await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="B"))
+        assert text_of(answer.json) == "A B from 0"
+        assert ran == [0]
+        await two.call("echo", {"text": "hi"})
+        assert ran == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twice(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    answers = dict[str, str]()
+    async with fleet(add_tools, 3, drain_timeout=30) as members:
+        for number, member in enumerate(members):
+            member.ways.chance.seed(100 * seed + number)
+            member.ways.loses, member.ways.doubles = 0.4, 0.3
+
+        async def talk(name: str, where: list[Member]) -> None:
+            first = await parked(where[0], "twice", name=name)
+            given = accepted(first, name=name)
+            second = question_in(await where[1].call("twice", {"name": name}, before=first, answers=given))
+            given = accepted(second, name="too")
+            answers[name] = text_of((await where[2].call("twice", {"name": name}, before=second, answers=given)).json)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                where = [members[(number + further * (1 + number % 2)) % 3] for further in range(3)]
+                nursery.start_soon(talk, str(number), where)
+        assert answers == {str(number): f"{number} too from {number % 3}" for number in range(30)}
+        await trio.sleep(10)
+        for member in members:
+            assert member.running.carrier is not None
+            assert member.running.carrier.is_idle
+            assert member.server.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_each_call_ends_in_its_time_whatever_happens_to_the_replicas(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """Replicas are cut off from the place for a while, letters are lost, clients leave. Each call ends with an answer
+    or a typed error, each handler ends, and nothing is left."""
+    chance, outcomes, longest = random.Random(seed), Counter[str](), 0.0
+    async with fleet(add_tools, 3) as members:
+        journals = members.journals
+        for member in members:
+            member.ways.chance.seed(chance.random())
+            member.ways.loses, member.ways.doubles = 0.2, 0.2
+
+        async def cut(member: Member) -> None:
+            while True:
+                await trio.sleep(chance.expovariate(1 / 10))
+                member.ways.are_cut = True
+                await trio.sleep(chance.choice([0.3, 1.5, 4, 9]))
+                member.ways.are_cut = False
+
+        async def talk(name: str) -> None:
+            nonlocal longest
+            await trio.sleep(chance.random() * 60)
+            one, two = chance.choices(members, k=2)
+            question = await parked(one, "linger", name=name)
+            began = trio.current_time()
+            nursery.start_soon(go_on, name, chance.random() * 12)
+            connection = await two.begin("linger", {"name": name}, before=question, answers=accepted(question))
+            with trio.move_on_after(chance.choice([0.01, 3, 1000])) as scope:
+                answer = await connection.answer()
+                longest = max(longest, trio.current_time() - began)
+                reply = messages_in(answer)[-1]
+                outcomes["result" if "result" in reply else str(reply["error"]["code"])] += 1
+            if scope.cancelled_caught:
+                outcomes["left"] += 1
+            await connection.aclose()
+
+        async def go_on(name: str, delay: float) -> None:
+            await trio.sleep(delay)
+            journals[name].may_go_on.set()
+
+        async with trio.open_nursery() as faults:
+            for member in members:
+                faults.start_soon(cut, member)
+            async with trio.open_nursery() as nursery:
+                for number in range(60):
+                    nursery.start_soon(talk, str(number))
+            faults.cancel_scope.cancel(reason="all calls have ended")
+        for member in members:
+            member.ways.are_cut, member.ways.loses = False, 0.0
+        await trio.sleep(2 * LEASE)
+        assert set(outcomes) <= {"result", "left", "-31000", "-31003", "-32602"}
+        assert outcomes["result"] > 3
+        assert longest < 12 + 2 * LEASE + 2
+        for member in members:
+            assert member.running.carrier is not None
+            assert member.running.carrier.is_idle
+            assert member.server.statistics().in_flight == 0
+            for scope in member.running.host.parking:  # the retry never came
+                assert not journals[scope.request.params["arguments"]["name"]].resumed.is_set()
+
+
+KEY = ProofKey.generate()
+
+
+async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock: MockClock) -> None:
+    tokens = issued()
+    tokens.principals["bound"] = Principal(issuer=ISSUER, subject="carol", key_thumbprint=KEY.thumbprint)
+
+    async with fleet(add_tools, auth=lambda _: protected(tokens, dpop="accepted", dpop_nonces=True)) as (one, two):
+
+        async def ask(member: Member, nonce: str | None, proof: str | None = None) -> Answer:
+            proof = proof or KEY.proof("POST", RESOURCE, token="bound", nonce=nonce, now=time.time())
+            return await member.endpoint.modern(
+                "tools/call", call("echo", {"text": "hi"}), Authorization="DPoP bound", DPoP=proof
+            )
+
+        answer = await ask(one, None)
+        assert answer.status == 401
+        nonce = answer.headers["dpop-nonce"]
+        proof = KEY.proof("POST", RESOURCE, token="bound", nonce=nonce, now=time.time())
+        assert text_of((await ask(one, None, proof)).json) == "hi"
+        assert (await ask(two, None, proof)).status == 401
+        assert text_of((await ask(two, nonce)).json) == "hi"
+        assert two.ways.uses["seen.add"] == 2
+        two.ways.are_cut = True
+        answer = await ask(two, nonce)
+        assert answer.status == 503
+        assert answer.headers["retry-after"]
+
+
+@pytest.mark.parametrize("auth", [lambda _: None, guarded({})], ids=["open", "protected"])
+async def test_request_of_one_round_asks_nobody(
+    auth: Callable[[int], Protected | None], autojump_clock: MockClock
+) -> None:
+    """No part of the place is used for a request that shares nothing, nor for the first round of one that asks."""
+    async with fleet(add_tools, auth=auth) as members:
+        one = members[0]
+
+        async def ask(method: str, params: dict[str, Any] | None = None) -> Answer:
+            return await one.endpoint.modern(method, params, Authorization="Bearer alice-1")
+
+        await ask("tools/list")  # the token is verified once
+        await wait_all_tasks_blocked()
+        began, before = trio.current_time(), Counter(one.ways.uses)
+        assert text_of((await ask("tools/call", call("echo", {"text": "hi"}))).json) == "hi"
+        assert (await ask("tools/list")).json["result"]["tools"]
+        assert (await ask("server/discover")).json["result"]["supportedVersions"]
+        assert (await ask("tools/call", call("nothing"))).code == -32602
+        question_in(await ask("tools/call", call("greet", {"name": "a"})))
+        first = question_in(await ask("tools/call", call("replayed", {"name": "b"})))
+        given = accepted(first, name="Ada")
+        answer = await ask("tools/call", call("replayed", {"name": "b"}, before=first, answers=given))
+        assert text_of(answer.json) == "hello Ada from 0"
+        await wait_all_tasks_blocked()
+        assert trio.current_time() == began
+        assert one.ways.uses == before
+
+
+async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> None:
+    async with fleet(add_tools) as members:
+        one, two = members
+        for number in range(5):
+            name = str(number)
+            question = await parked(one, "linger", name=name)
+            connection = await two.begin("linger", {"name": name}, before=question, answers=accepted(question))
+            await members.journals[name].resumed.wait()
+            if number % 2:
+                await connection.aclose()
+            else:
+                members.journals[name].may_go_on.set()
+                await connection.answer()
+        await trio.sleep(5)
+        for member in members:
+            statistics = member.server.statistics()
+            assert (statistics.in_flight, statistics.queued, statistics.parked) == (0, 0, 0)
+            uses = member.ways.uses["courier.post"]
+            await trio.sleep(60)
+            assert member.ways.uses["courier.post"] == uses  # nobody asks after calls that have ended
