@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from tests.serving.http.protection import issued, protected, session_of
@@ -337,6 +338,34 @@ async def test_an_answer_that_cannot_be_read_fails_the_question_at_its_replica(
         assert (await endpoint.ask("POST", session, bad)).status == 400
         [reply] = await rest_of(post)
         assert reply["result"]["isError"]
+
+
+async def test_the_answer_that_is_too_long_fails_the_question_at_its_replica(autojump_clock: MockClock) -> None:
+    scene = FleetScene()
+    async with replicated(scene.server, max_message_bytes=100_000) as endpoint:
+        session = await endpoint.initialize(**SAMPLING)
+        for warm in (False, True):
+            post, asked = await asking(endpoint, session)
+            for _ in range(3 if warm else 0):
+                await endpoint.ask("POST", session, message("ping", request_id="p"))
+            owner = endpoint.memory.ids.index(asked["id"].partition(".")[0])
+            long = {"jsonrpc": "2.0", "id": asked["id"], "result": {"text": "x" * 200_000}}
+            refused = await endpoint.replicas[owner - 1].ask("POST", session, long)
+            assert refused.status == 413
+            [reply] = await rest_of(post)
+            assert reply["result"]["isError"]
+
+
+async def test_facts_of_a_later_version_are_503_and_stay(endpoint: FleetEndpoint, autojump_clock: MockClock) -> None:
+    session = await endpoint.initialize()
+    session_id, sessions = session["Mcp-Session-Id"], endpoint.memory.kept.sessions
+    stored = await sessions.read(session_id, idle=60_000)
+    later = msgspec.msgpack.encode(msgspec.msgpack.decode(stored.facts) | {"form": 2})
+    assert await sessions.change(session_id, later, was=stored.mark, mark=b"later", idle=60_000)
+    await wait_all_tasks_blocked()
+    for _ in range(3):
+        assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 503
+    assert (await sessions.read(session_id, idle=60_000)).facts == later
 
 
 async def test_progress_of_a_client_goes_to_the_replica_that_its_token_names(

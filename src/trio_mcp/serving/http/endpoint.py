@@ -234,13 +234,19 @@ class HttpEndpoint(Entrance, HttpApplication):
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        session = self._sessions.find(session_id, None if caller is None else caller.principal.id)
+        principal = None if caller is None else caller.principal.id
+        session = self._sessions.find(session_id, principal)
+        if session is None and self._shared is None:
+            return
+        # Where the end has not come, nothing at the end of the beginning is a member of the message.
+        message = skipped(body.beginning, body.end or b"\n", body.reason)
+        # What is too long is more often an answer than not; a slow beginning tells nothing.
+        if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+            return
         if session is not None:
-            # Where the end has not come, nothing at the end of the beginning is a member of the message.
-            message = skipped(body.beginning, body.end or b"\n", body.reason)
-            # What is too long is more often an answer than not; a slow beginning tells nothing.
-            if message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                session.fail_question(message, body.beginning)
+            session.fail_question(message, body.beginning)
+        elif self._shared is not None:
+            self._shared.fail_question(session_id, principal, message)
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
@@ -347,9 +353,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         if session is not None:
             session.fail_question(message, request.body)
         elif self._shared is not None:
-            self._shared.look_up(
-                session_id, request, lambda found: None if found is None else found.fail_question(message, request.body)
-            )
+            self._shared.fail_question(session_id, request.principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
         """Call ``use`` with the session that ``request`` names, or refuse a request that names none."""

@@ -34,6 +34,12 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 """What brings a message to another replica. Raises as `Letters.send` and `SharedFacts.change`."""
 
 
+def tell_unreadable(place: SharedPlace, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
+    """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Letters.send`."""
+    content = msgspec.msgpack.encode((session_id, message.settles, message.reason))
+    return place.letters.send(owner, UNREADABLE_LETTER, content, patience=_LETTER_PATIENCE)
+
+
 class MessagesElsewhere:
     """The way to other replicas for messages to the session ``session_id``. ``state`` knows the requests that run
     here."""
@@ -63,8 +69,7 @@ class MessagesElsewhere:
                 return self._cancel_elsewhere(_params(message))
             case Unreadable():
                 if owner := self._place.owner_of(message.settles):
-                    content = msgspec.msgpack.encode((self._id, message.settles, message.reason))
-                    return partial(self._send, owner, UNREADABLE_LETTER, content)
+                    return partial(tell_unreadable, self._place, self._id, owner, message)
             case _:
                 pass
         owner = self._place.owner_of(named)

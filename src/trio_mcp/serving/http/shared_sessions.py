@@ -17,10 +17,10 @@ from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
-from ...jsonrpc.messages import Request
+from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.server import RunningServer
-from ...stores.letters import Letter, Letters
+from ...stores.letters import Letter, LetterRefused, Letters, ReplicaDead
 from ...stores.task_store import Gap
 from .entrance import error, unavailable
 from .exchanges import HttpRequest
@@ -29,7 +29,7 @@ from .session_facts import FactsUnreadable, decode_facts
 from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
 from .shared_get_streams import new_signal
 from .shared_listening import LINES_LETTER, RESUMED_LETTER
-from .shared_messages import MESSAGE_LETTER, UNREADABLE_LETTER
+from .shared_messages import MESSAGE_LETTER, UNREADABLE_LETTER, tell_unreadable
 from .shared_session import SharedSession, principal_text
 
 logger = logging.getLogger("trio_mcp")
@@ -191,6 +191,24 @@ class SharedSessions:
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
         return view
+
+    def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
+        """Fail the request of ours, in whichever replica, that ``message`` was meant to answer, where it names one, and
+        this ``principal`` has the session."""
+        if message.settles is not None:
+            self._place.start(self._fail_question, session_id, principal, message)
+
+    async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
+        try:
+            stored = await self._replica.sessions.read(session_id, idle=self._idle)
+            if stored is None or decode_facts(stored.facts).principal != principal_text(principal):
+                return
+            if owner := self._owner_of(message.settles):
+                await tell_unreadable(self._place, session_id, owner, message)
+            elif (view := self._views.get(session_id)) is not None and not view.is_over:
+                view.fail_question(message, b"")
+        except (ReplicaDead, LetterRefused, OSError) as failed:
+            logger.debug("an answer that cannot be read could not be told of: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Answer ``initialize``, and open a session for the caller, once there is room among those of all replicas."""
