@@ -207,3 +207,12 @@ async def test_options_are_given_by_variables(tmp_path: Path, monkeypatch: pytes
     async with running("run", file) as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/here);")
         assert (await answer_to(url, "GET", "/healthz")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_signal_while_a_worker_starts_ends_all_in_good_order(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
+        await server.line(READY)  # of the first one; the second one begins now
+        server.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE):
+            assert await server.process.ended() == 0

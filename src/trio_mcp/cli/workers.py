@@ -199,6 +199,8 @@ class Supervisor:
         worker = _Worker(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), predecessor)
         self._workers[worker] = None
         self._nursery.start_soon(self._watch, worker)
+        if self._is_ending:  # since the process was asked for
+            worker.end()
         return worker
 
     async def _watch(self, worker: _Worker) -> None:
@@ -225,16 +227,21 @@ class Supervisor:
 
     async def _hear(self, worker: _Worker) -> None:
         told = bytearray()
-        async for data in worker.life:
-            told += data
-            if told.endswith(b"\n") and not worker.listens.is_set():
-                worker.name = told.decode().strip()
-                worker.listens.set()
-                if worker.predecessor is not None:
-                    say(f"worker {worker.process.pid} serves in the place of {worker.predecessor}")
-                if self._on_ready is not None:
-                    self._on_ready(worker.name)
-                    self._on_ready = None
+        with suppress(trio.BrokenResourceError):  # it has died before it read what it was given
+            async for data in worker.life:
+                told += data
+                if told.endswith(b"\n") and not worker.listens.is_set():
+                    self._listening(worker, told.decode().strip())
+
+    def _listening(self, worker: _Worker, name: str) -> None:
+        """Take note that ``worker`` listens, with the server ``name``."""
+        worker.name = name
+        worker.listens.set()
+        if worker.predecessor is not None:
+            say(f"worker {worker.process.pid} serves in the place of {worker.predecessor}")
+        if self._on_ready is not None:
+            self._on_ready(name)
+            self._on_ready = None
 
     async def _replace_all(self) -> None:
         async with self._swapping:
