@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -26,6 +27,10 @@ SERVER = """
     @server.tool
     def pid() -> int:
         return os.getpid()
+
+    @server.tool
+    def session(ctx: RequestContext) -> str:
+        return str(ctx.session_id)
 
     @server.tool(task="required")
     async def roast(ctx: RequestContext) -> str:
@@ -78,7 +83,8 @@ async def check_any_answers(urls: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with AsyncExitStack() as clients:
             modern = [await clients.enter_async_context(open_http(url, era="modern")) for url in urls]
-            pids = {(await client.call_tool("pid")).text for client in modern}
+            legacy = [await clients.enter_async_context(open_http(url, era="legacy")) for url in urls]
+            pids = {(await client.call_tool("pid")).text for client in modern + legacy}
             tasks = [await client.start_task("roast") for client in modern]
             for task in tasks:
                 assert task.id is not None
@@ -120,3 +126,18 @@ async def test_workers_with_one_file_answer_for_tasks_of_each_other(tmp_path: Pa
             server.process.send_signal(signal.SIGTERM)
             assert await server.process.ended() == 0
     assert {result.text for result in results} == {"roasted"}
+
+
+async def test_a_session_outlives_the_worker_that_began_it(tmp_path: Path) -> None:
+    file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
+    async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
+        url = await server.line(AT)
+        with trio.fail_after(PATIENCE):
+            async with open_http(url, era="legacy") as client:
+                session, pid = [(await client.call_tool(name)).text for name in ("session", "pid")]
+                os.kill(int(pid), signal.SIGKILL)
+                await server.line(rf"worker ({pid}) has ended with status -9; another one is started")
+                assert (await client.call_tool("pid")).text != pid
+                assert (await client.call_tool("session")).text == session
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.process.ended() == 0
