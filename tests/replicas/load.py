@@ -124,7 +124,9 @@ class Load:
         match self._random.randrange(8):
             case 0:
                 result = await self._bounded("a question", client.call_tool("ask"))
-                if result is not None and not result.text.endswith(" Ada"):
+                if result is not None and result.is_error:
+                    self.outcomes["a handler that could not ask"] += 1
+                elif result is not None and not result.text.endswith(" Ada"):
                     self.broken.append(f"a question was answered with {result.text!r}")
             case 1:
                 await self._bounded("a question of any process", client.call_tool("ask_anywhere"))
