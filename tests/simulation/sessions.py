@@ -65,8 +65,11 @@ class Sessions:
         async with self._fleet.connection(replica) as connection:
             yield replica, connection
 
-    async def _send(self, method: str, session: dict[str, str | None], body: Any = None) -> Answer:
-        """Return the whole answer to a request that ends soon. Raises `Lost` and `SessionEnded`."""
+    async def _send(
+        self, method: str, session: dict[str, str | None], body: Any = None, *, asked_in: int | None = None
+    ) -> Answer:
+        """Return the whole answer to a request that ends soon. Raises `Lost` and `SessionEnded`. ``asked_in``: the
+        number of disturbances when a question was asked that ``body`` answers, and who asked may be gone since."""
         async with self._connected() as (replica, connection):
             stops, answer = replica.stops, None
             with trio.move_on_after(BOUND):
@@ -78,6 +81,9 @@ class Sessions:
                 if replica.is_well and replica.stops == stops:
                     self._clients.faults.append(f"a request of a session did not end: {method} {body}")
                 raise Lost
+        if answer.status == HTTPStatus.BAD_REQUEST and asked_in not in (None, self._fleet.disturbances):
+            self._clients.outcomes["answers to the dead"] += 1
+            raise Lost
         return self._checked(answer, f"{method} {body}")
 
     def _checked(self, answer: Answer, asked: str) -> Answer:
@@ -87,9 +93,6 @@ class Sessions:
             raise SessionEnded
         if answer.status == UNAVAILABLE:
             self._clients.outcomes["unavailable"] += 1
-            raise Lost
-        if answer.status == HTTPStatus.BAD_REQUEST and "'result'" in asked and not self._clients.is_calm:
-            self._clients.outcomes["answer to a replica that has ended"] += 1
             raise Lost
         if answer.status >= HTTPStatus.BAD_REQUEST:
             if not self._fleet.failures_of_place:
@@ -165,7 +168,7 @@ class Sessions:
 
     async def _answer(self, session: dict[str, str | None]) -> None:
         """Answer a question through another replica than the one that asks."""
-        name = f"questioned {self._id()}"
+        name, before = f"questioned {self._id()}", self._fleet.disturbances
         call = message("tools/call", {"name": "ask", "arguments": {"name": name}}, name)
         async with self._connected() as (replica, connection):
             stops = replica.stops
@@ -180,7 +183,8 @@ class Sessions:
                     if "method" not in question:
                         return
                     result = {"action": "accept", "content": {"name": name}}
-                    await self._send("POST", session, {"jsonrpc": "2.0", "id": question["id"], "result": result})
+                    answer = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+                    await self._send("POST", session, answer, asked_in=before)
                     reply = await self._message(connection)
                     while "id" not in reply:
                         reply = await self._message(connection)
