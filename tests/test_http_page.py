@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,7 +12,10 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import attrs
 import pytest
@@ -93,6 +97,29 @@ async def test_a_server_speaks_tls(folder: Path, port: int) -> None:
     async with running(folder, ["python", "secure.py"], port):
         url = f"https://127.0.0.1:{port}/mcp"
         assert await processed(url, ssl_context=trusting) == "processed 2 items"
+
+
+async def test_replicas_serve_one_session(folder: Path, port: int) -> None:
+    """Which one has opened, and the other goes on with."""
+    other = free_port()
+    asked = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+    def post(port: int, method: str, params: dict[str, Any], **headers: str) -> Any:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        request = Request(f"http://127.0.0.1:{port}/mcp", body, {**asked, **headers})
+        with urlopen(request, timeout=PATIENCE) as answer:
+            return answer.headers["Mcp-Session-Id"], json.load(answer)
+
+    async with (
+        running(folder, ["python", "replicas.py", str(port)], port),
+        running(folder, ["python", "replicas.py", str(other)], other),
+    ):
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "one", "version": "1"}}
+        session, _ = await trio.to_thread.run_sync(post, port, "initialize", hello)
+        call = partial(post, **{"Mcp-Session-Id": session})
+        params = {"name": "process_batch", "arguments": {"items": ["a", "b"]}}
+        _, reply = await trio.to_thread.run_sync(call, other, "tools/call", params)
+        assert reply["result"]["content"][0]["text"] == "processed 2 items"
 
 
 @pytest.mark.parametrize(
