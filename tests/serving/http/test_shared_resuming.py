@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.serving.http.raw import Connection
 from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
-from tests.serving.http.scenes import MemoryEndpoint, call, cancel, messages_in, rest_of, text_of
+from tests.serving.http.scenes import MemoryEndpoint, call, cancel, messages_in, next_message, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause
@@ -293,6 +293,29 @@ async def test_a_replica_that_ends_finishes_its_calls_and_the_session_stays(
         assert told_in(await rest_of(post)) == ["two", "three"]
     for _ in range(4):
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
+
+
+async def test_the_listeners_of_a_replica_that_ends_go_to_others_at_once(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    post, cursor = await stepping(scene, endpoint.replicas[1], session)
+    await post.aclose()
+    listening, following = [await endpoint.replicas[0].get(session, each) for each in (None, cursor)]
+    for response in (listening, following):
+        assert (await response.head()).status == 200
+    running = await endpoint.replicas[0].post(session, call("wait", 1, name="running"))
+    await scene["running"].started.wait()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(endpoint.stop, 0)
+        for response in (listening, following):
+            assert await rest_of(response) == []
+        again = await endpoint.replicas[2].get(session)
+        assert (await again.head()).status == 200
+        scene["running"].may_go_on.set()
+        assert text_of(messages_in(await running.answer())[-1]) == "running is done"
+    scene.server.servers[1].remove_tool("echo")
+    assert (await next_message(again))["method"] == "notifications/tools/list_changed"
 
 
 async def test_a_call_that_outlasts_the_drain_of_its_replica_ends_with_words_wherever_its_client_is(

@@ -335,6 +335,9 @@ class HttpEndpoint(Entrance, HttpApplication):
             session.post(message, request)
 
     def _get(self, request: HttpRequest) -> None:
+        if self._is_ending and self._shared is not None:  # another replica has the streams of all
+            request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
+            return
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:

@@ -146,12 +146,18 @@ class SharedListening:
         if self._own is not None and self._own.pipe is not None:
             self._own.pipe.send_keep_alive()
 
-    def close(self) -> None:
-        """End all responses: the session is over here."""
-        self._sending.cancel(reason="the session is over in this process")
-        self._lose()
+    def end_responses(self) -> None:
+        """End all responses: the process ends."""
+        if self._own is not None:
+            self._own.end()
         for stream in tuple(self._followed.values()):
             stream.end()
+
+    def close(self) -> None:
+        """End all responses, and send nothing more: the session is over here."""
+        self._sending.cancel(reason="the session is over in this process")
+        self.end_responses()
+        self._lose()
 
     # GET
 

@@ -103,6 +103,8 @@ class MessagesElsewhere:
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _TOO_LATE, extra))
         except SessionEnded:
             response.answer(invalid(HTTPStatus.NOT_FOUND, ENDED, extra))
+        except ValueError as error:
+            response.answer(invalid(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), extra))
         except (OSError, FactsTooLong) as error:
             logger.debug("a message could not be passed on: %s", error)
             response.answer(unavailable(UNREACHABLE, extra))

@@ -19,6 +19,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.codec import decode, decode_value
+from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import (
     Batch,
     Message,
@@ -34,7 +35,7 @@ from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
 from ...state.connection import ConnectionState
 from ...stores.task_store import StoreFull
-from .entrance import busy, empty, invalid, unavailable
+from .entrance import busy, empty, error, invalid, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_facts import (
@@ -59,7 +60,8 @@ _IDLE: Final = 60.0
 _LONGEST_LOOK: Final = 30.0
 """Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
 _LAST_LINES: Final = 2.0
-"""Seconds for which the last lines of a replica that ends may take on their way to the log."""
+_HURRIED_LINES: Final = 0.1
+"""Seconds that the last lines of a replica that ends may take on their way to the log."""
 
 
 class SharedSession(ClientSession):
@@ -94,6 +96,7 @@ class SharedSession(ClientSession):
         """The streams that are not finished."""
         self._left = trio.lowlevel.ParkingLot()
         self._over = trio.Event()
+        self._last_lines = trio.CancelScope()
         self._looked_at = self._touched_at = self.used_at
         self._was_reached = False
         self._uses = 0
@@ -107,7 +110,8 @@ class SharedSession(ClientSession):
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
-                with trio.move_on_after(_LAST_LINES):
+                self._last_lines.deadline = min(self._last_lines.deadline, trio.current_time() + _LAST_LINES)
+                with self._last_lines:
                     while self._streams:
                         await self._left.park()
         finally:
@@ -116,6 +120,13 @@ class SharedSession(ClientSession):
             self.listening.close()
             self._outbox.let_go()
             self._over.set()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End when the requests are done, and the responses to GETs now: their clients listen elsewhere."""
+        if hurry:
+            self._last_lines.deadline = trio.current_time() + _HURRIED_LINES
+        self.listening.end_responses()
+        super().shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until the last request is over, and its lines are in the log."""
@@ -182,8 +193,8 @@ class SharedSession(ClientSession):
             return partial(busy, "Too busy: too many sessions; try again later")
         except FactsTooLong:
             return partial(invalid, HTTPStatus.BAD_REQUEST, "the client says too much of itself in initialize")
-        except OSError as error:
-            logger.debug("a session could not be opened: %s", error)
+        except OSError as failed:
+            logger.debug("a session could not be opened: %s", failed)
             return partial(unavailable, UNREACHABLE)
         return None
 
@@ -192,8 +203,8 @@ class SharedSession(ClientSession):
         try:
             if self.facts.are_kept:
                 await self.facts.end()
-        except OSError as error:
-            logger.debug("a session could not be ended: %s", error)
+        except OSError as failed:
+            logger.debug("a session could not be ended: %s", failed)
         self.end("the session was not opened")
 
     # Changes by requests
@@ -226,7 +237,7 @@ class SharedSession(ClientSession):
             super().post(message, posted, opens=opens)
         else:
             self.used_at = trio.current_time()
-            self._use(self._post_elsewhere, steps, rest, posted)
+            self._use(posted, self._post_elsewhere, steps, rest)
 
     async def _post_elsewhere(self, steps: list[Step], rest: Batch | None, posted: HttpRequest) -> None:
         if not await self._elsewhere.carry_out(steps, posted):
@@ -288,8 +299,8 @@ class SharedSession(ClientSession):
         try:
             if not await self.facts.read():
                 return
-        except OSError as error:
-            logger.debug("a session could not be read: %s", error)
+        except OSError as failed:
+            logger.debug("a session could not be read: %s", failed)
         exchange.abort(CancelCause.LEASE, "the events of this call cannot be kept by this process any more")
 
     def resumed(self, name: str, replica: str) -> None:
@@ -326,14 +337,18 @@ class SharedSession(ClientSession):
         has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._writes or self._uses) or self.listening.is_needed
 
-    def _use(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function``, and keep the view until its end."""
+    def _use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run ``function``, which answers ``posted``, and keep the view until its end."""
         self._uses += 1
-        self._place.start(self._used, function, *args)
+        self._place.start(self._used, posted, function, *args)
 
-    async def _used(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+    async def _used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
-            await function(*args)
+            await function(*args, posted)
+        except Exception:  # a defect, which concerns this request alone
+            logger.exception("an HTTP request failed")
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
         finally:
             self._uses -= 1
 
@@ -365,8 +380,8 @@ class SharedSession(ClientSession):
     async def _touch(self, name: str) -> None:
         try:
             await self._log.touch(name)
-        except OSError as error:
-            logger.debug("the events of a session could not be kept: %s", error)
+        except OSError as failed:
+            logger.debug("the events of a session could not be kept: %s", failed)
 
     def send_keep_alive(self) -> None:
         """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
@@ -379,24 +394,24 @@ class SharedSession(ClientSession):
     def get(self, asked: HttpRequest) -> None:
         """Answer a GET. See `SharedListening.get`."""
         self.used_at = trio.current_time()
-        self._use(self.listening.get, asked)
+        self._use(asked, self.listening.get)
 
     def delete(self, asked: HttpRequest) -> None:
         """Answer a DELETE: end the session for all replicas."""
-        self._use(self._delete, asked)
+        self._use(asked, self._delete)
 
     async def _delete(self, asked: HttpRequest) -> None:
         try:
             await self.facts.end()
-        except OSError as error:
-            logger.debug("a session could not be ended: %s", error)
+        except OSError as failed:
+            logger.debug("a session could not be ended: %s", failed)
             asked.response.answer(unavailable(UNREACHABLE, asked.extra))
             return
         try:
             await self._log.forget()
             await self.listening.own_log.forget()
-        except OSError as error:  # they go by themselves, later
-            logger.debug("the events of a session could not be forgotten: %s", error)
+        except OSError as failed:  # they go by themselves, later
+            logger.debug("the events of a session could not be forgotten: %s", failed)
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
 
