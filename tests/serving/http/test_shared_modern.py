@@ -62,6 +62,7 @@ def add_tools(server: Server, members: Fleet, number: int) -> None:
         journal = journals[name]
         try:
             await ctx.elicit("Who?", FORM)
+            journal.seen["left"] = trio.current_effective_deadline() - trio.current_time()
             journal.resumed.set()
             if speaks:
                 ctx.progress(1)
@@ -265,6 +266,7 @@ async def test_deadline_of_the_caller_holds_for_a_carried_handler(autojump_clock
             )
             await journal.ended.wait()
         assert 5 <= trio.current_time() <= 6.1
+        assert 5 <= journal.seen["left"] <= 6.1
         assert journal.cancellation is not None
         assert journal.cancellation.cause is CancelCause.DEADLINE
 
