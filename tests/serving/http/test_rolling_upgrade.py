@@ -199,6 +199,7 @@ async def test_answer_in_a_letter_that_this_version_does_not_know_is_refused_in_
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": ANSWER}
         refused = await endpoint.ask("POST", session, answer)
         assert (refused.status, refused.json["error"]["code"]) == (400, -32600)
+        assert "knows no letters of the kind session.message2" in refused.json["error"]["message"]
         assert (await endpoint.ask("POST", session, answer)).status == 202  # today's version carries it
         assert text_of((await rest_of(post))[-1]) == "m has answered"
 

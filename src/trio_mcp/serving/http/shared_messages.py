@@ -99,8 +99,11 @@ class MessagesElsewhere:
         try:
             for step in steps:
                 await step()
-        except (ReplicaDead, LetterRefused):
+        except ReplicaDead:
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _TOO_LATE, extra))
+        except LetterRefused as error:
+            reason = f"the process that runs the request takes no answer: {error}"
+            response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         except SessionEnded:
             response.answer(invalid(HTTPStatus.NOT_FOUND, ENDED, extra))
         except ValueError as error:
