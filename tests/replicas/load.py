@@ -49,6 +49,8 @@ class Load:
         self._names = count(1)
         self.outcomes = Counter[str]()
         """How calls have ended: ``answered``, or the kind of error."""
+        self.seen = set[int]()
+        """Processes that have answered."""
         self.broken: list[str] = []
         """What must not happen, and did."""
         self.may_lose: list[tuple[float, float]] = []
@@ -133,7 +135,10 @@ class Load:
             case 2:
                 await self._count(client)
             case _:
-                await self._bounded("a call", client.call_tool("pid", {"seconds": self._random.choice((0, 0.01, 0.2))}))
+                seconds = self._random.choice((0, 0.01, 0.2))
+                result = await self._bounded("a call", client.call_tool("pid", {"seconds": seconds}))
+                if result is not None:
+                    self.seen.add(int(result.text))
 
     async def _count(self, client: Client) -> None:
         """Read a stream, of which nothing may come twice or out of order, also where it is resumed elsewhere. Progress

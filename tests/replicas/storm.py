@@ -85,10 +85,11 @@ class Storm:
             await trio.sleep(2.0)
 
     async def restart_one_after_another(self, _: float) -> None:
-        """Replace each replica in good order."""
+        """Replace each replica in good order, the next one when the new one has answered."""
         for replica in self._fleet.replicas:
             old = replica.pid
             await replica.replace()
+            await until(lambda replica=replica: replica.pid in self._load.seen)
             self._load.killed[old] = trio.current_time()
             self._count("replacements")
 
