@@ -1,4 +1,4 @@
-"""Expiring is a mapping in memory whose entries go when their time is over."""
+"""Expiring is a mapping in memory with entries that go when their time is over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Forget the value of ``key``, and return it; `None` where there is none, or none any more."""
+        """Forget the value of ``key``, and return the value; `None` where there is none, or none any more."""
         value = self.get(key)
         self._entries.pop(key, None)
         return value

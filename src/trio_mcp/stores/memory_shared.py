@@ -116,7 +116,7 @@ class _Changes:
 
 
 class _Post:
-    """What the couriers of all replicas share."""
+    """The part that the couriers of all replicas share."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.mailboxes: dict[str, Hints[bytes]] = {}
@@ -196,7 +196,7 @@ class _Rates:
 
 
 class _Server:
-    """What the replicas of one server share."""
+    """The part that the replicas of one server share."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.secret = randomness.token_bytes(SECRET_BYTES)
@@ -210,8 +210,8 @@ class _Server:
 
 
 class Memory:
-    """A place that replicas share which run in one trio program. What they share is gone with this object. Its clock is
-    trio's. No method waits, and none fails for want of the place. Records of tasks leave the process nowhere, so
+    """A place that replicas share which run in one trio program. All of the place is gone with this object. The clock
+    is trio's. No method waits, and none fails for want of the place. Records of tasks leave the process nowhere, so
     ``secrets`` seal none."""
 
     def __init__(self) -> None:

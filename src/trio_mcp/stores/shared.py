@@ -1,16 +1,16 @@
-"""What the replicas of one server share, each thing behind a small protocol of its own.
+"""The place that the replicas of one server share, each part behind a small protocol of its own.
 
-A *replica* is one running server process. `Shared` is the place that several of them use, and `Replica` is what one of
-them has of that place while it runs. `Memory`, `SQLite` and `Redis` are such places.
+A *replica* is one running server process. `Shared` is the place that several replicas use, and `Replica` is the part
+that one replica has of the place while running. `Memory`, `SQLite` and `Redis` are such places.
 
 The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
-one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways: it
-**returns**, and all of the change is kept, as safely as the storage can; it raises `StoreDown`, and nothing has
-changed, nor will; or it raises `Uncertain`, and the change may have happened, or may happen later. `StoreFull` and
+one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways:
+the call **returns**, and all of the change is kept, as safely as the storage can; or raises `StoreDown`, and nothing
+has changed, nor will; or raises `Uncertain`, and the change may have happened, or may happen later. `StoreFull` and
 `ValueError` mean that nothing has changed. A cancel before a call is sent leaves everything alone; a call that was sent
 is waited for, within the limit of the storage, and the cancel goes on then.
 
-Hints say "look again". They may come late, twice or not at all, and never decide. `GAP` says that hints may have been
+Hints say "look again". Hints may come late, twice or not at all, and never decide. `GAP` says that hints may have been
 lost.
 """
 
@@ -33,7 +33,7 @@ SECRET_BYTES: Final = 32
 MOST_FINISHED: Final = 1000
 """Number of the finished streams of a session that are kept."""
 MOST_CHANGES: Final = 10_000
-"""Number of the things of which a log of changes knows when they have changed."""
+"""Number of the things of which a log of changes knows the last change."""
 MAX_LETTER: Final = 64 * 2**20
 """Bytes of the longest letter."""
 
@@ -45,10 +45,10 @@ def new_replica_id() -> str:
 
 @frozen
 class StoredSession:
-    """A legacy session, as it is kept."""
+    """A legacy session, as kept."""
 
     facts: bytes = attrs.field(repr=False)
-    """All that replicas have to know of the session, in the form that they write."""
+    """All that replicas have to know of the session, in the form that replicas write."""
     mark: bytes
     """The mark of the last write, which no other write has."""
 
@@ -57,17 +57,17 @@ class SessionDirectory(Protocol):
     """The legacy sessions of all replicas, each with its facts, as compare-and-set."""
 
     async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
-        """Keep a new session, which ends when it was neither read nor changed for ``idle``. Raises `StoreFull` where
+        """Keep a new session, which ends when neither read nor changed for ``idle``. Raises `StoreFull` where
         there are ``most`` sessions already, and `ValueError` where there is one with this id, also in a full
         directory. Sessions that have ended count no more."""
         ...
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
-        """Return the session, and have it last for ``idle`` from now; `None` where there is none, for any text."""
+        """Return the session, which lasts for ``idle`` from now; `None` where there is none, for any text."""
         ...
 
     async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
-        """Keep ``facts`` under a new ``mark`` in place of those under the mark ``was``. Return false, with nothing
+        """Keep ``facts`` under a new ``mark`` in place of the facts under the mark ``was``. Return false, with nothing
         changed, where the session has another mark or has ended."""
         ...
 
@@ -84,7 +84,7 @@ class SessionDirectory(Protocol):
 
 @frozen
 class StoredStream:
-    """One stream of server-sent events of a session, as it is kept."""
+    """One stream of server-sent events of a session, as kept."""
 
     name: str
     holder: str
@@ -121,12 +121,12 @@ class EventLog(Protocol):
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, keep: int) -> None:
         """Begin a stream, for ``holder`` to append to. Raises `ValueError` where there is one with this name, unless
-        that is as this call would make it: a call that ended with `Uncertain` can be made again."""
+        that is as this call would make one: a call that ended with `Uncertain` can be made again."""
         ...
 
     async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
         """Make ``holder`` the one who may append to the stream, in place of another, and return the stream. A stream
-        that is not there is begun, with an empty ``request_id``; one that is finished is returned as it is."""
+        that is not there is begun, with an empty ``request_id``; one that is finished is returned unchanged."""
         ...
 
     async def append(
@@ -149,14 +149,14 @@ class EventLog(Protocol):
         Return false, with nothing changed, where the stream has another holder, is finished or gone. Raises
         `ValueError`, otherwise, for a number that is too high: events between would be missing.
 
-        A call that ended with `Uncertain` can be made again: lines whose numbers are there already are dropped; a call
-        whose numbers are followed by others already changes nothing, whatever its note, and returns true; and so does
+        A call that ended with `Uncertain` can be made again: lines with numbers that are there already are dropped; a
+        call with numbers that others follow already changes nothing, whatever its note, and returns true; and so does
         one with ``finish`` for a stream which the same holder has finished with the same last number."""
         ...
 
     async def finish_dead(self, session_id: str, stream: str, *, dead: str, line: bytes, most: int, keep: int) -> bool:
-        """Append ``line`` and finish the stream, if ``dead`` is its holder still and it is not finished. Nobody is its
-        holder then. Return whether that was so: of several who try, one succeeds."""
+        """Append ``line`` and finish the stream, if ``dead`` is its holder still and the stream is not finished. Nobody
+        is its holder then. Return whether that was so: of several who try, one succeeds."""
         ...
 
     async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
@@ -170,7 +170,7 @@ class EventLog(Protocol):
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | Gap]]:
         """Open a stream of sessions and streams that were appended to, taken or finished from then on, by any
-        replica. Nobody is told of what is forgotten."""
+        replica. Nobody is told of forgotten ones."""
         ...
 
 
@@ -180,7 +180,7 @@ Place: TypeAlias = str
 
 @frozen
 class Changes:
-    """What has changed behind a place."""
+    """The changes behind a place."""
 
     place: Place
     """The place behind these changes."""
@@ -201,37 +201,37 @@ class Noted:
 
 
 class ChangeLog(Protocol):
-    """The changes of what the server offers, on whichever replica they happen. Things have names, such as ``tools`` or
-    ``resource:<uri>``. Beyond 10,000 things, those that were changed longest ago are forgotten, and readers behind them
-    are told that everything may have changed."""
+    """The changes of the offers of a server, which happen on any replica. Things have names, such as ``tools`` or
+    ``resource:<uri>``. Beyond 10,000 things, the ones that were changed longest ago are forgotten, and readers behind
+    these are told that everything may have changed."""
 
     async def note(self, changed: Collection[str]) -> None:
         """Note that things have changed. Each reader is told at least once. Nothing happens without things."""
         ...
 
     async def since(self, place: Place | None) -> Changes:
-        """Return what has changed behind ``place``; for `None`, the present place and no changes. `Changes.everything`
+        """Return the changes behind ``place``; for `None`, the present place and no changes. `Changes.everything`
         is true for a place that is too long ago, is ahead, or was in a log that was lost since, and for any other
         text."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Noted | Gap]]:
-        """Open a stream of what is noted from then on, by any replica. In place of a hint that would be long there may
+        """Open a stream of all notes from then on, by any replica. In place of a hint that would be long there may
         be a gap."""
         ...
 
 
 class Courier(Protocol):
-    """Carries letters between replicas, and knows which of them are alive. A letter may be lost, come late or come
-    twice: `Letters` makes of that what others may rely on."""
+    """Carries letters between replicas, and knows which replicas are alive. A letter may be lost, come late or come
+    twice: `Letters` makes of that a service to rely on."""
 
     async def post(self, replica: str, letter: bytes) -> None:
         """Send ``letter``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing is
-        told about whether it arrives; `ValueError` for a longer one."""
+        told about an arrival; `ValueError` for a longer one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | Gap]]:
-        """Open the stream of the letters that are sent to this replica from then on. What nobody reads is lost beyond
+        """Open the stream of the letters that are sent to this replica from then on. Unread ones are lost beyond
         1,000 letters, and a gap is told in its place. Raises `RuntimeError` while another such stream is open."""
         ...
 
@@ -246,7 +246,7 @@ class Courier(Protocol):
         ...
 
     async def dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those of ``replicas`` that are not alive: their leases are over, they have left, or never were."""
+        """Return the ``replicas`` that are not alive: with leases that are over, or which have left, or never were."""
         ...
 
 
@@ -254,13 +254,14 @@ class SeenOnce(Protocol):
     """Values that may be used once, on whichever replica: proofs of possession, for example."""
 
     async def add(self, digest: bytes, *, ttl: int) -> bool:
-        """Remember ``digest``, of 32 bytes, for ``ttl``. Return false, with nothing changed, where it is remembered
-        already: of several who try, one succeeds. After `Uncertain`, the value counts as used."""
+        """Remember ``digest``, of 32 bytes, for ``ttl``. Return false, with nothing changed, where the digest is
+        remembered already: of several who try, one succeeds. After `Uncertain`, the value counts as used."""
         ...
 
 
 class RateLimits(Protocol):
-    """Token buckets that all replicas take from. All that is kept of a bucket is the time at which it is full again."""
+    """Token buckets that all replicas take from. All that is kept of a bucket is the time at which the bucket is
+    full again."""
 
     async def take(self, key: bytes, *, most: int, per: int, burst: int) -> int:
         """Take a token of the bucket ``key``, and return 0; or take none, and return the milliseconds until there is
@@ -305,8 +306,8 @@ class Replica:
     id: str
     """A name of the process that is new with each start, and that clients may see."""
     secret: bytes = attrs.field(repr=False)
-    """A secret of 32 bytes that all replicas have, for what clients carry from one to another. Who can read the place
-    can read the secret: records of tasks are sealed by secrets of the author's alone."""
+    """A secret of 32 bytes that all replicas have, for all that clients carry from one to another. Who can read the
+    place can read the secret: records of tasks are sealed by secrets of the author's alone."""
     tasks: TaskStore
     """The records of tasks."""
     sessions: SessionDirectory
@@ -316,15 +317,15 @@ class Replica:
     seen: SeenOnce
     rates: RateLimits
     counts: SharedCounts | None = None
-    """What is counted on the way to the place; `None` where there is no way, since the place is on this machine."""
+    """The counts of the way to the place; `None` where there is no way, since the place is on this machine."""
 
 
 class Shared(Protocol):
     """A place that the replicas of a server share."""
 
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for the place
-        where it cannot be reached yet, for as long as it takes, and the log says so. With ``secrets``, the records of
+        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for a place
+        that cannot be reached yet, for as long as need be, and the log says so. With ``secrets``, the records of
         tasks are sealed as `RecordCodec` says.
 
         Servers with different names share nothing. The replica is not alive before its first `Courier.live`."""

@@ -143,7 +143,7 @@ class Schema:
     """The tables of a kind of file, and how such a file is known again."""
 
     title: str
-    """What the file is, for people."""
+    """The words for people about the file."""
     application: int
     """Mark of the files of this kind, and of no others."""
     version: int

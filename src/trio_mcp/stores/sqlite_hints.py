@@ -35,11 +35,11 @@ _SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "s
 """Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
 wait for their turn. A log has many events, and a letter may be long."""
 EXPIRING: Final = tuple(_SWEPT)
-"""The tables whose rows have an end of their time, in ``until``."""
+"""The tables with rows that have an end of their time, in ``until``."""
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
-    """Delete some of the rows whose time is over, in the transaction of another change."""
+    """Delete some of the rows that are over, in the transaction of another change."""
     for table in tables:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
@@ -69,7 +69,7 @@ _NOWHERE: Final = _Position(b"", 0, 0)
 
 @frozen
 class _Found:
-    """What one look has found behind a position."""
+    """The findings of one look behind a position."""
 
     position: _Position
     """The position of the look."""
@@ -122,7 +122,7 @@ class HintPoller:
                 await self.look()
 
     async def look(self) -> None:
-        """Look now, and tell those who watch already."""
+        """Look now, and tell all present watchers."""
         async with self._turn:  # or a look that comes late would tell of the past
             try:
                 found = await self._database.read(partial(_look, self._position, self.writer, self._replica))

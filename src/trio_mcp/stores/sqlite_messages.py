@@ -52,7 +52,7 @@ class SqliteChanges:
         self._hints.tell_note(*await self._database.write(note), things)
 
     async def since(self, place: Place | None) -> Changes:
-        """Return what has changed behind a place. See `ChangeLog.since`."""
+        """Return the changes behind a place. See `ChangeLog.since`."""
 
         def since(connection: sqlite3.Connection) -> Changes:
             with snapshot(connection):
@@ -141,7 +141,7 @@ class SqliteCourier:
             self._mailbox = self._hints.on_letters = None
 
     async def live(self, *, lease: int) -> bool:
-        """Count as alive. See `Courier.live`. Goes before other writes, and deletes what need be kept no longer."""
+        """Count as alive. See `Courier.live`. Goes before other writes, and deletes all that need be kept no longer."""
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -164,7 +164,7 @@ class SqliteCourier:
         await self._database.write(leave)
 
     async def dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those that are not alive. See `Courier.dead`."""
+        """Return the replicas that are not alive. See `Courier.dead`."""
 
         def dead(connection: sqlite3.Connection) -> Collection[str]:
             now = self._now()

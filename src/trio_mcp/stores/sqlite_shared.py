@@ -123,7 +123,7 @@ CREATE INDEX buckets_by_end ON buckets (until);
 )
 
 _HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
-"""Errors of a file that is not ours, whatever time passes."""
+"""Errors of a file that is not ours, and will not be."""
 _NEXT_TRY: Final = 0.5
 """Seconds between two tries to open files that cannot be used yet."""
 

@@ -96,9 +96,9 @@ _BEFORE_ALL: Final = (-(2**63), b"")
 class SqliteTaskStore:
     """A `TaskStore` in the file ``path``, which any number of processes on one machine may use at the same time.
 
-    The file is opened at the first use and need not be closed; ``async with`` closes it at the end of the block, and so
-    does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this machine:
-    the write-ahead log of SQLite works over no network.
+    The file is opened at the first use and need not be closed; ``async with`` closes the file at the end of the block,
+    and so does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this
+    machine: the write-ahead log of SQLite works over no network.
 
     ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
     in every process, then put in front; a record moves to the first secret with its next change. ``synchronous``: with

@@ -133,8 +133,8 @@ class TaskRecord:
     mark: bytes = b""
     """Random bytes that each write puts on the record: equal marks stand for equal records."""
     asked: Mapping[str, Sequence[str]] = _NEVER_ASKED
-    """The questions that a further run may come to, in the order of asking: those that were asked since the start or,
-    for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that it was asked
+    """The questions that a further run may come to, in the order of asking: all that were asked since the start or,
+    for a task that resumes, since the checkpoint. By the key of each, the keys of the earlier ones that were asked
     beside; a question that is neither in ``questions`` nor in ``answers`` was given up."""
     continuation: bytes | None = None
     """Answers and state with which the client came back before the task began, for a handler that returns its
@@ -353,7 +353,7 @@ class Watchers(Generic[T]):
             self._all.discard(hints)
 
     def tell(self, changed: Iterable[T | Gap]) -> None:
-        """Tell all watchers what has changed. Never waits."""
+        """Tell all watchers of changes. Never waits."""
         for hint in changed:
             for hints in self._all:
                 hints.tell(hint)
@@ -380,7 +380,7 @@ def as_created(new: TaskRecord, now: int, last: int, *, lease: int, ttl: int | N
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Return the ``method`` of `TaskStore` as `LoggedStore` has it; ``kind``: what cannot be done when it fails."""
+    """Return the ``method`` of `TaskStore` as `LoggedStore` has it; ``kind``: the work that a failure stops."""
     name = method.__name__
 
     @wraps(method)

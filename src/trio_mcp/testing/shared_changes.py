@@ -17,7 +17,7 @@ class ChangeLogSuite(TestedPlace):
     """The tests that every `ChangeLog` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:
-        """What was noted before is told to nobody who comes later."""
+        """Earlier notes are told to nobody who comes later."""
         async with self.open_replica() as one, self.open_replica() as two:
             first = await one.changes.since(None)
             assert ([*first.changed], first.everything) == ([], False)
@@ -72,7 +72,7 @@ class ChangeLogSuite(TestedPlace):
                 assert await since(one.changes, place) == {thing}
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
-        """The reader goes on from the place that it gets."""
+        """The reader goes on from the given place."""
         async with self.open_replica() as one:
             await one.changes.note(["tools"])
             for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
@@ -89,7 +89,7 @@ class ChangeLogSuite(TestedPlace):
                 assert (await one.changes.since(await here(other.changes))).everything
 
     async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
-        """Readers behind them are told that everything may have changed, and others what has."""
+        """Readers behind the forgotten ones are told that everything may have changed, others the very changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = await here(one.changes)
             await one.changes.note(["tools", "prompts"])
@@ -170,7 +170,7 @@ class ChangeLogSuite(TestedPlace):
                 await reader.read(hints, {"after", "later"})
 
     async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
-        """What it is told in the end leads to all changes."""
+        """The hints together lead to all changes."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _Reader(one.changes, await here(one.changes))
             things = {f"resource:{number}" for number in range(1500)}
@@ -192,7 +192,7 @@ class ChangeLogSuite(TestedPlace):
 
 
 class _Reader:
-    """A reader as a server has one: it trusts hints as far as they go on from its place."""
+    """A reader as in a server, which trusts each hint that goes on from its place."""
 
     def __init__(self, changes: ChangeLog, place: Place) -> None:
         self._changes = changes
@@ -219,7 +219,7 @@ async def here(changes: ChangeLog) -> Place:
 
 
 async def since(changes: ChangeLog, place: Place) -> set[str]:
-    """Return what has changed behind ``place``, each thing of which is told once."""
+    """Return the changes behind ``place``, each of which is told once."""
     found = await changes.since(place)
     assert not found.everything
     assert len(found.changed) == len(set(found.changed))

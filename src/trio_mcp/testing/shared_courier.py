@@ -20,7 +20,7 @@ class _LetterTests(TestedPlace):
     """The tests of `post` and `mailbox`."""
 
     async def test_letter_is_read_as_it_was_sent(self) -> None:
-        """Whatever the bytes, and of any length."""
+        """With any bytes, and of any length."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await delivered(one.courier, two.id, mailbox, [b"", b"\0", ALL_BYTES, b"GAP", "\N{SNOWMAN}".encode()])
             for length in (2**16 - 1, 2**16, 2**16 + 1, 2**20):
@@ -33,7 +33,7 @@ class _LetterTests(TestedPlace):
             await delivered(one.courier, two.id, mailbox, [b"short"])
 
     async def test_letter_comes_to_its_replica_alone(self) -> None:
-        """Each of three gets what is meant for it, from itself, too."""
+        """Each of three gets its own letters, from itself, too."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             replicas = (one, two, three)
             async with (
@@ -48,7 +48,7 @@ class _LetterTests(TestedPlace):
                         assert seen <= {*letters}
 
     async def test_letter_may_be_sent_to_nobody(self) -> None:
-        """To any text, since peers name replicas: nothing is told, and nobody reads it."""
+        """To any text, since peers name replicas: nothing is told, and nobody reads the letter."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for text in (*HOSTILE, new_replica_id(), one.id, two.id.swapcase(), two.id[:-1], f"{two.id}\0"):
                 await one.courier.post(text, b"to nobody")
@@ -127,7 +127,7 @@ class _LifeTests(TestedPlace):
                 assert set(await each.courier.dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """It returns true, as long as the lease is not over, and the new one counts from then on."""
+        """The call returns true, as long as the lease is not over, and the new one counts from then on."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.live(lease=lease)
@@ -140,7 +140,7 @@ class _LifeTests(TestedPlace):
         raise AssertionError("no sign of life came in time")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """Not before; and it is told so with its next sign of life, after which it is alive again."""
+        """Not before; and the replica is told so with its next sign of life, and is alive again then."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.live(lease=100)
@@ -150,7 +150,7 @@ class _LifeTests(TestedPlace):
             assert await one.courier.live(lease=HOUR) is True
 
     async def test_replica_that_has_left_is_dead(self) -> None:
-        """At once, however long its lease is; and it may live again."""
+        """At once, however long its lease is; and may live again."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.courier.live(lease=HOUR)
             await two.courier.live(lease=HOUR)

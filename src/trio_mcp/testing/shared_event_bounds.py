@@ -1,6 +1,6 @@
-"""EventBoundTests: an `EventLog` keeps of a session what fits, for as long as somebody may come back for it.
+"""EventBoundTests: an `EventLog` keeps of a session as much as fits, for as long as somebody may come back.
 
-`Log` makes calls about one stream; all tests of event logs use it.
+`Log` makes calls about one stream, in all tests of event logs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Log:
         return await self.events.finish_dead(self.session_id, self.name, dead=dead, line=line, most=most, keep=keep)
 
     async def stream(self) -> StoredStream:
-        """Return the stream as it is kept."""
+        """Return the stream as kept."""
         found = await self.events.after(self.session_id, self.name, 0, keep=HOUR)
         assert found is not None, f"there is no stream {self.name}"
         return found.stream
@@ -87,10 +87,10 @@ class Log:
 
 
 class EventBoundTests(TestedPlace):
-    """The tests of what is kept, and for how long."""
+    """The tests of how much is kept, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
-        """Of whatever stream: at most so many bytes of lines are kept, and the numbers tell what is missing."""
+        """Of any stream: at most so many bytes of lines are kept, and the numbers tell of the missing ones."""
         async with self.open_replica() as one, self.open_replica() as two:
             a, b = await Log(one.events, "a").open(), await Log(two.events, "b").open()
             for number in range(1, 6):
@@ -119,7 +119,7 @@ class EventBoundTests(TestedPlace):
             assert await busy.lines() == [b"b"] * 4
 
     async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
-        """The oldest of them first."""
+        """The oldest first."""
         async with self.open_replica() as one:
             logs = [await Log(one.events, f"stream {number}").open() for number in range(4)]
             for log in logs:
@@ -128,7 +128,7 @@ class EventBoundTests(TestedPlace):
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
-        """It counts, and all others go before it."""
+        """The event counts, and all others go before."""
         async with self.open_replica() as one:
             small, large = await Log(one.events, "small").open(), await Log(one.events, "large").open()
             assert await small.append(1, [b"a"])
@@ -179,7 +179,7 @@ class EventBoundTests(TestedPlace):
         raise AssertionError("no session could be used before it was forgotten")
 
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
-        """Reading makes it last no longer, and no shorter."""
+        """Reading changes nothing about that."""
         async with self.open_replica() as one:
             log = await Log(one.events, "stream").open()
             begun = trio.current_time()
@@ -188,7 +188,7 @@ class EventBoundTests(TestedPlace):
             assert await until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """Those that were finished first are forgotten; others, that are older, are not."""
+        """The first ones to be finished are forgotten; others, that are older, are not."""
         async with self.open_replica() as one:
             open_ = await Log(one.events, "open").open()
             assert await open_.append(1, [b"a"])
@@ -212,7 +212,7 @@ class EventBoundTests(TestedPlace):
             assert await log.lines() == [b"c"]
 
     async def test_session_in_use_is_not_forgotten(self) -> None:
-        """Whatever stream is opened, taken, appended to, finished or read, by whichever replica: all of them stay."""
+        """Any stream that is opened, taken, appended to, finished or read, by any replica, keeps all streams."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: Log) -> bool:
@@ -236,7 +236,7 @@ class EventBoundTests(TestedPlace):
                 await _outlives(one.events, two.events, use)
 
     async def test_session_is_forgotten_on_demand(self) -> None:
-        """All its streams are, and those of others stay; to forget what is not there is no error."""
+        """All its streams are, and the streams of others stay; to forget an unknown session is no error."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = [await Log(one.events, f"stream {number}").open() for number in range(3)]
             other = await Log(one.events, "stream 0", "other").open()

@@ -14,7 +14,7 @@ class HolderTests(TestedPlace):
     """The tests of `open`, `take` and `finish_dead`."""
 
     async def test_stream_begins_without_events(self) -> None:
-        """Every replica sees so, whatever the bytes of the request's id."""
+        """Every replica sees so, with any bytes as the request's id."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, request_id in enumerate((b"7", b"", ALL_BYTES, bytes(2**20))):
                 name = f"stream {number}"
@@ -65,7 +65,7 @@ class HolderTests(TestedPlace):
             assert again == await log.stream()
 
     async def test_take_leaves_a_finished_stream_alone(self) -> None:
-        """It is returned as it is."""
+        """The finished stream is returned unchanged."""
         async with self.open_replica() as one:
             log = await Log(one.events, "stream").open()
             assert await log.append(1, [b"a"], finish=True)

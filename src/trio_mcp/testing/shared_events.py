@@ -18,7 +18,7 @@ class _AppendTests(TestedPlace):
     """The tests of `append` and `after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:
-        """In their order, by every replica, whatever the bytes."""
+        """In their order, by every replica, with any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await Log(one.events, "stream").open()
             assert await log.append(1, [b"a", b"", ALL_BYTES]) is True
@@ -47,7 +47,7 @@ class _AppendTests(TestedPlace):
                 assert (found.first, [*found.lines], found.stream.last) == (number + 1, lines[number:], 9)
 
     async def test_unknown_stream_is_none_for_any_text(self) -> None:
-        """A peer may come back with what it likes."""
+        """A peer may come back with any text."""
         async with self.open_replica() as one:
             log = await Log(one.events, "stream").open()
             assert await log.append(1, [b"a"])
@@ -108,7 +108,7 @@ class _AppendTests(TestedPlace):
             assert await log.stream() == before
 
     async def test_append_can_be_made_again(self) -> None:
-        """Lines whose numbers are there are dropped, and the others appended."""
+        """Lines with known numbers are dropped, and the others appended."""
         async with self.open_replica() as one:
             log = await Log(one.events, "stream").open()
             for _ in range(2):
@@ -119,7 +119,7 @@ class _AppendTests(TestedPlace):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """Its note is of the past; it returns true, since its lines are there."""
+        """Its note is of the past; the call returns true, since its lines are there."""
         async with self.open_replica() as one:
             log = await Log(one.events, "stream").open()
             assert await log.append(1, [b"a"], note=b"old")
@@ -145,7 +145,7 @@ class _AppendTests(TestedPlace):
                 assert await log.lines() == [b"a"] + [b"end"] * count
 
     async def test_end_of_a_stream_can_be_made_again(self) -> None:
-        """It returns true for the holder that has finished the stream so."""
+        """The call returns true for the holder that has finished the stream so."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
                 log = await Log(one.events, f"stream {len(lines)}").open()
@@ -155,7 +155,7 @@ class _AppendTests(TestedPlace):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """The others are dropped, as if they were made again."""
+        """The others are dropped, as if made again."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await Log(one.events, "stream").open(), Log(two.events, "stream"))
             lines = [str(number).encode() for number in range(20)]
@@ -165,7 +165,7 @@ class _AppendTests(TestedPlace):
             assert kept in lines
 
     async def test_watcher_of_events_is_told(self) -> None:
-        """Of what is appended, taken or finished, by this replica and by others."""
+        """Of all that is appended, taken or finished, by this replica and by others."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, other in enumerate((one, two)):
                 log = await Log(other.events, f"stream {number}").open()
@@ -183,7 +183,7 @@ class _AppendTests(TestedPlace):
                     await told(hints, ("session", lost.name))
 
     async def test_watcher_of_events_is_told_of_any_text(self) -> None:
-        """The names come as they are."""
+        """The names come unchanged."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c")]
             for session_id, name in names:

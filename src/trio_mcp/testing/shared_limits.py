@@ -1,4 +1,4 @@
-"""SeenOnceSuite and RateLimitsSuite: what is counted for all replicas, nobody gets twice by asking another one."""
+"""SeenOnceSuite and RateLimitsSuite: counted for all replicas, so that nobody gets more by asking another one."""
 
 from __future__ import annotations
 

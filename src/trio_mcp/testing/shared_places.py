@@ -1,4 +1,4 @@
-"""TestedPlace opens replicas at the place under test; what stands beside it is used by all suites of `Shared`."""
+"""TestedPlace opens replicas at the place under test; the functions beside are for all suites of `Shared`."""
 
 from __future__ import annotations
 

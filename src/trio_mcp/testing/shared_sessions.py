@@ -1,4 +1,4 @@
-"""SessionDirectorySuite: each session has its facts, which one at a time changes, until it ends or nobody needs it."""
+"""SessionDirectorySuite: each session has its facts, which one at a time changes, until the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SessionDirectorySuite(TestedPlace):
     """The tests that every `SessionDirectory` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_session_is_read_as_it_was_opened(self) -> None:
-        """By every replica, whatever the bytes."""
+        """By every replica, with any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, facts in enumerate((b"", ALL_BYTES, bytes(2**20))):
                 mark = await opened(one.sessions, f"session {number}", facts)
@@ -26,7 +26,7 @@ class SessionDirectorySuite(TestedPlace):
                     assert await read(each.sessions, f"session {number}") == StoredSession(facts, mark)
 
     async def test_unknown_session_is_none_for_any_text(self) -> None:
-        """A peer may ask for, change and end what it likes."""
+        """A peer may ask for, change and end anything."""
         async with self.open_replica() as one:
             await opened(one.sessions, "known")
             for text in HOSTILE:
@@ -74,7 +74,7 @@ class SessionDirectorySuite(TestedPlace):
             assert there == [isinstance(each, bytes) for each in results]
 
     async def test_one_of_many_opens_the_same_session(self) -> None:
-        """The facts are those of the one."""
+        """The facts are by the first one."""
         async with self.open_replica() as one, self.open_replica() as two:
             facts = [str(number).encode() for number in range(20)]
             results = await at_once([partial(opened, (one, two)[int(f) % 2].sessions, "same", f) for f in facts])
@@ -83,7 +83,7 @@ class SessionDirectorySuite(TestedPlace):
             assert [await read(two.sessions, "same")] == won
 
     async def test_session_that_nobody_uses_ends(self) -> None:
-        """It is unknown then, counts no more, and its id is free."""
+        """The session is unknown then, counts no more, and its id is free."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await opened(one.sessions, "one", idle=1)
             await until(partial(has_room, two.sessions, 1))
@@ -273,7 +273,7 @@ async def has_room(sessions: SessionDirectory, most: int) -> bool:
 
 
 async def until_over(sessions: SessionDirectory, idle: int) -> float:
-    """Open a session, wait until the time ``idle`` has ended it, and return the seconds that this took."""
+    """Open a session, wait until the end by the time ``idle``, and return the seconds that this took."""
     most = 1
     while not await has_room(sessions, most):
         most += 1
@@ -283,7 +283,7 @@ async def until_over(sessions: SessionDirectory, idle: int) -> float:
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
-    """Check that a session which is in ``use`` once outlives the time with which it was opened."""
+    """Check that a session which is in ``use`` once outlives its first time."""
     for idle in LENGTHS:
         session_id = f"{use.__name__} {idle}"
         mark = await opened(sessions, session_id, idle=idle)

@@ -42,14 +42,14 @@ class _JoinTests(TestedPlace):
             assert str(one.secret)[2:-1] not in repr(one)
 
     async def test_replicas_share_tasks(self) -> None:
-        """One reads what the other has created, and is told of it."""
+        """One reads the records of the other, and is told of these."""
         async with self.open_replica() as one, self.open_replica() as two, two.tasks.watch() as hints:
             created = await create(one.tasks, record("task"))
             assert await kept(two.tasks, "task") == created
             await told(hints, "task")
 
     async def test_what_is_shared_outlives_its_replicas(self) -> None:
-        """A replica that comes when all others have ended finds what they left."""
+        """A replica that comes when all others have ended finds all as before."""
         async with self.open_replica() as one:
             created = await create(one.tasks, record("task"))
             await opened(one.sessions, "session", b"facts")

@@ -1,8 +1,7 @@
-"""SessionFacts are all that the replicas of a server have to know of a legacy session, and the form in which they are
-kept.
+"""SessionFacts are all that the replicas of a server have to know of a legacy session, in a form that is kept.
 
-Changes of facts are functions from facts to facts. Each of them, applied to its own result, changes nothing: a write
-whose outcome nobody knows may be made again.
+Changes of facts are functions from facts to facts. Each change, applied to its own result, changes nothing: a write
+with an unknown outcome may be made again.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ...protocol.revisions import REVISIONS
 from ...protocol.types.notifications import DEFAULT_LOG_LEVEL
 
 MAX_FACTS: Final = 64 * 1024
-"""Bytes of the facts of a session, in the form in which they are kept."""
+"""Bytes of the facts of a session, in the form that is kept."""
 MOST_CANCELS: Final = 100
 """Number of the cancels that are kept, the newest ones."""
 _MAX_CANCELS: Final = 8 * 1024
@@ -36,7 +35,7 @@ replicas would misread does."""
 
 
 class FactsUnreadable(OSError):
-    """The facts of a session are of a later version: they have a form, or a revision, that this replica does not
+    """The facts of a session are of a later version, with a form, or a revision, that this replica does not
     know."""
 
 
@@ -66,7 +65,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 @frozen
 class SessionFacts:
-    """A legacy session, as all replicas know it."""
+    """A legacy session, as known to all replicas."""
 
     opening: bytes = attrs.field(repr=False)
     """The parameters of ``initialize``, as JSON text."""
@@ -84,7 +83,7 @@ class SessionFacts:
     subscriptions: tuple[str, ...] = ()
     """URIs of the resources whose changes the client is told."""
     cancels: tuple[Cancel, ...] = ()
-    """The newest cancels that the replicas which took them had no request for, oldest first."""
+    """The newest cancels for which their takers had no request, oldest first."""
     place: str = ""
     """Place in the log of changes at which the session was opened; empty where nobody knew."""
     others: tuple[tuple[str, bytes], ...] = attrs.field(default=(), repr=False)
@@ -97,7 +96,7 @@ _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_facts(facts: SessionFacts) -> bytes:
-    """Return ``facts`` in the form in which they are kept."""
+    """Return ``facts`` in the form that is kept."""
     known = {
         "form": _FORM,
         "opening": facts.opening,
@@ -175,7 +174,7 @@ def new_cancel_mark() -> str:
 
 
 def cancelled(mark: str, request_id: RequestId, reason: str | None) -> Change:
-    """Return the change by which a request is cancelled, wherever it runs."""
+    """Return the change by which a request is cancelled, on any replica."""
     told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
     cancel = Cancel(mark, encode_value(request_id), told)
 

@@ -1,5 +1,5 @@
 """SharedExchange is the exchange of a POST to a session that all replicas serve, and SharedOpening that of the POST
-which opens one. What a request changes is written for all replicas before the request is answered."""
+which opens one. The changes of a request are written for all replicas before the request is answered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
 
 
 class SharedExchange(SessionExchange):
-    """The exchange of a POST of ``session``. ``unwritten`` returns the write of what was changed by then, and ``start``
+    """The exchange of a POST of ``session``. ``unwritten`` returns the write of the changes until then, and ``start``
     runs a function in a task."""
 
     __slots__ = ("_requests", "_start", "_unwritten")
@@ -111,9 +111,9 @@ class SharedExchange(SessionExchange):
 
 
 class SharedOpening(SharedExchange):
-    """The exchange of the POST that opens the session, by ``open_session``, which returns the refusal where it cannot.
-    A session whose opening fails ends at once; one that is open, but whose client does not learn its id, ends by
-    ``delete_session``."""
+    """The exchange of the POST that opens the session, by ``open_session``, which returns the refusal where that is
+    impossible. A session whose opening fails ends at once; one that is open, but whose client does not learn its id,
+    ends by ``delete_session``."""
 
     __slots__ = ("_delete_session", "_open_session")
 

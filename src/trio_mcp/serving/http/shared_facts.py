@@ -1,7 +1,7 @@
-"""SharedFacts are the facts of one session, as a replica knows them and writes them, with all others.
+"""SharedFacts are the facts of one session, as known to one replica and written for all.
 
-What is known is as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
-the facts have changed. `SharedPlace` is what all sessions of a replica have in common.
+Known facts are as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
+the facts have changed. `SharedPlace` is common to all sessions of a replica.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FactsTooLong(Exception):
 
 @frozen(eq=False)
 class SharedPlace:
-    """What all sessions of a replica have in common."""
+    """All that the sessions of a replica have in common."""
 
     running: RunningServer
     replica: Replica
@@ -64,7 +64,7 @@ class SharedPlace:
     """Tells the clients of this replica of changes on others."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a task of its own. A failure of it is a defect, which concerns one request alone."""
+        """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""
 
         async def run() -> None:
             try:
@@ -89,7 +89,7 @@ class SharedFacts:
     ) -> None:
         limits = place.running.limits
         self.now = facts
-        """The facts as they were last read or written."""
+        """The facts as last read or written."""
         self._sessions = place.replica.sessions
         self._place = place
         self._id = session_id
@@ -151,7 +151,7 @@ class SharedFacts:
         return True
 
     def adopt(self, stored: StoredSession) -> None:
-        """Go on from what was read. Raises `FactsUnreadable`."""
+        """Go on from a reading. Raises `FactsUnreadable`."""
         self._adopt(decode_facts(stored.facts), stored.mark)
 
     def _adopt(self, facts: SessionFacts, mark: bytes) -> None:
@@ -219,5 +219,5 @@ def _encoded(facts: SessionFacts, most: int) -> bytes:
 
 
 def in_milliseconds(seconds: float) -> int:
-    """Return a length of time as places count it."""
+    """Return a length of time in the unit of places."""
     return max(1, min(round(seconds * 1000), 10**12))

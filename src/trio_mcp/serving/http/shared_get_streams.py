@@ -1,4 +1,4 @@
-"""The streams that clients ask for by GET, at any replica: a `FollowedStream` is one that they come back to, and the
+"""The streams that clients ask for by GET, at any replica: a `FollowedStream` is one to come back to, and the
 `OwnStream` of a session has the lines that belong to no request."""
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LOOK: Final = 1.0
 
 
 class FollowedStream:
-    """A stream of ``log`` behind the events that were ``read``, whichever replica writes it: see `Source`. ``signal``
-    tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. It is silent for
-    ``interval`` seconds at most. ``ended`` is called when it ends."""
+    """A stream of ``log`` behind the events that were ``read``, written by any replica: see `Source`. ``signal``
+    tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. The silence is
+    ``interval`` seconds at most. ``ended`` is called at the end."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ def new_signal() -> ChangeSignal:
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What is noted beside the own stream of a session."""
+    """The note beside the own stream of a session."""
 
     sent: int = 0
     """Number of the last event that a response took."""
@@ -112,7 +112,7 @@ _decode_note: Final = msgspec.json.Decoder(_Note)
 
 
 class OwnStream:
-    """The session's own stream ``name``, as far as ``holder``, in this replica, has it."""
+    """The session's own stream ``name``, as far as ``holder``, in this replica, has the stream."""
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
@@ -151,7 +151,7 @@ class OwnStream:
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], place: str) -> bool:
-        """Keep lines, if any, and send them. Lines were made of all changes up to ``place``, empty where nobody knows.
+        """Keep and send lines, if any. Lines were made of all changes up to ``place``, empty where nobody knows.
         Return false, with nothing changed, where another one has the stream."""
         if not await self._append(lines, place):
             return False
@@ -170,7 +170,7 @@ class OwnStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Go on behind what another one has written meanwhile."""
+        """Go on behind the lines that another one has written meanwhile."""
         self._last = stream.last
 
     def end(self) -> None:

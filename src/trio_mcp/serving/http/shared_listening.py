@@ -1,7 +1,7 @@
 """SharedListening answers the GETs to a session that all replicas serve, and sends the lines that belong to no request.
 
-One replica at a time has the session's own stream: the one that took the latest GET for it. It alone makes lines of
-changes, while the response is open. What changes while nobody listens is told to the next GET, by the place in the log
+One replica at a time has the session's own stream: the one that took the latest GET. That one alone makes lines
+of changes, while the response is open. A change while nobody listens is told to the next GET, by the place in the log
 of changes that is noted beside the stream. Other lines go by letter to the replica that has the stream, or, where there
 is none, into the log, for the next GET.
 """
@@ -50,7 +50,7 @@ _UNKNOWN: Final = "no stream of this session has this event id, or none has any 
 class SharedListening:
     """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
     ``log`` the streams that answer requests. ``resumed`` is called with the stream of this replica that a client has
-    come back for, and with the replica to which it came."""
+    come back for, and with the replica that was asked."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SharedListening:
         self.own_log = StreamLog(place.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
         """The log of the session's own stream, which lasts as long as the session."""
         self._own: OwnStream | None = None
-        """The own stream; `None` while this replica does not have it."""
+        """The own stream; `None` while this replica has none."""
         self._own_lock = trio.Lock()
         """Held while the own stream is taken or written."""
         self._followed: dict[str, FollowedStream] = {}
@@ -112,7 +112,7 @@ class SharedListening:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check(self, listener: str) -> None:
-        """Let the own stream go where another holder has it by now."""
+        """Let the own stream go where there is another holder by now."""
         if self._own is not None and self._own.holder != listener:
             self._lose()
 
@@ -254,7 +254,7 @@ class SharedListening:
     # The own stream
 
     async def _listen(self, asked: HttpRequest, behind: int | None) -> None:
-        """Answer with the own stream, ``behind`` a number, or from where no response took it."""
+        """Answer with the own stream, ``behind`` a number, or from the first event that no response took."""
         async with self._own_lock:
             had_listener = bool(self._facts.now.listener)
             own = await self._taken()
@@ -281,7 +281,7 @@ class SharedListening:
         tell(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _taken(self) -> OwnStream:
-        """Take the own stream from whoever has it."""
+        """Take the own stream from its present holder."""
         name, holder = self._facts.now.own_stream, new_holder(self._place.replica)
         stream = await self.own_log.take(name, holder)
         await self._facts.change(listened_to(holder))
@@ -295,7 +295,7 @@ class SharedListening:
         self._outbox.nudge()
 
     async def _changes(self, place: str, *, is_known: bool) -> tuple[Place, Collection[str]]:
-        """Return what has changed behind ``place``, and the place behind that. ``is_known``: where there is no place,
+        """Return the changes behind ``place``, and the place behind that. ``is_known``: where there is no place,
         nothing was missed."""
         told, log = self._place.changes, self._place.replica.changes
         unnoted = told.unnoted
@@ -351,7 +351,7 @@ class SharedListening:
                 await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
 
     async def _write(self, lines: Sequence[bytes], place: str) -> bool:
-        """Write to the own stream. Return false where this replica does not have it."""
+        """Write to the own stream. Return false where another replica has the stream."""
         async with self._own_lock:
             return self._own is not None and await self._append(self._own, lines, place)
 
@@ -367,7 +367,7 @@ class SharedListening:
         return False
 
     async def _pass_on(self, lines: Sequence[bytes]) -> bool:
-        """Send to the replica that has the own stream; where none has it, take it, and return false."""
+        """Send to the replica that has the own stream; where there is none, take the stream, and return false."""
         listener = self._facts.now.listener
         if self.is_elsewhere:
             content = msgspec.msgpack.encode((self._id, b"".join(lines)))

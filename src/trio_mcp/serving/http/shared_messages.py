@@ -31,7 +31,7 @@ _LETTER_PATIENCE: Final = 5.0
 _TOO_LATE: Final = "the process that ran the request has ended, and takes no answer any more"
 
 Step: TypeAlias = Callable[[], Awaitable[object]]
-"""What brings a message to another replica. Raises as `Letters.send` and `SharedFacts.change`."""
+"""A function that brings a message to another replica. Raises as `Letters.send` and `SharedFacts.change`."""
 
 
 def tell_unreadable(place: SharedPlace, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
@@ -51,14 +51,14 @@ class MessagesElsewhere:
         self._state = state
 
     def parted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch | None]:
-        """Return what is to be done for other replicas, and the rest of the batch, if any."""
+        """Return the steps for other replicas, and the rest of the batch, if any."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         steps = [self.step(member, bytes(raw)) for member, raw in zip(batch.members, bodies, strict=True)]
         rest = [member for member, step in zip(batch.members, steps, strict=True) if step is None]
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def step(self, message: Message | Unreadable, body: bytes) -> Step | None:
-        """Return what is to be done for other replicas; `None`: nothing."""
+        """Return the step for other replicas; `None`: there is none."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -78,7 +78,7 @@ class MessagesElsewhere:
         return partial(self._send, owner, MESSAGE_LETTER, msgspec.msgpack.encode((self._id, body)))
 
     def _cancel_elsewhere(self, params: dict[str, Any]) -> Step | None:
-        """Return what tells other replicas of a cancel; `None` for a request that runs here, and for what is no id."""
+        """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None
@@ -94,7 +94,7 @@ class MessagesElsewhere:
         return self._place.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
 
     async def carry_out(self, steps: list[Step], posted: HttpRequest) -> bool:
-        """Do ``steps`` for what was ``posted``. Return false where one of them fails, and all is answered."""
+        """Do ``steps`` for the ``posted`` message. Return false where a step fails, and all is answered."""
         response, extra = posted.response, posted.extra
         try:
             for step in steps:

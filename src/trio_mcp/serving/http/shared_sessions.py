@@ -105,7 +105,7 @@ class SharedSessions:
         """Views that have ended, but whose requests still clean up."""
         self._readings: dict[str, _Reading] = {}
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
-        """The signals for those who follow streams, by session and stream."""
+        """The signals for followers of streams, by session and stream."""
         self._is_watching = trio.Event()
         letters.read(MESSAGE_LETTER, self._read_message)
         letters.read(UNREADABLE_LETTER, self._read_unreadable)
@@ -129,7 +129,8 @@ class SharedSessions:
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the view of the session with this id, where it can serve without a reading. `None`: see `look_up`."""
+        """Return the view of the session with this id, if the view can serve without a reading. `None`: see
+        `look_up`."""
         view = self._views.get(session_id)
         return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
 
@@ -211,7 +212,8 @@ class SharedSessions:
             logger.debug("an answer that cannot be read could not be told of: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller, once there is room among those of all replicas."""
+        """Answer ``initialize``, and open a session for the caller, once there is room among the sessions of all
+        replicas."""
         given: Any = message.params
         params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         names = ("protocolVersion", "capabilities", "clientInfo")

@@ -98,7 +98,7 @@ class _Begun:
 
 class SharedStream:
     """The lines in ``outbox``, which answer the requests with ``request_id``, on their way to the log and then to the
-    response. ``lost`` is called when somebody else has ended the stream, or it could not be begun; ``finished`` when
+    response. ``lost`` is called when somebody else has ended the stream, or the beginning has failed; ``finished`` when
     later lines are none of this stream. See `ResumableStream`.
 
     While the log cannot be reached, nothing goes to the client. After `PATIENCE` the response ends, and the lines wait,
@@ -134,7 +134,7 @@ class SharedStream:
         self._closing: float | None = None
         """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
         self._ahead = bytearray()
-        """Lines that come before those in the outbox."""
+        """Lines that come before the outbox."""
         self._rest = bytearray()
         """The last lines of a stream that is finished."""
         self.response_at = ""
@@ -149,7 +149,7 @@ class SharedStream:
         return self._pipe.is_open and self._begun is not None
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
-        """Send the stream by ``response``, once it has begun. See `ResumableStream.attach`."""
+        """Send the stream by ``response``, once begun. See `ResumableStream.attach`."""
         self._begun = _Begun(response, extra, retry)
         response.on_gone = self._pipe.end
 
@@ -174,7 +174,7 @@ class SharedStream:
         return waiting
 
     def finish(self, keep_until: float) -> None:
-        """End the stream behind the last line. The log knows how long it keeps the events. Idempotent."""
+        """End the stream behind the last line. The log knows how long events are kept. Idempotent."""
         if not self._is_finished:
             self._is_finished = True
             self._rest = self._waiting()
@@ -234,7 +234,7 @@ class SharedStream:
             await pipe.room()
 
     async def _keep(self, lines: Sequence[bytes], *, finish: bool) -> bool:
-        """Keep lines, then send them. Return as `EventLog.append`."""
+        """Keep lines, then send the same. Return as `EventLog.append`."""
         pipe, first = self._pipe, self._last + 1
         # The result of a call whose client is away may have the size of any message, as other results.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)

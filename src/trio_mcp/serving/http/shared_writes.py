@@ -32,7 +32,7 @@ class Write:
         self._refusal: Refusal | None = None
 
     def end(self, refusal: Refusal | None) -> None:
-        """Note the outcome: `None`, or the answer to what needs the change."""
+        """Note the outcome: `None`, or the answer to a request that needs the change."""
         self._refusal = refusal
         self._done.set()
 

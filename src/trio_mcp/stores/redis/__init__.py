@@ -1,1 +1,1 @@
-"""What replicas share by Redis: the link to the server, and the stores that stand on the link."""
+"""The place that replicas share by Redis: the link to the server, and the stores that stand on the link."""

@@ -119,7 +119,7 @@ class RedisChanges:
         await self._link.script(_NOTE, self._keys, args)
 
     async def since(self, place: Place | None) -> Changes:
-        """Return what has changed behind ``place``. See `ChangeLog.since`."""
+        """Return the changes behind ``place``. See `ChangeLog.since`."""
         log, number = ("", 0) if place is None else _parsed(place)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
         now, everything, *found = await self._link.script(_SINCE, self._keys, args)
@@ -145,7 +145,7 @@ def _parsed(place: Place) -> tuple[str, int]:
 
 
 def noted(message: bytes) -> Noted | Gap:
-    """Return the contents of a message on the bus; `GAP` for a message without: they were too much to tell."""
+    """Return the contents of a message on the bus; `GAP` for a message without, since there was too much to tell."""
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return GAP

@@ -1,4 +1,4 @@
-"""Commands and scripts: what may be sent on a connection that all callers share, to which node of a cluster, and which
+"""Commands and scripts: which may be sent on a connection that all callers share, to which node of a cluster, and which
 errors say that a script has changed nothing."""
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _FORBIDDEN_WITHIN: Final = "in script"
 
 @frozen
 class Script:
-    """A script in Lua, which Redis runs as a whole, without other commands in between. What a script has changed before
-    an error stays changed, so good scripts tell what they found by the result."""
+    """A script in Lua, which Redis runs as a whole, without other commands in between. The changes of a script before
+    an error stay, so good scripts tell their findings by the result."""
 
     name: str
     """The name, for people."""

@@ -103,7 +103,7 @@ class Link:
         lie in one slot.
 
         Raises `StoreDown` where nothing has changed, with the words of Redis where the script was refused, and
-        `Uncertain` where the script may have run, or has failed: what was changed before the error stays changed."""
+        `Uncertain` where the script may have run, or has failed: the changes before the error stay."""
         rest = (len(keys), *keys, *args)
         check_words(rest)
         deadline = trio.current_time() + self._limit
@@ -244,7 +244,7 @@ class Link:
         return answer
 
     def _failure(self, what: str, answer: Exception, *, is_script: bool) -> StoreDown | Uncertain:
-        """Return what to raise for an answer that is an exception."""
+        """Return the error to raise for an answer that is an exception."""
         if isinstance(answer, StoreDown):
             return answer
         words = error_words(answer)
@@ -266,7 +266,7 @@ class Link:
             self._drop(client, f"it does not answer within {self._limit} s")
 
     def _drop(self, client: Client, why: str) -> None:
-        """Have new connections made in place of those of ``client``, which are closed."""
+        """Have new connections made in place of the connections of ``client``, which are closed."""
         if self._client is client:
             self._client, self._up = None, trio.Event()
             self._note_loss(why)

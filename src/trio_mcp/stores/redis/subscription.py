@@ -140,7 +140,7 @@ class Subscriptions:
                 await trio.sleep(growing_delay(losses - 1, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: Client) -> str:
-        """Subscribe to all channels, and hear what comes until the connection is lost. Return why it was."""
+        """Subscribe to all channels, and hear messages until the connection is lost. Return the reason of the loss."""
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))
@@ -170,7 +170,7 @@ class Subscriptions:
             nursery.cancel_scope.cancel(reason="the connection was lost")
 
         async def read_refusal() -> None:
-            """Whatever is no push is the answer to a SUBSCRIBE that Redis refuses."""
+            """A message that is no push is the answer to a SUBSCRIBE that Redis refuses."""
             with suppress(*failures()):
                 async with aclosing(connection.streamed_messages) as answers:
                     async for answer in answers:

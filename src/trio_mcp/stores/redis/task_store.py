@@ -55,7 +55,7 @@ _ECHO_LIMIT: Final = 1.0
 """Seconds for which a new stream of hints waits for a message of its own."""
 
 _MOST_TIME: Final = 2**52
-"""A time that Redis and Lua count exactly; those behind are never reached."""
+"""A time that Redis and Lua count exactly; later ones are never reached."""
 _MOST_PLACE: Final = 2**53
 """A place that no record comes to. Peers may ask for greater ones."""
 
@@ -70,10 +70,10 @@ class RedisTaskStore:
 
     ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
     in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
-    never changed, the times can be moved by whoever can write to Redis.
+    never changed, the times can be moved by anybody who can write to Redis.
 
     The clock is the one of Redis. A change is as safe as Redis is configured to keep changes. Where a restart or a
-    failover loses the last ones, no write succeeds that was computed on what is lost, and no holder writes whose claim
+    failover loses the last ones, no write succeeds that was computed on lost writes, and no holder writes whose claim
     is lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
     secrets or versions, which another process may read.
     """
@@ -193,15 +193,16 @@ class RedisTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of hints. See `TaskStore.watch`. It begins when a message of its own has come back, which all
-        who watch see as the hint of a task that nobody has; or with a gap, where none comes back for a second."""
+        """Open a stream of hints. See `TaskStore.watch`. The stream begins when a message of its own has come back,
+        which all who watch see as the hint of a task that nobody has; or with a gap, where none comes back for a
+        second."""
         with self._watchers.watch() as hints:
             if not await self._echoed(hints):
                 hints.tell(GAP)
             yield hints
 
     async def _echoed(self, hints: Hints[str]) -> bool:
-        """Wait until all messages have come that were on their way, and leave them out."""
+        """Wait until all messages have come that were on their way, and leave these messages out."""
         echo = f"\0{randomness.token_urlsafe(8)}"
         with trio.move_on_after(_ECHO_LIMIT):
             try:
