@@ -135,14 +135,18 @@ async def test_what_changes_while_nobody_listens_is_told_to_the_next_who_does(
     assert sorted(await ended(endpoint, session, second)) == ["scene:2", "scene:3"]
 
 
+@pytest.mark.parametrize("noted", [[], ["scene:1"]])
 async def test_a_change_that_is_not_noted_yet_is_told_to_who_begins_to_listen(
-    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, noted: list[str]
 ) -> None:
-    session = await subscribed(scene, endpoint, 1)
+    session = await subscribed(scene, endpoint, 2)
+    for uri in noted:
+        scene.server.servers[0].resource_updated(uri)
+        await trio.sleep(1)
     scene.server.servers[1].resource_updated("scene:0")
     stream = await endpoint.replicas[1].get(session)  # before the change is in the log
     await stream.head()
-    assert await ended(endpoint, session, stream) == ["scene:0"]
+    assert sorted(await ended(endpoint, session, stream)) == ["scene:0", *noted]
 
 
 async def test_a_client_that_comes_back_elsewhere_with_the_last_id_misses_and_repeats_nothing(
@@ -249,9 +253,16 @@ async def test_the_log_of_a_listener_outlasts_silence(scene: FleetScene, autojum
     async with replicated(scene.server, session_timeout=30, replay_timeout=5) as endpoint:
         session = await subscribed(scene, endpoint, 1)
         stream = await listening(endpoint, session, 0)
-        await trio.sleep(500)
-        scene.server.servers[2].resource_updated("scene:0")
-        assert await ended(endpoint, session, stream) == ["scene:0"]
+        for number in (1, 2):
+            await trio.sleep(500)
+            scene.server.servers[2].resource_updated("scene:0")
+            while (event := await stream.event()).data is None:
+                pass
+            assert event.id is not None
+            assert event.id.endswith(f"-{number}")
+        await stream.aclose()
+        again = await listening(endpoint, session, 1, event.id)
+        assert await ended(endpoint, session, again) == []
 
 
 async def test_a_listening_client_keeps_its_session_alive_for_all_replicas(

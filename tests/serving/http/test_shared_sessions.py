@@ -447,8 +447,28 @@ async def test_a_cancel_whose_hint_is_lost_arrives_behind_a_gap(
     assert not scene["mine"].ended.is_set()
     for link in endpoint.memory.links:
         link.loses_hints = False
+    begun = trio.current_time()
     endpoint.memory.lose_hints()
     await scene["mine"].ended.wait()
+    assert trio.current_time() == begun
+
+
+async def test_a_cancel_whose_reading_fails_is_read_again_within_a_second_or_so(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    post = await endpoint.replicas[0].post(session, call("wait", 5, name="mine"))
+    await scene["mine"].started.wait()
+    await trio.sleep(1)  # its stream has begun
+    await post.aclose()
+    endpoint.memory.links[0].is_down = True
+    assert (await endpoint.replicas[1].ask("POST", session, cancel(5))).status == 202
+    await trio.sleep(20)
+    assert not scene["mine"].ended.is_set()
+    endpoint.memory.links[0].is_down = False
+    begun = trio.current_time()
+    await scene["mine"].ended.wait()
+    assert trio.current_time() - begun <= 1.1
 
 
 async def test_an_old_cancel_touches_no_later_request_with_the_id(

@@ -1,5 +1,5 @@
-"""SharedSession is a replica's view of a legacy session that all replicas serve: the facts of the session, as they were
-last read, a connection that goes on from these facts, and the requests that run here.
+"""SharedSession is a replica's view of a legacy session that all replicas serve: the facts of the session, as last
+read, a connection that goes on from these facts, and the requests that run here.
 
 Nothing is refused on old facts. Two things hold within one replica alone: the refusal of an id that is in use twice at
 a time (a cancel reaches both requests), and the order of two messages of a client that does not wait for the answer to
@@ -43,7 +43,7 @@ from .session_facts import (
     SessionFacts,
 )
 from .shared_exchange import SharedExchange, SharedOpening
-from .shared_facts import UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace, in_milliseconds
+from .shared_facts import FRESH, UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace, in_milliseconds
 from .shared_listening import SharedListening
 from .shared_log import StreamLog, new_holder, new_stream_name
 from .shared_messages import MessagesElsewhere, Step
@@ -106,7 +106,7 @@ class SharedSession(ClientSession):
     # Life
 
     async def run(self) -> None:
-        """Serve until the session ends, or nobody uses it here."""
+        """Serve until the session ends, or nobody uses this view."""
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
@@ -146,7 +146,7 @@ class SharedSession(ClientSession):
         return self.facts.are_kept and not (self.is_confirmed or self.facts.now.is_initialized)
 
     def note_hint(self) -> None:
-        """Note that the facts may have changed: read them, or end a view that nobody uses."""
+        """Note that the facts may have changed: read the facts, or end a view that nobody uses."""
         self.facts.is_hinted = True
         if self._is_needed:
             self.facts.read_soon()
@@ -199,7 +199,7 @@ class SharedSession(ClientSession):
         return None
 
     async def _delete_unknown(self) -> None:
-        """End the session, whose client does not know it."""
+        """End the session, which its client does not know."""
         try:
             if self.facts.are_kept:
                 await self.facts.end()
@@ -226,7 +226,7 @@ class SharedSession(ClientSession):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Take a message, or a batch, that was ``posted``. What is about requests of other replicas goes there."""
+        """Take a message, or a batch, that was ``posted``. Messages about requests of other replicas go there."""
         steps, rest = [], message if isinstance(message, Batch) else None
         if type(message) is not Request:
             if isinstance(message, Batch):
@@ -354,17 +354,18 @@ class SharedSession(ClientSession):
 
     def expire(self, now: float) -> None:
         """Look at the session now and then while its client is here, or has left requests here; end the view where the
-        session has ended, or nobody uses it here."""
+        session has ended, or nobody uses the view."""
         self.listening.expire(now)
         if not self.facts.are_kept or self.is_over:
             return
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
-        if was_reached and not self._was_reached:  # the time of the session begins now
-            self.facts.read_soon()
+        if (was_reached and not self._was_reached) or (self.facts.is_hinted and self._is_needed):
+            self.facts.read_soon()  # the time of the session begins now, or a reading has failed
         if self._was_reached:
             self.used_at = now
-            if now - max(self.facts.read_at, self._looked_at) >= min(timeout / 4, _LONGEST_LOOK):
+            longest = FRESH if self._connection.state.inbound else _LONGEST_LOOK
+            if now - max(self.facts.read_at, self._looked_at) >= min(timeout / 4, longest):
                 self._looked_at = now
                 self.facts.read_soon()
         elif not self._is_needed:
@@ -416,5 +417,5 @@ class SharedSession(ClientSession):
 
 
 def principal_text(principal: PrincipalId | None) -> str:
-    """Return a principal as it stands in facts."""
+    """Return a principal in the form of facts."""
     return "" if principal is None else principal.to_json()
