@@ -17,6 +17,8 @@ from tests.stores.fault_proxy import FaultProxy, open_proxy
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp.stores.redis import link as link_module
+from trio_mcp.stores.redis.address import parse_url
+from trio_mcp.stores.redis.client import open_client
 from trio_mcp.stores.redis.link import Link, Script, open_link
 from trio_mcp.stores.task_store import StoreDown, Uncertain
 
@@ -501,3 +503,12 @@ async def test_a_connection_that_is_being_closed_takes_no_command_and_another_on
                 await link.pipeline([["PING"]])
             await link.wait_until_up()
             assert await link.pipeline([["PING"]]) == [b"PONG"]
+
+
+# coredis leaves the connection that it has made in vain to the collector, with its streams open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_pool_that_is_closed_while_a_connection_is_waited_for_is_an_outage(redis_url: str) -> None:
+    async with open_client(parse_url(redis_url), limit=5, max_idle=10) as client:
+        pass
+    with pytest.raises(OSError, match="connections to Redis were closed"):
+        await client.connection(None)

@@ -5,6 +5,7 @@ coredis is imported with the first client: that takes 0.2 s.
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 from binascii import crc_hqx
@@ -20,13 +21,13 @@ _SLOTS: Final = 16384
 _NEVER: Final = 1_000_000_000
 """Number of errors after which coredis asks a cluster for its layout in the background."""
 _POOL: Final = 8
-"""Connections of one client to one server, at most. Commands of all callers share one, as long as it is usable."""
+"""Connections of one client to one server, at most. Commands of all callers share one that is usable."""
 
 
 @asynccontextmanager
 async def open_client(address: Address, *, limit: float, max_idle: float) -> AsyncGenerator[Client]:
     """Open connections, for calls of up to ``limit`` seconds; one that is silent for ``max_idle`` seconds is closed.
-    Only a cluster is asked something at once. Raises what `is_failure` knows."""
+    Only a cluster is asked something at once. Raises the errors that `is_failure` knows."""
     from coredis import Sentinel, connection  # late: imports of 0.2 s
     from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
 
@@ -130,10 +131,13 @@ class Client:
 
     async def connection(self, node: Any) -> Any:
         """Return a connection to ``node`` that is usable now, to be given back by `release` before the next checkpoint,
-        once commands were put on the connection. Raises what `failures` names where none can be made. A cancel may
-        cost a place in the pool: who cancels drops the client soon."""
+        once commands were put on the connection. Raises the errors that `failures` names where none can be
+        made. A cancel may cost a place in the pool: who cancels drops the client soon."""
         with _silent():
-            return await self._pool.get_connection(node=node)
+            try:
+                return await self._pool.get_connection(node=node)
+            except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
+                raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
 
     def release(self, connection: Any) -> None:
         """Give a connection back."""
@@ -166,7 +170,7 @@ def is_failure(error: Exception) -> bool:
 
 
 def told(failure: BaseException) -> str:
-    """Return what to tell people of an exception of `failures`: its deepest cause, without credentials."""
+    """Return the words for people about an exception of `failures`: its deepest cause, without credentials."""
     failure = only_member(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = only_member(failure.__cause__)
@@ -210,7 +214,7 @@ def _silent() -> Generator[None]:
 
 
 def silence() -> None:
-    """Have coredis log nothing of the connections that the present task, and the tasks it starts, make."""
+    """Have coredis log nothing of the connections that the present task, and the tasks started by this one, make."""
     logger = logging.getLogger("coredis")
     if _not_ours not in logger.filters:
         logger.addFilter(_not_ours)
