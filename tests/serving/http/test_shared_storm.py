@@ -207,3 +207,77 @@ async def test_no_cancel_is_lost_while_the_replica_of_its_call_lives(autojump_cl
                         await scene[name].ended.wait()
                 await post.aclose()
             nursery.cancel_scope.cancel(reason="all calls have ended")
+
+
+class Listener:
+    """Listens to the own stream of a session, leaves its responses, and comes back with the last id to any replica.
+    ``told`` are the times at which it was told of each resource."""
+
+    def __init__(self, endpoint: FleetEndpoint, session: Session, draw: random.Random) -> None:
+        self._endpoint = endpoint
+        self._session = session
+        self._draw = draw
+        self._cursor: str | None = None
+        self.told: dict[str, float] = {}
+        self.statuses: set[int] = set()
+
+    async def run(self) -> None:
+        while True:
+            replica = self._draw.choice(self._endpoint._alive)
+            connection = await replica.get(self._session, self._cursor)
+            with suppress(*_BROKEN), trio.move_on_after(self._draw.uniform(0.5, 8)):
+                await self._read(connection)
+            await connection.aclose()
+            await trio.sleep(self._draw.choice((0, 0.2, 3)))
+
+    async def _read(self, connection: Connection) -> None:
+        status = (await connection.head()).status
+        self.statuses.add(status)
+        if status != 200:
+            await trio.sleep(0.5)
+            return
+        while True:
+            while b"\n\n" not in connection.received or b"data:" not in connection.received:
+                more = await connection.more()
+                if not more:
+                    return
+                connection.received += more
+            event = await connection.event()
+            self._cursor = event.id or self._cursor
+            if event.data is not None and "params" in event.data:
+                self.told[event.data["params"]["uri"]] = trio.current_time()
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("kills", [0, 2])
+async def test_a_listener_is_told_of_each_change_wherever_it_listens(
+    autojump_clock: MockClock, seed: int, kills: int
+) -> None:
+    draw, scene = random.Random(seed), FleetScene(replicas=4)
+    uris = [f"scene:{number}" for number in range(5)]
+    for uri in uris:
+        scene.server.resource(uri, name=uri)(trio.lowlevel.checkpoint)
+    async with replicated(scene.server) as endpoint:
+        session = await endpoint.initialize()
+        for number, uri in enumerate(uris):
+            await endpoint.ask("POST", session, message("resources/subscribe", {"uri": uri}, number))
+        listener, changed = Listener(endpoint, session, draw), dict[str, float]()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.run)
+            async with trio.open_nursery() as bad:
+                bad.start_soon(weather, endpoint, draw, kills)
+                for _ in range(60):
+                    await trio.sleep(draw.uniform(0, 1.5))
+                    alive = [n for n, each in enumerate(endpoint.replicas) if each in endpoint._alive]
+                    uri, number = draw.choice(uris), draw.choice(alive)
+                    scene.server.servers[number].resource_updated(uri)
+                    changed[uri] = trio.current_time()
+                bad.cancel_scope.cancel(reason="it is enough")
+            for replica, link in zip(endpoint.replicas, endpoint.memory.links, strict=True):
+                link.loses_hints = link.loses_answers = False
+                link.is_down = link.is_down and replica not in endpoint._alive
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel(reason="all is told")
+        for uri, at in changed.items():
+            assert listener.told[uri] >= at
+        assert listener.statuses <= {200, 503}
