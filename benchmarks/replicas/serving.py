@@ -21,7 +21,12 @@ from . import ALONE
 _MARKS = int(os.environ["BENCHMARK_MARKS"])
 _FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 _LIMITS = Limits(
-    max_server_requests=2 * MANY, max_in_flight=MANY, max_sessions=2 * MANY, max_subscriptions=MANY, max_parked=MANY
+    max_server_requests=2 * MANY,
+    max_in_flight=MANY,
+    max_sessions=2 * MANY,
+    max_subscriptions=MANY,
+    max_parked=MANY,
+    drain_timeout=0.0,
 )
 
 
