@@ -239,13 +239,67 @@ async def test_replica_that_is_slow_with_receipts_is_not_dead(autojump_clock: Mo
 
 async def test_replica_that_left_in_good_order_is_dead_at_once(autojump_clock: MockClock):
     async with parties() as (one, two):
+        await trio.sleep(LEASE)
         two.scope.cancel(reason="the replica ends")
         await wait_all_tasks_blocked()
         with pytest.raises(ReplicaDead):
             await one.tell(two)
-        assert trio.current_time() < 1
+        assert trio.current_time() < LEASE + 1
         with pytest.raises(ReplicaDead):
             await one.letters.send("never was", "talk", b"", patience=1)
+
+
+async def test_replica_that_leaves_during_a_sign_of_life_is_dead(autojump_clock: MockClock):
+    async with parties() as (one, two):
+        live, begun = two.courier.live, trio.Event()
+
+        async def slow(*, lease: int) -> bool:
+            begun.set()
+            with trio.move_on_after(5, shield=True):  # a call that was sent is waited for
+                await trio.sleep(0.5)
+            return await live(lease=lease)
+
+        two.courier.live = slow  # type: ignore[method-assign]
+        await begun.wait()
+        two.scope.cancel(reason="the replica ends")
+        await trio.sleep(1)
+        assert await one.courier.dead([two.id])
+
+
+async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(autojump_clock: MockClock):
+    async with parties() as (one, two), trio.open_nursery() as nursery:
+        one.courier.fails = two.courier.fails = True
+        await trio.sleep(2 * LEASE)
+        one.courier.fails = False
+        receipts = list[bytes]()
+
+        async def tell() -> None:
+            receipts.append(await one.tell(two))
+
+        nursery.start_soon(tell)
+        await trio.sleep(1)  # the other one finds later that the storage works
+        assert await one.courier.dead([two.id])
+        two.courier.fails = False
+        await trio.sleep(3)
+        assert receipts == [b"read hello"]
+
+
+async def test_storage_that_was_emptied_tells_of_no_death(autojump_clock: MockClock):
+    async with parties() as (one, two), trio.open_nursery() as nursery:
+        await trio.sleep(LEASE)
+        two.courier.loses = 1.0
+        receipts = list[bytes]()
+
+        async def tell() -> None:
+            receipts.append(await one.tell(two))
+
+        await one.courier.leave()
+        await two.courier.leave()
+        nursery.start_soon(tell)
+        await trio.sleep(2)
+        two.courier.loses = 0.0
+        await trio.sleep(3)
+        assert receipts == [b"read hello"]
 
 
 async def test_storage_may_fail_for_the_patience_of_the_sender(autojump_clock: MockClock):

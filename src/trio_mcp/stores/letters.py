@@ -119,16 +119,17 @@ class Letters:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live, and carry letters and receipts, until cancelled; then count as dead. Started once the replica lives,
         for which a storage that fails is waited for."""
-        async with self._courier.mailbox() as mailbox, trio.open_nursery() as nursery:
+        async with self._courier.mailbox() as mailbox:
             try:
-                await self._begin()
-                nursery.start_soon(self._live)
-                nursery.start_soon(self._write_receipts)
-                task_status.started()
-                async for letter in mailbox:
-                    if not isinstance(letter, Gap):
-                        self._read(letter)
-            finally:
+                async with trio.open_nursery() as nursery:
+                    await self._begin()
+                    nursery.start_soon(self._live)
+                    nursery.start_soon(self._write_receipts)
+                    task_status.started()
+                    async for letter in mailbox:
+                        if not isinstance(letter, Gap):
+                            self._read(letter)
+            finally:  # behind the last sign of life, which may have been on its way
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -180,7 +181,7 @@ class Letters:
                 is_dead, error = False, None
                 try:
                     # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
-                    is_dead = reply.is_late and bool(await self._courier.dead([replica]))
+                    is_dead = reply.is_late and await self._is_dead(replica)
                     if not is_dead:
                         await self._courier.post(replica, letter)
                 except OSError as failed:
@@ -199,6 +200,12 @@ class Letters:
         finally:
             del self._waiting[number]
         raise AssertionError("unreachable")
+
+    async def _is_dead(self, replica: str) -> bool:
+        """Return whether the replica has ended; false, too, where nobody can tell."""
+        dead = await self._courier.dead([replica, self.replica.id])
+        # A storage that has forgotten our own sign of life knows nothing of others.
+        return replica in dead and self.replica.id not in dead and self.can_tell_death
 
     # Letters of others
 
