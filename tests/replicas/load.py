@@ -49,6 +49,8 @@ class Load:
         self._names = count(1)
         self.outcomes = Counter[str]()
         """How calls have ended: ``answered``, or the kind of error."""
+        self.errors: dict[str, str] = {}
+        """The words of the first error of each kind."""
         self.seen = set[int]()
         """Processes that have answered."""
         self.broken: list[str] = []
@@ -95,7 +97,8 @@ class Load:
                         await act(client)
                         await trio.sleep(self._random.uniform(0.01, 0.1))
             except* (MCPError, trio.TooSlowError) as errors:  # of the opening
-                self.outcomes.update(map(_kind, _leaves(errors)))
+                for error in _leaves(errors):
+                    self._failed(error)
             await trio.sleep(0.05)
 
     def _answer(self, _: Any) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class Load:
             try:
                 result = await call
             except (MCPError, trio.TooSlowError) as error:
-                self.outcomes[_kind(error)] += 1
+                self._failed(error)
                 return None
             else:
                 self.outcomes["answered"] += 1
@@ -119,6 +122,10 @@ class Load:
         if scope.cancelled_caught:
             self.broken.append(f"{what} had no end within {LIMIT + SLACK} s")
         return None
+
+    def _failed(self, error: BaseException) -> None:
+        self.outcomes[_kind(error)] += 1
+        self.errors.setdefault(_kind(error), str(error)[:300])
 
     # Calls
 
@@ -203,7 +210,8 @@ class Load:
                         listener.owed.pop(change.uri, None)
                         listener.told[change.uri] = trio.current_time()
             except* (MCPError, trio.TooSlowError) as errors:
-                self.outcomes.update(map(_kind, _leaves(errors)))
+                for error in _leaves(errors):
+                    self._failed(error)
             finally:
                 if listener in self._listeners:  # the end tells that everything may have changed
                     self._listeners.remove(listener)
@@ -230,7 +238,7 @@ class Load:
             with trio.move_on_after(LIMIT + SLACK):
                 state = await client.request("tasks/get", {"taskId": task_id}, dict)
         except PeerError as error:
-            self.outcomes[_kind(error)] += 1
+            self._failed(error)
             if error.code == UNKNOWN:
                 self.lost.add(task_id)
                 accepted = self.accepted[task_id]
@@ -238,7 +246,7 @@ class Load:
                     self.broken.append(f"the task {task_id} is lost")
             return
         except (MCPError, trio.TooSlowError) as error:
-            self.outcomes[_kind(error)] += 1
+            self._failed(error)
             return
         if state["status"] in ("completed", "failed", "cancelled"):
             end = json.dumps({key: state.get(key) for key in ("status", "result", "error")}, sort_keys=True)

@@ -184,6 +184,8 @@ def report(load: Load, storm: Storm) -> None:
         f"tasks: {len(load.accepted)} accepted, {len(load.ended)} ended, {len(load.lost)} lost; "
         f"{load.cancels} cancels arrived; {load.changes} changes told"
     )
+    for kind, words in load.errors.items():
+        print(f"  {kind}: {words}")
     for each in load.broken[:50]:
         print("BROKEN:", each)
     print("all holds" if not load.broken else f"{len(load.broken)} things are broken")
