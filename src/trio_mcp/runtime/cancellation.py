@@ -39,7 +39,8 @@ class CancelCause(StrEnum):
     TASK = "task"
     """The task was cancelled: by ``tasks/cancel``, or because its time to live was over."""
     LEASE = "lease"
-    """Another process runs the task now, since this process was taken for dead."""
+    """Another process runs the task now, since this process was taken for dead; or the events of the call, in a session
+    that several processes serve, cannot be kept by this one any more."""
     PARENT = "parent"
     """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
     scope, `RequestContext.cancel_scope`."""
