@@ -90,6 +90,12 @@ def test_url_says_kind_hosts_and_credentials(url: str, kind: Kind, hosts: Sequen
         "redis://ann:sesame@a?ssl_ca_certs=x",
         "redis+cluster://ann:sesame@a?db=1",
         "redis+sentinel://ann:sesame@a",
+        "redis://ann:\u2100sesame@a",
+        "redis://ann:[sesame]@a",
+        "redis://ann:?sesame@a",
+        "redis://ann:#sesame@a",
+        "redis://ann:/sesame@a",
+        "redis+sentinel://ann:/sesame@a",
     ],
 )
 def test_url_that_means_nothing_is_refused_without_its_password(url: str) -> None:

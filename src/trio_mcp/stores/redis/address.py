@@ -20,6 +20,7 @@ _WORDS: Final = (
     "redis://HOST:PORT/DB, rediss:// for TLS, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB or"
     " redis+cluster://HOST:PORT,HOST:PORT"
 )
+_ESCAPES: Final = "a password has @, :, /, ?, #, [ and ] as %40, %3A, %2F, %3F, %23, %5B and %5D"
 
 
 class Kind(Enum):
@@ -56,7 +57,7 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> Address:
     """Return the address that ``url`` means. With ``rediss``, ``ssl_context`` is used, or a context of the settings in
     the query: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile`` and ``ssl_check_hostname=no``; the certificate of the
     server is checked in any case. Raises `ValueError`, which shows no credentials."""
-    split = urlsplit(url)
+    split = _split(url)
     is_tls = split.scheme.startswith("rediss")
     try:
         kind = Kind(split.scheme.replace("rediss", "redis", 1))
@@ -68,8 +69,8 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> Address:
         )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is Kind.SENTINEL else ()), "db"]
-    if unknown := query.keys() - allowed:
-        raise ValueError(f"the address of Redis has unknown settings: {', '.join(sorted(unknown))}")
+    if query.keys() - allowed:  # unnamed, since they may be a part of a password
+        raise ValueError(f"the address of Redis has other settings than these: {', '.join(allowed)}; {_ESCAPES}")
     userinfo, _, hosts = split.netloc.rpartition("@")
     path = unquote(split.path)
     db = query.get("db") or ("" if kind in (Kind.SOCKET, Kind.SENTINEL) else path.strip("/")) or "0"
@@ -88,6 +89,17 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> Address:
         sentinel_credentials=_credentials(query.get("sentinel_username", ""), query.get("sentinel_password", "")),
         ssl_context=(ssl_context or _context(query)) if is_tls else None,
     )
+
+
+def _split(url: str) -> SplitResult:
+    """Return the parts of ``url``. Raises `ValueError` where a password may be among parts that are shown."""
+    try:
+        split = urlsplit(url)
+    except ValueError:  # which may show the password
+        raise ValueError(f"the address of Redis is no URL; write {_WORDS}; {_ESCAPES}") from None
+    if split.fragment or (split.netloc and "@" in split.path):
+        raise ValueError(f"the address of Redis has a # or an @ behind its host; {_ESCAPES}")
+    return split
 
 
 def _hosts(text: str, kind: Kind) -> Sequence[tuple[str, int]]:
