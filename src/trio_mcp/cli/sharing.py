@@ -22,14 +22,12 @@ def place_at(text: str) -> Shared:
 def _redis(url: str) -> Shared:
     if find_spec("coredis") is None:
         raise Unusable("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
-    from ..stores.redis.address import parse_url
     from ..stores.redis.shared import Redis
 
     try:
-        parse_url(url)
+        return Redis(url)
     except (ValueError, OSError) as error:  # no such URL, or a certificate that cannot be read
         raise Unusable(f"--shared: {error}") from None
-    return Redis(url)
 
 
 def _file(path: Path) -> Shared:
