@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -446,12 +447,13 @@ async def test_a_proof_is_remembered_by_all_until_no_clock_takes_it_any_more(aut
 async def test_nobody_with_a_proof_is_let_in_while_no_replica_can_tell_of_its_use(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "trio_mcp")
     (gate,) = await replicas(1)
     gate.share(Away(), bytes(32))
     refusal = await refused(gate, proven(proof()))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert dict(refusal.headers)["Retry-After"]
-    assert "no proofs can be checked" in caplog.text
+    assert not caplog.records  # a client would fill the log otherwise
     assert await let_in(gate, bearing("free"))
 
 
