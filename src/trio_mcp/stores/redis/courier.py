@@ -48,8 +48,9 @@ class RedisCourier:
         """Send a letter. See `Courier.post`. Raises `ValueError` for one that is too long."""
         if len(letter) > MAX_LETTER:
             raise ValueError(f"a letter has at most {MAX_LETTER} bytes, not {len(letter)}")
-        message = _WHOLE + letter
-        if len(letter) > _MOST_TOLD:
+        if len(letter) <= _MOST_TOLD:
+            message = _WHOLE + letter
+        else:
             key = b"%b:m:%b" % (self._prefix, secrets.token_urlsafe(_ID_BYTES).encode())
             await self._link.pipeline([[b"SET", key, letter, b"PX", b"%d" % _KEEP]])
             message = _IN_KEY + key
