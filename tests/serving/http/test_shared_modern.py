@@ -311,6 +311,7 @@ async def test_retry_to_a_dead_owner_ends_with_words(autojump_clock: MockClock) 
 
 async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
+        await trio.sleep(LEASE)  # a replica that has only begun cannot tell of deaths
         question = await parked(one, "linger", name="a")
         one.scope.cancel(reason="the replica ends at once")
         await one.over.wait()
