@@ -358,6 +358,21 @@ async def test_a_stream_waits_for_the_place_for_ten_seconds_and_its_call_goes_on
     assert told_in(await rest_of(back)) == ["two", "three"]
 
 
+async def test_a_followed_stream_waits_for_the_place_for_ten_seconds(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    post, cursor = await stepping(scene, endpoint.replicas[0], session)
+    await post.aclose()
+    back = await endpoint.replicas[1].get(session, cursor)
+    await back.head()
+    await wait_all_tasks_blocked()
+    endpoint.memory.links[1].is_down = True
+    begun = trio.current_time()
+    assert await rest_of(back) == []
+    assert 10 <= trio.current_time() - begun < 13
+
+
 async def test_a_flood_waits_at_the_high_water_while_the_place_is_away(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:

@@ -47,6 +47,7 @@ class FollowedStream:
         self._number = read.first - 1
         self._first = first
         self._is_over = False
+        self._read_at = trio.current_time()
         self._waiting: bytes = self._read(read)
 
     def _read(self, read: StoredEvents) -> bytes:
@@ -62,7 +63,7 @@ class FollowedStream:
 
     async def take(self) -> bytes:
         """Wait for the next events, or a comment. See `Source.take`."""
-        spoken = failing = trio.current_time()
+        spoken = trio.current_time()
         while not (self._first or self._waiting or self._is_over):
             await self.signal.next_look()
             if self._is_over:
@@ -75,9 +76,9 @@ class FollowedStream:
                     self._waiting = self._read(read)
                     if not (self._waiting or self._is_over):
                         await self._look_after(read.stream)
-                failing = trio.current_time()
+                self._read_at = trio.current_time()
             except OSError:
-                if trio.current_time() - failing >= PATIENCE:
+                if trio.current_time() - self._read_at >= PATIENCE:
                     self._is_over = True
             if not self._waiting and trio.current_time() - spoken >= self._interval:
                 return KEEP_ALIVE
