@@ -126,7 +126,7 @@ def answered_in_session(pair: Pair, count: int) -> Iterator[float]:
 
 def changed(pair: Pair, count: int) -> Iterator[float]:
     """A handler tells that a resource has changed: until a client that listens has read it."""
-    uris = [f"note://{number}." for number in range(count)]
+    uris = [f"note://{next(pair.owner.ids)}" for _ in range(count)]  # of no measure before, of which more may be told
     asked = {"notifications": {"resourceSubscriptions": uris}}
     with pair.taker.connect() as listener, pair.owner.connect() as control:
         body = messages.request("extension", next(pair.taker.ids), "subscriptions/listen", asked)
