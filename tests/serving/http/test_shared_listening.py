@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.serving.http.protection import issued, protected, session_of
 from tests.serving.http.raw import Connection, message
 from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import SAMPLING, call, cancel, next_message, rest_of
@@ -276,3 +277,25 @@ async def test_a_listening_client_keeps_its_session_alive_for_all_replicas(
         await stream.aclose()
         await trio.sleep(33)
         assert (await endpoint.replicas[2].ask("POST", session, call("echo", text="x"))).status == 404
+
+
+async def test_streams_end_with_the_token_of_their_client_who_comes_back_with_another(
+    autojump_clock: MockClock,
+) -> None:
+    scene, tokens = FleetScene(), issued()
+    tokens.issue("alice-3", "alice", "read", lifetime=30)
+    async with replicated(scene.server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-3")
+        post = await endpoint.replicas[0].post(session, call("wait", 1, name="mine", speaks=True))
+        await post.head()
+        while (event := await post.event()).data is None:
+            pass
+        streams = [await listening(endpoint, session, 1, cursor) for cursor in (None, event.id)]
+        begun = trio.current_time()
+        for stream in streams:
+            assert await rest_of(stream) == []
+        assert 25 < trio.current_time() - begun < 32
+        fresh = {**session, "Authorization": "Bearer alice-2"}
+        for cursor in (None, event.id):
+            await listening(endpoint, fresh, 2, cursor)
+        assert not scene["mine"].ended.is_set()
