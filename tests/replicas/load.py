@@ -50,7 +50,7 @@ class Load:
         self.outcomes = Counter[str]()
         """How calls have ended: ``answered``, or the kind of error."""
         self.errors: dict[str, str] = {}
-        """The words of the first error of each kind."""
+        """The words of the first error of each kind of call."""
         self.seen = set[int]()
         """Processes that have answered."""
         self.broken: list[str] = []
@@ -111,7 +111,7 @@ class Load:
             try:
                 result = await call
             except (MCPError, trio.TooSlowError) as error:
-                self._failed(error)
+                self._failed(error, what)
                 return None
             else:
                 self.outcomes["answered"] += 1
@@ -123,9 +123,9 @@ class Load:
             self.broken.append(f"{what} had no end within {LIMIT + SLACK} s")
         return None
 
-    def _failed(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException, what: str = "a client") -> None:
         self.outcomes[_kind(error)] += 1
-        self.errors.setdefault(_kind(error), str(error)[:300])
+        self.errors.setdefault(f"{what}: {_kind(error)}", str(error)[:300])
 
     # Calls
 
