@@ -73,7 +73,7 @@ def test_replica_that_does_not_notice_the_death_of_another_is_found(monkeypatch:
         return frozenset()
 
     monkeypatch.setattr(_Courier, "dead", nobody)
-    assert found(1)
+    assert found(11)
 
 
 def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_listener_that_believes_all_hints_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(SharedChanges, "_hinted", believe)
     monkeypatch.setattr(SharedChanges, "_look", look_never)
-    assert "was not told of a change" in found(1)
+    assert "was not told of a change" in found(8)
 
 
 def test_log_that_loses_an_event_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,4 +99,4 @@ def test_log_that_loses_an_event_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         return await append(self, *args, lines=lines, first=first, **options)
 
     monkeypatch.setattr(MemoryEventLog, "append", lose)
-    assert found(1)
+    assert found(3)
