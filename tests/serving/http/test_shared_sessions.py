@@ -561,3 +561,24 @@ async def test_a_place_that_comes_back_empty_ends_sessions_with_404(
     await wait_all_tasks_blocked()
     for _ in range(3):
         assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404
+
+
+async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_gone(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    @scene.server.tool(task="optional")
+    async def job(ctx: RequestContext) -> str:
+        return (await ctx.sample("well?", max_tokens=5)).model
+
+    session = await endpoint.initialize(**SAMPLING)
+    params = {"name": "job", "arguments": {}, "task": {"ttl": 600_000}}
+    created = await endpoint.replicas[0].ask("POST", session, message("tools/call", params, 1))
+    task = {"taskId": created.json["result"]["task"]["taskId"]}
+    await trio.sleep(100)
+    assert endpoint.views[0] == {}
+    post = await endpoint.replicas[1].post(session, message("tasks/result", task, 2))
+    await post.head()
+    asked = await next_message(post)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": ANSWER}
+    assert (await endpoint.replicas[2].ask("POST", session, answer)).status == 202
+    assert [text_of(reply) for reply in await rest_of(post)] == ["m"]

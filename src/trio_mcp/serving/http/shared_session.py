@@ -318,7 +318,7 @@ class SharedSession(ClientSession):
     @property
     def is_listened_to(self) -> bool:
         """True while a response takes the lines that belong to no request, here or, as far as is known, elsewhere."""
-        return self.listening.is_open or self.listening.is_elsewhere
+        return not self.is_over and (self.listening.is_open or self.listening.is_elsewhere)
 
     # Time
 
