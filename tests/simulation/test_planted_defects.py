@@ -47,7 +47,7 @@ def test_letters_that_are_read_twice_are_found(monkeypatch: pytest.MonkeyPatch) 
     assert found(1)
 
 
-def test_store_that_takes_the_writes_of_former_holders_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_for_which_former_holders_are_as_good_as_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     change = MemoryTaskStore.change
 
     async def change_for_anybody(
@@ -56,7 +56,11 @@ def test_store_that_takes_the_writes_of_former_holders_is_found(monkeypatch: pyt
         kept = self._records.get(record.id)
         return await change(self, record, was=was if kept is None else kept.mark, holder=None, give_up=give_up)
 
+    async def renew_for_anybody(*_: Any, **__: Any) -> tuple[str, ...]:
+        return ()
+
     monkeypatch.setattr(MemoryTaskStore, "change", change_for_anybody)
+    monkeypatch.setattr(MemoryTaskStore, "renew", renew_for_anybody)
     assert found(1)
 
 
