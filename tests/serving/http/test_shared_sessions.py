@@ -23,6 +23,7 @@ from tests.serving.http.scenes import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext
+from trio_mcp.stores.task_store import GAP
 
 OLDEST = "2025-03-26"
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
@@ -89,6 +90,30 @@ async def test_a_level_that_one_replica_was_told_holds_for_the_logs_of_all(
         for _ in range(3):
             answer = await endpoint.ask("POST", session, call("levels"))
             assert [each["params"]["level"] for each in messages_in(answer) if "method" in each] == logged
+
+
+@pytest.mark.parametrize("is_gap", [False, True], ids=["hint", "gap"])
+async def test_a_change_during_the_first_reading_of_a_session_refuses_no_request(
+    endpoint: FleetEndpoint, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_gap: bool
+) -> None:
+    session = await endpoint.initialize()
+    sessions = endpoint.memory.kept.sessions
+    read, readings = sessions.read, 0
+
+    async def read_while_changed(session_id: str, *, idle: int) -> Any:
+        nonlocal readings
+        readings += 1
+        stored = await read(session_id, idle=idle)
+        if readings == 1:
+            sessions._watchers.tell([GAP if is_gap else session_id])
+            await wait_all_tasks_blocked()
+        return stored
+
+    monkeypatch.setattr(sessions, "read", read_while_changed)
+    answer = await endpoint.replicas[2].ask("POST", session, call("echo", text="x"))
+    assert (answer.status, text_of(answer.json)) == (200, "x")
+    await wait_all_tasks_blocked()
+    assert readings == 2  # what was read first may have been old
 
 
 async def test_the_end_of_the_handshake_at_one_replica_is_known_to_all(autojump_clock: MockClock) -> None:

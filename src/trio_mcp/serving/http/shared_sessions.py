@@ -181,7 +181,8 @@ class SharedSessions:
             view = self._add(session_id, posted)
             view.facts.adopt(stored)
             if reading.is_hinted:
-                view.note_hint()
+                view.facts.is_hinted = True
+                view.facts.read_soon()  # and do not end the view, as for a hint: a request is here
         return view
 
     def _add(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
