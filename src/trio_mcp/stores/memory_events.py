@@ -145,11 +145,11 @@ class MemoryEventLog:
         if log is None or found is None or found.holder != holder:
             return False
         last = first + len(lines) - 1
-        if found.kept_until is not None:
-            return finish and last == found.last
+        if found.kept_until is not None and not (finish and last == found.last):
+            return False
         if first > found.last + 1:
             raise ValueError(f"event {found.last + 1} is the next one of this stream, not {first}")
-        if last >= found.last:
+        if last >= found.last and found.kept_until is None:
             log.append(found, lines[found.last + 1 - first :], most)
             if note is not None:
                 found.note = note

@@ -178,6 +178,22 @@ class EventBoundTests(TestedPlace):
                 return
         raise AssertionError("no session could be used before it was forgotten")
 
+    async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
+        """As by any append that returns true."""
+        async with self.open_replica() as one:
+            for keep in LENGTHS:
+                log, other = Log(one.events, "stream", f"{keep}"), Log(one.events, "stream", f"other {keep}")
+                await log.open()
+                assert await log.append(1, [b"a"], finish=True)
+                await one.events.take(log.session_id, "more", holder="me", keep=keep)
+                if not await log.append(1, [b"a"], finish=True):
+                    continue  # the session was forgotten before
+                await other.open(keep=keep)
+                await until(other.is_gone)
+                assert await log.is_there()
+                return
+        raise AssertionError("no session could be used before it was forgotten")
+
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
         """Reading changes nothing about that."""
         async with self.open_replica() as one:

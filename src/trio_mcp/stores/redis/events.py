@@ -200,7 +200,11 @@ if not stream or stream[HOLDER] ~= holder then
     return 0
 end
 if stream[UNTIL] > 0 then
-    return (is_finish and last == stream[LAST]) and 1 or 0
+    if not is_finish or last ~= stream[LAST] then
+        return 0
+    end
+    touch()
+    return 1
 end
 if first > stream[LAST] + 1 then
     return -1
