@@ -1,52 +1,36 @@
 """Retries that other replicas have taken, for handlers that are parked here: `RetriesHere` resumes the handlers, and
 each `CarriedExchange` brings the lines of its handler to the replica that waits for the lines.
-
-The letters of a carried retry are here, too, sealed, since the answers of users and their results are inside.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import trio
 
 from ..concurrency.bounded_dict import BoundedDict
-from ..jsonrpc.codec import decode_value, pack_value
+from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
-from ..jsonrpc.messages import ErrorResponse, Request, RequestId
+from ..jsonrpc.messages import ErrorResponse, Request
 from ..protocol.errors import REPLICA_LOST
 from ..runtime.cancellation import CancelCause
 from ..runtime.exchange import Exchange
 from ..runtime.outbox import Outbox
-from ..runtime.peer import EVERYBODY, Auth, Headers, Peer, Principal, PrincipalId
+from ..runtime.peer import EVERYBODY, Headers, Peer
 from ..runtime.replies import error_line
 from ..runtime.requests.rounds import Retry
 from ..runtime.requests.runner import unknown_state
 from ..state.events import RequestReceived
 from ..state.stateless import StatelessState
 from ..stores.letters import LEASE, Letter, LetterRefused, Letters, ReplicaDead
-from ..stores.sealing import BadSeal
+from .retry_letters import CANCEL, LINES, RETRY, CancelLetter, LetterSeal, LinesLetter, RetryLetter
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner
     from ..runtime.requests.host import RequestHost
     from ..state.connection import ConnectionState
     from ..state.requests import InboundRequest
-    from .request_state import StateCipher
-
-logger = logging.getLogger("trio_mcp")
-
-T = TypeVar("T", bound=msgspec.Struct)
-
-RETRY: Final = "retry"
-"""Kind of the letters that carry a retry to the owner of its handler: a sealed `RetryLetter`."""
-LINES: Final = "retry-lines"
-"""Kind of the letters that carry lines of a handler to the replica that took the retry: a sealed `LinesLetter`."""
-CANCEL: Final = "retry-cancel"
-"""Kind of the letters that cancel a retry: a sealed `CancelLetter`."""
 
 PATIENCE: Final = LEASE
 """Seconds for which the storage may fail while a retry is carried."""
@@ -59,118 +43,6 @@ _ENDED: Final = "the process that ran this call has ended; call again"
 def replica_lost() -> CodedError:
     """Return the error for a call of a replica that has ended."""
     return CodedError(REPLICA_LOST, _ENDED)
-
-
-class AuthFacts(msgspec.Struct, frozen=True, array_like=True):
-    """The `Auth` of a caller, but the facts that the author has added."""
-
-    token: str
-    issuer: str | None
-    subject: str | None
-    client_id: str | None
-    scopes: list[str]
-    claims: bytes
-    expires_at: float | None
-    key_thumbprint: str | None
-
-    @classmethod
-    def of(cls, auth: Auth) -> AuthFacts:
-        """Return the facts of ``auth``. Where one of the claims is no JSON, which only the verifier of an author makes,
-        all claims are left out."""
-        principal = auth.principal
-        try:
-            claims = pack_value(dict(principal.claims))
-        except (TypeError, ValueError, msgspec.MsgspecError):
-            claims = b"{}"
-        return cls(
-            auth.token,
-            principal.issuer,
-            principal.subject,
-            principal.client_id,
-            sorted(principal.scopes),
-            claims,
-            principal.expires_at,
-            principal.key_thumbprint,
-        )
-
-    def auth(self, before: Auth | None) -> Auth:
-        """Return the caller, with the facts that the author has added to the same caller ``before``."""
-        principal = Principal(
-            issuer=self.issuer,
-            subject=self.subject,
-            client_id=self.client_id,
-            scopes=frozenset(self.scopes),
-            claims=decode_value(self.claims),
-            expires_at=self.expires_at,
-            key_thumbprint=self.key_thumbprint,
-        )
-        return Auth(self.token, principal, {} if before is None else before.extra)
-
-
-class RetryLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A retry that its taker has checked: the head, the token, the scopes, and the seal of its state."""
-
-    number: int
-    """Number of the call, among all that the taker has carried."""
-    handle: bytes
-    id: RequestId
-    method: str
-    params: bytes
-    """JSON text, with the answers of the client, and the time that is left in ``_meta``."""
-    size: int
-    principal: PrincipalId | None
-    auth: AuthFacts | None
-    headers: dict[str, str] | None
-
-
-class LinesLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the lines of a handler: bytes of whole lines, or a part of a long line. A batch goes out when the
-    receipt of the one before has come, which is when its taker has room for more."""
-
-    number: int
-    """Number of the call."""
-    place: int
-    """Number of the batch, from 0 on."""
-    lines: bytes
-    is_last: bool
-    """True for the batch with the reply, as its last line. Without any line the call has ended without a reply."""
-
-
-class CancelLetter(msgspec.Struct, frozen=True, array_like=True):
-    """The cancel of a carried call: its client has left, or has no time any more."""
-
-    number: int
-    is_late: bool
-    """True where the deadline of the caller has passed."""
-    reason: str
-
-
-class LetterSeal:
-    """Seals and opens the letters of carried retries, with the secrets of ``cipher``. A letter is good for its kind,
-    between two replicas."""
-
-    def __init__(self, cipher: StateCipher, replica: str) -> None:
-        self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
-        self._replica = replica
-
-    def seal(self, kind: str, receiver: str, content: msgspec.Struct) -> bytes:
-        """Return ``content`` sealed, for a letter to ``receiver``."""
-        about = f"{kind} {self._replica} {receiver}".encode()
-        return self._keys[0].seal(msgspec.msgpack.encode(content), about)
-
-    def open(self, kind: str, letter: Letter, form: type[T]) -> T | None:
-        """Return the content of ``letter``; `None`, and the letter is refused, where that cannot be read."""
-        about = f"{kind} {letter.sender} {self._replica}".encode()
-        for key in self._keys:
-            try:
-                return msgspec.msgpack.decode(key.open(letter.content, about), type=form)
-            except BadSeal:
-                continue
-            except msgspec.MsgspecError as error:  # of another version
-                logger.warning("a letter of the kind %s cannot be read: %s", kind, error)
-                break
-        letter.refuse("this replica cannot read the letter: it has other secrets, or another version")
-        return None
 
 
 class CarriedExchange(Exchange):

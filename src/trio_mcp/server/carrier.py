@@ -23,18 +23,19 @@ from ..jsonrpc.messages import ErrorResponse, Response
 from ..protocol.errors import REPLICA_LOST
 from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.letters import Letter, LetterRefused, Letters, ReplicaDead
-from .carried import (
+from .carried import PATIENCE, RetriesHere, replica_lost
+from .retry_letters import (
     CANCEL,
+    CHECK,
     LINES,
-    PATIENCE,
     RETRY,
     AuthFacts,
     CancelLetter,
+    CheckLetter,
+    CheckReceipt,
     LetterSeal,
     LinesLetter,
-    RetriesHere,
     RetryLetter,
-    replica_lost,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_mcp")
 
-CHECK: Final = "retry-check"
-"""Kind of the letters that ask after calls: a sealed `CheckLetter`. The receipt is a `CheckReceipt`."""
-
 _CHECK_EVERY: Final = 1.0
 _FIRST_PATIENCE: Final = 1.0
 """Seconds for which the storage may fail before a retry was sent: its client waits, and may come again."""
@@ -55,22 +53,6 @@ _CANCEL_TIME: Final = 2.0
 _LAST_WORDS: Final = 1.0
 """Seconds in which the ends of retries that run here go out when the server ends."""
 _UNREACHABLE: Final = "Too busy: the process that runs this call cannot be reached now; try again later"
-
-
-class CheckLetter(msgspec.Struct, frozen=True, array_like=True):
-    """Asks after the calls between two replicas, by their numbers."""
-
-    carried: list[int]
-    """Calls that the sender has carried to the receiver."""
-    running: list[int]
-    """Calls of the receiver that run at the sender."""
-
-
-class CheckReceipt(msgspec.Struct, frozen=True, array_like=True):
-    """The calls of a `CheckLetter` of which its receiver knows nothing, or nothing any more."""
-
-    carried: list[int]
-    running: list[int]
 
 
 class _Call:

@@ -20,8 +20,8 @@ from tests.serving.http.test_shared_changes import Listener, add_things
 from trio.testing import MockClock
 
 from trio_mcp import Memory, RequestContext, Server
-from trio_mcp.server.carried import LetterSeal
 from trio_mcp.server.request_state import SealedState, StateCipher
+from trio_mcp.server.retry_letters import LetterSeal
 from trio_mcp.stores.shared import Replica, StoredSession
 
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}

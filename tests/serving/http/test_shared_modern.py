@@ -21,8 +21,17 @@ from trio_mcp import CancelCause, ElicitAnswer, Next, Principal, RequestContext,
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.runtime.peer import PrincipalId
-from trio_mcp.server.carried import CANCEL, LINES, RETRY, CancelLetter, LetterSeal, LinesLetter, RetryLetter
 from trio_mcp.server.request_state import StateCipher
+from trio_mcp.server.retry_letters import (
+    CANCEL,
+    LINES,
+    RETRY,
+    AuthFacts,
+    CancelLetter,
+    LetterSeal,
+    LinesLetter,
+    RetryLetter,
+)
 from trio_mcp.stores.letters import LEASE, Letter, LetterRefused
 
 
@@ -724,3 +733,11 @@ async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> 
             uses = member.ways.uses["courier.post"]
             await trio.sleep(60)
             assert member.ways.uses["courier.post"] == uses  # nobody asks after calls that have ended
+
+
+def test_letters_of_retries_show_no_secrets() -> None:
+    auth = AuthFacts("sesame", None, "ann", None, [], b"{}", None, None)
+    headers = {"authorization": "Bearer sesame"}
+    letter = RetryLetter(1, b"sesame", 2, "tools/call", b'"sesame"', 9, None, auth, headers)
+    assert "ann" in repr(letter)
+    assert "sesame" not in repr(letter)
