@@ -230,6 +230,7 @@ async def test_open_does_not_wait_and_calls_fail_at_once_until_redis_is_there(
     told = [(record.levelno, record.getMessage()) for record in caplog.records]
     assert [level for level, _ in told] == [logging.WARNING, logging.WARNING]
     assert told[0][1].startswith(f"Redis at 127.0.0.1:{server.port} cannot be used: ")
+    assert told[0][1].count("cannot be used") == 1
     assert told[1][1] == f"Redis at 127.0.0.1:{server.port} can be used again"
     assert "sesame" not in caplog.text
     assert link.reconnects == 1

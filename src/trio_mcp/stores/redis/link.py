@@ -68,6 +68,7 @@ class Link:
         self._late: dict[Any, int] = {}
         """By node, how many calls in a row had no answer within the limit."""
         self._answers = 0
+        self._cannot_be_used = f"Redis at {address} cannot be used: "
         self._why = "it was not reached yet"
         self._is_loss_told = False
         self._subscriptions = Subscriptions(address, limit, own_channel, self._publish)
@@ -157,7 +158,7 @@ class Link:
         client = self._client
         if client is None:
             await trio.lowlevel.checkpoint()
-            raise StoreDown(errno.ENOTCONN, f"Redis at {self._address} cannot be used: {self._why}")
+            raise StoreDown(errno.ENOTCONN, self._cannot_be_used + self._why)
         sent = await self._send(client, commands, deadline)
         self.round_trips += 1
         answers = [await self._answer(client, each, deadline) for each in sent]
@@ -203,7 +204,7 @@ class Link:
             raise
         except failures() as error:
             self._drop(client, why := told(error))
-            raise StoreDown(errno.ECONNREFUSED, f"Redis at {self._address} cannot be used: {why}") from error
+            raise StoreDown(errno.ECONNREFUSED, self._cannot_be_used + why) from error
         finally:
             for connection in connections.values():
                 client.release(connection)
@@ -273,7 +274,7 @@ class Link:
             self._dropped.set()
 
     def _note_loss(self, why: str) -> None:
-        self._why = why
+        self._why = why = why.removeprefix(self._cannot_be_used)
         if not self._is_loss_told:
             self._is_loss_told = True
             logger.warning("Redis at %s cannot be used: %s", self._address, why)
