@@ -105,11 +105,16 @@ class Letters:
         self._steady_since = math.inf
         """Time since which all signs of life were given in time."""
 
-    @property
-    def can_tell_death(self) -> bool:
-        """True where `Courier.dead` tells the truth. For a while after the storage could not be reached, the leases of
-        replicas that live may be over: until each has given its next sign of life."""
-        return trio.current_time() - self._steady_since >= 2 * _SIGN_EVERY
+    async def is_dead(self, replica: str) -> bool:
+        """Return whether ``replica`` has ended; false, too, where nobody can tell. Raises the errors of the storage.
+
+        For a while after the storage could not be reached, the leases of replicas that live may be over: until each has
+        given its next sign of life. So a replica that has only begun cannot tell, either."""
+        if trio.current_time() - self._steady_since < 2 * _SIGN_EVERY:
+            return False
+        dead = await self._courier.dead([replica, self.replica.id])
+        # A storage that has forgotten our own sign of life knows nothing of others.
+        return replica in dead and self.replica.id not in dead
 
     @property
     def sent(self) -> int:
@@ -181,7 +186,7 @@ class Letters:
                 is_dead, error = False, None
                 try:
                     # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
-                    is_dead = reply.is_late and await self._is_dead(replica)
+                    is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.post(replica, letter)
                 except OSError as failed:
@@ -200,12 +205,6 @@ class Letters:
         finally:
             del self._waiting[number]
         raise AssertionError("unreachable")
-
-    async def _is_dead(self, replica: str) -> bool:
-        """Return whether the replica has ended; false, too, where nobody can tell."""
-        dead = await self._courier.dead([replica, self.replica.id])
-        # A storage that has forgotten our own sign of life knows nothing of others.
-        return replica in dead and self.replica.id not in dead and self.can_tell_death
 
     # Letters of others
 

@@ -89,8 +89,7 @@ class FollowedStream:
 
     async def _look_after(self, stream: StoredStream) -> None:
         """End the stream where nobody else can."""
-        holder = replica_of(stream.holder)
-        if self._letters.can_tell_death and await self._letters.replica.courier.dead([holder]):
+        if await self._letters.is_dead(replica_of(stream.holder)):
             await self._log.finish_dead(stream)
             self.signal.notice()
 
