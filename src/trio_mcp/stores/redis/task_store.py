@@ -63,7 +63,7 @@ _Step: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
 class RedisTaskStore:
-    """A `TaskStore` in Redis 6.2 or later, or Valkey. All keys begin with ``prefix``, and lie in one slot.
+    """A `TaskStore` in Redis 7, or Valkey. All keys begin with ``prefix``, and lie in one slot.
 
     ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
     subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`.
