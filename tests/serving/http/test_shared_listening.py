@@ -250,6 +250,21 @@ async def ended_later(endpoint: FleetEndpoint, session: Session, connection: Con
     return await ended(endpoint, session, connection)
 
 
+async def test_a_listener_that_leaves_a_session_ended_elsewhere_is_no_failure(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await endpoint.initialize()
+    stream = await listening(endpoint, session, 1)
+    endpoint.memory.links[1].loses_hints = True
+    assert (await endpoint.replicas[0].ask("DELETE", session)).status == 204
+    scene.server.servers[0].resource_updated("scene:0")
+    await trio.sleep(1)  # the place of its changes has moved
+    await stream.aclose()
+    await trio.sleep(1)
+    assert caplog.records == []
+    assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404
+
+
 async def test_the_log_of_a_listener_outlasts_silence(scene: FleetScene, autojump_clock: MockClock) -> None:
     async with replicated(scene.server, session_timeout=30, replay_timeout=5) as endpoint:
         session = await subscribed(scene, endpoint, 1)

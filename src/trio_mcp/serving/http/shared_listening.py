@@ -330,10 +330,8 @@ class SharedListening:
                     place, self._told = self._place.changes.place if self.is_open else self._told, ""
                 self._is_sending = True
                 try:
-                    if lines:
+                    if lines or place:
                         await self._deliver(lines.splitlines(keepends=True), place)
-                    elif place:
-                        await self._write([], place)
                     if self._own is not None and self._own.pipe is not None:
                         await self._own.pipe.room()
                 finally:
@@ -342,7 +340,7 @@ class SharedListening:
     async def _deliver(self, lines: Sequence[bytes], place: str) -> None:
         for attempt in count(1):
             try:
-                if await self._write(lines, place) or await self._pass_on(lines):
+                if await self._write(lines, place) or not lines or await self._pass_on(lines):
                     return
             except SessionEnded:
                 return
