@@ -152,7 +152,7 @@ async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
         store.fails.clear()
         assert await caller.start("sleep", seconds=5)
     assert [record.message for record in caplog.records] == [
-        "the store of tasks cannot be written; what waits for it is tried again",
+        "the store of tasks cannot be written; what waits for it is tried again: the store fails",
         "the store of tasks works again",
     ]
 

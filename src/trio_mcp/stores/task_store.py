@@ -389,8 +389,8 @@ def _logged(
             result = await getattr(self.store, name)(*args, **options)
         except (StoreFull, ValueError, UnreadableRecord):
             raise  # about one record
-        except Exception:
-            self.note_failure(name, kind)
+        except Exception as error:
+            self.note_failure(name, kind, error)
             raise
         if self.failed:
             self.note_success(name)
@@ -409,10 +409,14 @@ class LoggedStore:
         self.failed: dict[str, float] = {}
         """The methods that have failed last, and when."""
 
-    def note_failure(self, method: str, kind: str) -> None:
-        """Note that ``method`` has failed just now, while the exception is handled."""
+    def note_failure(self, method: str, kind: str, error: Exception) -> None:
+        """Note that ``method`` has failed just now."""
         if not self.failed:
-            logger.exception("the store of tasks cannot be %s; what waits for it is tried again", kind)
+            words = "the store of tasks cannot be %s; what waits for it is tried again"
+            if isinstance(error, (StoreDown, Uncertain)):  # an outage, in words of the store
+                logger.error(f"{words}: %s", kind, error.strerror or error)
+            else:
+                logger.error(words, kind, exc_info=error)
         self.failed[method] = trio.current_time()
 
     def note_success(self, method: str) -> None:
