@@ -15,7 +15,8 @@ from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
 from trio_mcp.stores.redis import shared
-from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.stores.redis.link import open_link
+from trio_mcp.stores.redis.shared import Redis, _CommonSecret
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import Gap
 from trio_mcp.testing.store_records import HOUR
@@ -280,6 +281,15 @@ async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCapture
     assert sum("waits until" in each for each in told) == 1
     assert sum("waits no longer" in each for each in told) == 1
     assert "geheim" not in caplog.text
+
+
+async def test_slow_start_with_a_redis_that_is_there_tells_of_no_outage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with RedisServer(tmp_path) as server:
+        async with open_link(server.url, limit=PATIENCE) as link:
+            await _CommonSecret(link, "secret").agree(patience=0.0)
+    assert caplog.records == []
 
 
 async def test_waiting_for_redis_can_be_cancelled():

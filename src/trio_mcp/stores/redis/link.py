@@ -85,6 +85,11 @@ class Link:
         """True while Redis can be used, as far as the link knows, which asks each second."""
         return self._client is not None
 
+    @property
+    def is_lost(self) -> bool:
+        """True while Redis cannot be used, and the log was told why."""
+        return self._is_loss_told
+
     async def wait_until_up(self) -> None:
         """Wait until Redis can be used."""
         await self._up.wait()

@@ -121,13 +121,13 @@ class _CommonSecret:
 
     async def agree(self, *, patience: float) -> None:
         """Take the secret of others, or give ours to others, as soon as Redis answers. Where that takes longer
-        than ``patience`` seconds, the log says so."""
+        than ``patience`` seconds, and not for a process that is slow to start, the log says so."""
         begun, is_told = trio.current_time(), False
         for attempt in count(1):
             try:
                 self.value = await self._kept()
             except OSError as error:
-                if not is_told and trio.current_time() - begun >= patience:
+                if not is_told and self._link.is_lost and trio.current_time() - begun >= patience:
                     logger.warning("this replica waits until Redis can be used: %s", error)
                     is_told = True
             else:
