@@ -143,12 +143,15 @@ class _Accepting:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # A connection that the system has accepted, and nobody else, would be reset, and its request be lost.
+        # A connection that the system has accepted, and nobody else, would be reset, and its request be lost. So the
+        # sockets are closed in the very step in which none waits, and not when the task that accepts comes to run.
         for _ in range(_MOST_LAST):
             if not any(_has_connection(each) for each in self._sockets):
                 break
             await trio.lowlevel.checkpoint()
         self._scope.cancel(reason=reason)
+        for each in self._sockets:
+            each.close()
         await trio.sleep(_LAST_REQUESTS)
         if not self._is_ending:
             self._shut_down(reason, hurry=False)

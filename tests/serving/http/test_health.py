@@ -70,6 +70,20 @@ async def test_from_the_signal_on_the_server_is_not_ready_and_serves_until_the_d
     assert 5 <= trio.current_time() - begun < 6
 
 
+async def test_each_connection_is_closed_after_its_next_answer_from_the_first_signal_on(
+    endpoint: ListenedEndpoint, autojump_clock: MockClock
+) -> None:
+    ask = modern("tools/call", {"name": "echo", "arguments": {"text": "again"}})
+    idle = await endpoint.connect()
+    assert "connection" not in (await idle.ask("POST", *ask)).headers
+    signal.raise_signal(signal.SIGTERM)
+    await trio.sleep(1)
+    for connection in (idle, await endpoint.connect()):
+        answer = await connection.ask("POST", *ask)
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await connection.stream.receive_some() == b""
+
+
 async def test_a_second_signal_skips_the_delay(endpoint: ListenedEndpoint, autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     signal.raise_signal(signal.SIGTERM)

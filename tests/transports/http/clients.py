@@ -52,6 +52,7 @@ class App:
     ) -> None:
         self.serving = serving
         self.admit = admitting
+        self.expects_end = False
         self.requests: list[Exchange] = []
         self.refused: list[tuple[HTTPStatus, str]] = []
         self.read_ahead = SharedBytes(1 << 30)

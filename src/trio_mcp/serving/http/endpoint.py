@@ -76,8 +76,9 @@ class Entrance:
         """The methods, types and Accept headers that fitted, which most requests repeat."""
         self._host: str | None = None
         """The Host that was allowed last, which most requests repeat."""
-        self._is_ready = True
         self._routes = routes
+        self.expects_end = False
+        """True from the first signal on."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
         """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`; `None` where the
@@ -112,7 +113,7 @@ class Entrance:
         """Return the answer to a probe; `None` for another request. Probes name the server by its address."""
         if not self._settings.health or head.path not in HEALTH:
             return None
-        return health(head.path, head.method, is_ready=self._is_ready)
+        return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
         """Admit a request to a route, or refuse a request to nothing."""
@@ -179,12 +180,12 @@ class HttpEndpoint(Entrance, HttpApplication):
 
     def expect_end(self) -> bool:
         """Have `health` say that the server ends. Return whether anybody can ask."""
-        self._is_ready = False
+        self.expects_end = True
         return self._settings.health
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Take no new requests, and end streams: see `Connection.shut_down`."""
-        self._is_ending, self._is_ready = True, False
+        self._is_ending = self.expects_end = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
 

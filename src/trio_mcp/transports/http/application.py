@@ -79,6 +79,9 @@ def nothing() -> None:
 class HttpApplication(ABC):
     """The requests of a connection end here, one at a time and in order."""
 
+    expects_end: bool = False
+    """True once the application is about to end: each connection is closed after its next answer, which says so."""
+
     @abstractmethod
     def admit(self, head: RequestHead) -> HeadDecision:
         """Decide by the head alone, before the body is read or asked for: refuse the request, or admit the caller.

@@ -286,6 +286,8 @@ class HttpConnection(ResponseWriter):
         assert head is not None
         assert isinstance(admission, Admitted)
         self._head = self._admission = None
+        if self._application.expects_end:
+            self._is_last = True
         self.enter(_SERVE)
         self._response = response = HttpResponse(self, head, admission.caller)
         self._application.serve(head, body, response, admission.caller)
