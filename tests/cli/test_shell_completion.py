@@ -63,7 +63,7 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
         ("trio-mcp run server.py --h", ["--http", "--host", "--health", "--help"]),
-        ("trio-mcp run server.py --s", ["--stateless", "--scope"]),
+        ("trio-mcp run server.py --s", ["--stateless", "--shared", "--scope"]),
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
 )

@@ -188,7 +188,8 @@ def test_codes_are_those_of_the_specification_and_ours_lies_outside_what_is_rese
     }
     assert (mcp.HEADER_MISMATCH, mcp.MISSING_REQUIRED_CLIENT_CAPABILITY) == (-32020, -32021)
     assert mcp.UNSUPPORTED_PROTOCOL_VERSION == -32022
-    assert {name for name, code in codes.items() if not -32768 <= code <= -32000} == {"TOO_BUSY", "UPSTREAM_LOST"}
+    ours = {name for name, code in codes.items() if not -32768 <= code <= -32000}
+    assert ours == {"REPLICA_LOST", "TOO_BUSY", "UPSTREAM_LOST"}
 
 
 async def test_missing_capability_is_named_with_its_part(autojump_clock: MockClock, server: Server) -> None:
