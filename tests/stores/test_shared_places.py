@@ -10,7 +10,6 @@ import pytest
 from trio.testing import MockClock
 
 from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.sqlite_shared import SQLite
 from trio_mcp.testing import SharedSuite
@@ -38,12 +37,3 @@ class TestSQLite(SharedSuite):
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         return SQLite(self.path, poll_interval=0.01).join(name)
-
-
-class TestRedis(SharedSuite):
-    @pytest.fixture(autouse=True)
-    def storage(self, redis_url: str) -> None:
-        self.place = Redis(redis_url, limit=10.0)
-
-    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        return self.place.join(name)

@@ -1,0 +1,20 @@
+"""The place in Redis does what every place that replicas share has to do."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from trio_mcp.stores.redis.shared import Redis
+from trio_mcp.stores.shared import Replica
+from trio_mcp.testing import SharedSuite
+
+
+class TestRedis(SharedSuite):
+    @pytest.fixture(autouse=True)
+    def storage(self, redis_url: str) -> None:
+        self.place = Redis(redis_url, limit=10.0)
+
+    def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
+        return self.place.join(name)
