@@ -23,6 +23,7 @@ from tests.serving.http.scenes import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext
+from trio_mcp.stores.memory_shared import _Sessions
 from trio_mcp.stores.task_store import GAP
 
 OLDEST = "2025-03-26"
@@ -607,3 +608,28 @@ async def test_a_task_of_a_session_asks_by_any_replica_long_after_its_view_is_go
     answer = {"jsonrpc": "2.0", "id": asked["id"], "result": ANSWER}
     assert (await endpoint.replicas[2].ask("POST", session, answer)).status == 202
     assert [text_of(reply) for reply in await rest_of(post)] == ["m"]
+
+
+async def test_cancels_that_come_together_are_written_together(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, writes, change = FleetScene(), 0, _Sessions.change
+
+    async def change_slowly(*args: Any, **options: Any) -> bool:
+        nonlocal writes
+        writes += 1
+        await trio.sleep(0.1)
+        return await change(*args, **options)
+
+    async with replicated(scene.server) as endpoint:
+        session = await endpoint.initialize()
+        monkeypatch.setattr(_Sessions, "change", change_slowly)
+
+        async def cancel(number: int) -> None:
+            answer = await endpoint.ask("POST", session, message("notifications/cancelled", {"requestId": number}))
+            assert answer.status == 202
+
+        async with trio.open_nursery() as nursery:
+            for number in range(60):
+                nursery.start_soon(cancel, number)
+    assert 0 < writes <= 15

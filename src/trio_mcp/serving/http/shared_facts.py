@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import trio
 
-from ...classes import frozen
+from ...classes import define, frozen
 from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...server.server import RunningServer
@@ -27,6 +27,8 @@ logger = logging.getLogger("trio_mcp")
 
 FRESH: Final = 5.0
 """Seconds for which facts hold that were read."""
+_MOST_WRITES: Final = 20
+"""Tries of a write that others are quicker than."""
 _UNUSED: Final = 60.0
 """Seconds after which a session ends that its client has opened and not used."""
 UNREACHABLE: Final = "the sessions of this server cannot be reached; try again later"
@@ -75,6 +77,15 @@ class SharedPlace:
         self.nursery.start_soon(run)
 
 
+@define(eq=False)
+class _Waiting:
+    """A change that its caller waits for."""
+
+    change: Change
+    is_over: bool = False
+    error: Exception | None = None
+
+
 class SharedFacts:
     """The facts of the session ``session_id``. ``changed`` is called with the facts that were known before, `None` at
     first, when other ones are known, and ``ended`` when the session has ended."""
@@ -106,6 +117,8 @@ class SharedFacts:
         self._is_reading = False
         self._lock = trio.Lock()
         """Held while facts are read or written, so that older ones never follow newer ones."""
+        self._waiting: list[_Waiting] = []
+        """The changes whose callers wait, in order."""
 
     @property
     def are_kept(self) -> bool:
@@ -186,24 +199,57 @@ class SharedFacts:
         self._adopt(facts, mark)
 
     async def change(self, change: Change) -> None:
-        """Have the facts changed for all replicas. Raises `SessionEnded`, `FactsTooLong`, and `OSError` where the place
-        cannot be reached: the change may have happened then."""
-        async with self._lock:
-            while True:
-                facts = change(self.now)
-                if facts == self.now:
-                    return
-                text, mark = _encoded(facts, MAX_FACTS), new_mark()
+        """Have the facts changed for all replicas. Changes that come while another one is written are written together:
+        a client that sends many costs the place, and other clients, no more than one that sends few.
+
+        Raises `SessionEnded`, `FactsTooLong`, and `OSError` where the place cannot be reached, or others write all the
+        time: the change may have happened then."""
+        waiting = _Waiting(change)
+        self._waiting.append(waiting)
+        try:
+            async with self._lock:
+                if not waiting.is_over:
+                    await self._write([each for each in self._waiting if not each.is_over])
+        finally:
+            self._waiting.remove(waiting)
+        if waiting.error is not None:
+            raise type(waiting.error)(*waiting.error.args)  # one of its own for each
+
+    async def _write(self, changes: list[_Waiting]) -> None:
+        error: Exception | None = None
+        try:
+            await self._write_all(changes)
+        except (OSError, SessionEnded) as failed:
+            error = failed
+        for each in changes:
+            each.is_over, each.error = True, each.error or error
+
+    async def _write_all(self, changes: list[_Waiting]) -> None:
+        for _ in range(_MOST_WRITES):
+            facts, text, mark = self.now, b"", new_mark()
+            for each in changes:
+                following = facts if each.error is not None else each.change(facts)
+                if following == facts:
+                    continue
                 try:
-                    was = self._mark or b""
-                    is_done = await self._sessions.change(self._id, text, was=was, mark=mark, idle=self._idle)
-                except Uncertain:  # a reading tells
-                    is_done = False
-                if is_done:
-                    self._adopt(facts, mark)
-                    return
-                if not await self._read():
-                    raise SessionEnded
+                    text = _encoded(following, MAX_FACTS)
+                except FactsTooLong as error:
+                    each.error = error
+                else:
+                    facts = following
+            if facts == self.now:
+                return
+            try:
+                was = self._mark or b""
+                is_done = await self._sessions.change(self._id, text, was=was, mark=mark, idle=self._idle)
+            except Uncertain:  # a reading tells
+                is_done = False
+            if is_done:
+                self._adopt(facts, mark)
+                return
+            if not await self._read():
+                raise SessionEnded
+        raise Uncertain("a session could not be changed, since it changes all the time")
 
     async def end(self) -> None:
         """End the session for all replicas. Raises `OSError`."""
