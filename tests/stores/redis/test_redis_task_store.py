@@ -11,8 +11,8 @@ import attrs
 import pytest
 import trio
 from tests.patience import PATIENCE
+from tests.stores.redis.test_redis_topologies import cluster_of, until_whole
 from tests.stores.redis_server import RedisServer
-from tests.stores.test_redis_topologies import cluster_of, until_whole
 
 from trio_mcp.stores.redis import task_store
 from trio_mcp.stores.redis.link import Link, open_link
