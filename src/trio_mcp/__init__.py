@@ -137,10 +137,40 @@ if TYPE_CHECKING:
     from .serving.websocket import serve_websocket
     from .stores.memory import MemoryTaskStore
     from .stores.memory_shared import Memory
+    from .stores.record_codec import RecordCodec, StoredRecord
     from .stores.redis.shared import Redis
+    from .stores.shared import (
+        ChangeLog,
+        ChangesSince,
+        Courier,
+        EventLog,
+        Noted,
+        RateLimits,
+        Replica,
+        SeenOnce,
+        SessionDirectory,
+        Shared,
+        StoredEvents,
+        StoredSession,
+        StoredStream,
+    )
     from .stores.sqlite_shared import SQLite
     from .stores.sqlite_store import SqliteTaskStore
-    from .stores.task_store import Gap, Kept, Outcome, StoreDown, StoreFull, TaskPhase, TaskRecord, TaskStore, Uncertain
+    from .stores.task_store import (
+        GAP,
+        Gap,
+        Kept,
+        Outcome,
+        StoreDown,
+        StoreFull,
+        TaskPhase,
+        TaskRecord,
+        TaskStore,
+        Uncertain,
+        UnreadableRecord,
+        Watchers,
+        new_mark,
+    )
     from .tasks.settings import TaskSettings
     from .tasks.task_state import TaskCancelled, TaskState
     from .transports.process_tree import run_process_tree
@@ -237,9 +267,13 @@ _NAMES: Final = {
     ".stores.memory": "MemoryTaskStore",
     ".stores.memory_shared": "Memory",
     ".stores.redis.shared": "Redis",
+    ".stores.record_codec": "RecordCodec StoredRecord",
+    ".stores.shared": "ChangeLog ChangesSince Courier EventLog Noted RateLimits Replica SeenOnce SessionDirectory"
+    " Shared StoredEvents StoredSession StoredStream",
     ".stores.sqlite_shared": "SQLite",
     ".stores.sqlite_store": "SqliteTaskStore",
-    ".stores.task_store": "Gap Kept Outcome StoreDown StoreFull TaskPhase TaskRecord TaskStore Uncertain",
+    ".stores.task_store": "GAP Gap Kept Outcome StoreDown StoreFull TaskPhase TaskRecord TaskStore Uncertain"
+    " UnreadableRecord Watchers new_mark",
     ".tasks.settings": "TaskSettings",
     ".tasks.task_state": "TaskCancelled TaskState",
     ".transports.process_tree": "run_process_tree",
@@ -250,6 +284,7 @@ _MODULES: Final = {name: module for module, names in _NAMES.items() for name in 
 
 __all__ = [
     "ALL_QUESTIONS",
+    "GAP",
     "REVISIONS",
     "APIOperation",
     "Address",
@@ -271,7 +306,9 @@ __all__ = [
     "CapabilityMissing",
     "Catalogue",
     "Change",
+    "ChangeLog",
     "Changes",
+    "ChangesSince",
     "Client",
     "ClientAuth",
     "ClientCapabilities",
@@ -287,6 +324,7 @@ __all__ = [
     "ConnectedClient",
     "ConnectionLost",
     "ContentBlock",
+    "Courier",
     "CreateMessageParams",
     "CreateMessageResult",
     "ElicitAnswer",
@@ -297,6 +335,7 @@ __all__ = [
     "EmbeddedResource",
     "EnterpriseManaged",
     "Entry",
+    "EventLog",
     "File",
     "FileStorage",
     "Gap",
@@ -338,6 +377,7 @@ __all__ = [
     "NotExpressible",
     "NotInCatalogue",
     "NotSerializable",
+    "Noted",
     "OAuth",
     "OnProgress",
     "Outcome",
@@ -355,8 +395,11 @@ __all__ = [
     "ProtocolViolation",
     "Provide",
     "Proxy",
+    "RateLimits",
     "ReadResourceResult",
+    "RecordCodec",
     "Redis",
+    "Replica",
     "RequestContext",
     "RequestLog",
     "Resource",
@@ -379,10 +422,13 @@ __all__ = [
     "Sampling",
     "SamplingMessage",
     "SamplingOptions",
+    "SeenOnce",
     "Server",
     "ServerCapabilities",
     "ServerRequest",
     "ServingOptions",
+    "SessionDirectory",
+    "Shared",
     "SignInNeeded",
     "SqliteTaskStore",
     "Statistics",
@@ -391,6 +437,10 @@ __all__ = [
     "StoreDown",
     "StoreFull",
     "Stored",
+    "StoredEvents",
+    "StoredRecord",
+    "StoredSession",
+    "StoredStream",
     "SubscriptionFilter",
     "TaskCancelled",
     "TaskContext",
@@ -413,8 +463,10 @@ __all__ = [
     "TrustedProxies",
     "Uncertain",
     "UnreadableMessage",
+    "UnreadableRecord",
     "VerifierUnavailable",
     "Watch",
+    "Watchers",
     "WorkerContext",
     "WorkerTask",
     "WorkerTasks",
@@ -430,6 +482,7 @@ __all__ = [
     "gateway",
     "http_app",
     "log_level_rank",
+    "new_mark",
     "open_group",
     "open_http",
     "open_memory",

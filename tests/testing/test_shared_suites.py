@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp.stores.memory_shared import Memory
-from trio_mcp.stores.shared import Changes, Replica
+from trio_mcp.stores.shared import ChangesSince, Replica
 from trio_mcp.stores.task_store import GAP
 from trio_mcp.testing import SharedSuite
 
@@ -156,12 +156,12 @@ class NotesOneAfterTheOther(Defective):
 
 
 class ForgetsQuietly(Defective):
-    async def since(self, place: str | None) -> Changes:
+    async def since(self, place: str | None) -> ChangesSince:
         return attrs.evolve(await self.part.since(place), everything=False)
 
 
 class TellsAll(Defective):
-    async def since(self, place: str | None) -> Changes:
+    async def since(self, place: str | None) -> ChangesSince:
         return attrs.evolve(await self.part.since(place), changed=[*self.part._changed])
 
 

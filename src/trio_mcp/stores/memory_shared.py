@@ -17,7 +17,7 @@ from .shared import (
     MAX_LETTER,
     MOST_CHANGES,
     SECRET_BYTES,
-    Changes,
+    ChangesSince,
     Noted,
     Place,
     Replica,
@@ -98,16 +98,16 @@ class _Changes:
             self._forgotten = self._changed.pop(next(iter(self._changed)))
         self._watchers.tell([Noted(was, self._place(), things)])
 
-    async def since(self, place: Place | None) -> Changes:
+    async def since(self, place: Place | None) -> ChangesSince:
         here = self._place()
         if place is None or place == here:
-            return Changes(here, ())
+            return ChangesSince(here, ())
         log, _, digits = place.partition(".")
         is_ours = log == self._id and digits.isascii() and digits.isdigit() and len(digits) <= len(str(self._last))
         if not is_ours or not self._forgotten <= int(digits) <= self._last:
-            return Changes(here, (), everything=True)
+            return ChangesSince(here, (), everything=True)
         newest_first, number = reversed(self._changed.items()), int(digits)
-        return Changes(here, [thing for thing, _ in takewhile(lambda noted: noted[1] > number, newest_first)])
+        return ChangesSince(here, [thing for thing, _ in takewhile(lambda noted: noted[1] > number, newest_first)])
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Noted | Gap]]:

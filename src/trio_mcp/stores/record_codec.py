@@ -28,23 +28,31 @@ class StoredRecord:
     """The row that keeps a record: columns for all that a store searches, or changes by itself, and a ``body``."""
 
     id: bytes
+    """Bytes of `TaskRecord.id`."""
     scope: bytes
     """One of `RecordCodec.scope_keys`."""
     name: str
     """One of `RecordCodec.name_keys`."""
     place: int
+    """`TaskRecord.place`."""
     kept_until: int | None
+    """`TaskRecord.kept_until`."""
     is_open: bool
     """True while the task may be claimed once its lease is over."""
     holder: str | None
+    """`TaskRecord.holder`."""
     leased_until: int
-    """0 without a holder."""
+    """End of the lease, in milliseconds since the epoch; 0 without a holder."""
     epoch: int
+    """`TaskRecord.epoch`."""
     version: int
+    """`TaskRecord.version`."""
     mark: bytes
+    """`TaskRecord.mark`."""
     form: bytes
     """Version and secret by which ``body`` is written: one of `RecordCodec.forms`, if this codec can read the row."""
     body: bytes = attrs.field(repr=False)
+    """All else of the record, sealed where the codec has secrets."""
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):

@@ -87,6 +87,7 @@ class StoredStream:
     """One stream of server-sent events of a session, as kept."""
 
     name: str
+    """Name of the stream, among those of the session."""
     holder: str
     """Who may append. `EventLog.take` names another one; empty after `EventLog.finish_dead`: nobody may."""
     request_id: bytes
@@ -107,9 +108,11 @@ class StoredEvents:
     `StoredStream.dropped`, whichever is greater."""
 
     stream: StoredStream
+    """The stream, as kept."""
     first: int
     """Number of the first of ``lines``."""
     lines: Sequence[bytes] = attrs.field(repr=False)
+    """The events, in order."""
 
 
 class EventLog(Protocol):
@@ -179,7 +182,7 @@ Place: TypeAlias = str
 
 
 @frozen
-class Changes:
+class ChangesSince:
     """The changes behind a place."""
 
     place: Place
@@ -209,8 +212,8 @@ class ChangeLog(Protocol):
         """Note that things have changed. Each reader is told at least once. Nothing happens without things."""
         ...
 
-    async def since(self, place: Place | None) -> Changes:
-        """Return the changes behind ``place``; for `None`, the present place and no changes. `Changes.everything`
+    async def since(self, place: Place | None) -> ChangesSince:
+        """Return the changes behind ``place``; for `None`, the present place and no changes. `ChangesSince.everything`
         is true for a place that is too long ago, is ahead, or was in a log that was lost since, and for any other
         text."""
         ...
@@ -311,11 +314,17 @@ class Replica:
     tasks: TaskStore
     """The records of tasks."""
     sessions: SessionDirectory
+    """The legacy sessions."""
     events: EventLog
+    """The events of legacy sessions."""
     changes: ChangeLog
+    """The changes of offers."""
     courier: Courier
+    """The carrier of letters to other replicas."""
     seen: SeenOnce
+    """The values that were used."""
     rates: RateLimits
+    """The limits of rates that hold for all replicas together."""
     counts: SharedCounts | None = None
     """The counts of the way to the place; `None` where there is no way, since the place is on this machine."""
 

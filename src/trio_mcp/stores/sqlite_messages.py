@@ -12,7 +12,7 @@ import trio
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.wakeups import Sleeper
 from .record_codec import encoded
-from .shared import MAX_LETTER, MOST_CHANGES, Changes, Noted, Place
+from .shared import MAX_LETTER, MOST_CHANGES, ChangesSince, Noted, Place
 from .sqlite_database import Database, snapshot
 from .sqlite_hints import EXPIRING, HintPoller, changed_since, place_of, sweep
 from .task_store import GAP, Gap
@@ -51,18 +51,20 @@ class SqliteChanges:
 
         self._hints.tell_note(*await self._database.write(note), things)
 
-    async def since(self, place: Place | None) -> Changes:
+    async def since(self, place: Place | None) -> ChangesSince:
         """Return the changes behind a place. See `ChangeLog.since`."""
 
-        def since(connection: sqlite3.Connection) -> Changes:
+        def since(connection: sqlite3.Connection) -> ChangesSince:
             with snapshot(connection):
                 file, last = connection.execute("SELECT file, last FROM change_log").fetchone()
                 here = place_of(file, last)
                 if place is None:
-                    return Changes(here, ())
+                    return ChangesSince(here, ())
                 number = _number_of(place, file)
                 changed = None if number is None else changed_since(connection, number)
-                return Changes(here, (), everything=True) if changed is None else Changes(here, list(changed))
+                if changed is None:
+                    return ChangesSince(here, (), everything=True)
+                return ChangesSince(here, list(changed))
 
         return await self._database.read(since)
 

@@ -204,6 +204,7 @@ class Gap:
 
 
 GAP: Final = Gap()
+"""The notice in a stream of hints that hints may have been lost."""
 
 Hint: TypeAlias = "str | Gap"
 """The id of a task that may have changed, or `GAP`."""

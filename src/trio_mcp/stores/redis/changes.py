@@ -14,7 +14,7 @@ import msgspec
 
 from ...concurrency.contexts import asynccontextmanager
 from ..record_codec import decoded, encoded
-from ..shared import MOST_CHANGES, Changes, Noted, Place
+from ..shared import MOST_CHANGES, ChangesSince, Noted, Place
 from ..task_store import GAP, Gap, Watchers
 from .link import Link, Script
 
@@ -118,13 +118,13 @@ class RedisChanges:
         args = [_new_id(), b"%d" % _KEEP, b"%d" % MOST_CHANGES, self._bus, told, *things]
         await self._link.script(_NOTE, self._keys, args)
 
-    async def since(self, place: Place | None) -> Changes:
+    async def since(self, place: Place | None) -> ChangesSince:
         """Return the changes behind ``place``. See `ChangeLog.since`."""
         log, number = ("", 0) if place is None else _parsed(place)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
         now, everything, *found = await self._link.script(_SINCE, self._keys, args)
         things = [decoded(each) for each in found[0]] if found else []
-        return Changes(now.decode(), things, bool(everything))
+        return ChangesSince(now.decode(), things, bool(everything))
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Noted | Gap]]:
