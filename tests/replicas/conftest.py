@@ -24,7 +24,6 @@ LITTLE: Final = 0.3
 _ONE_PROCESS: Final = "it looks at one process, or ends it"
 _LATER: Final = "a change on one replica is told by another one a moment later"
 _COALESCED: Final = "lines of a session are kept before they are sent, and the last progress counts meanwhile"
-_BATCH: Final = "a cancel in a batch, of a request of this very batch, goes to the other replicas"
 _TWICE: Final = "that one id is used twice at a time is noticed where both requests come to one replica"
 
 OF_ONE_PROCESS: Final = {
@@ -42,7 +41,6 @@ OF_ONE_PROCESS: Final = {
     "test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched": _TWICE,
     "test_rpc_02_id_of_a_cancelled_request_is_free_while_it_cleans_up": _TWICE,
     "test_rpc_02_end_of_the_old_request_does_not_free_the_id_of_the_new_one": _TWICE,
-    "test_rpc_05_members_of_a_batch_stand_on_their_own": _BATCH,
 }
 """Beginnings of the scenarios that have no meaning for several processes, and why."""
 SKIPPED: Final = tuple(name.replace("[http-", "[") for name in (*WITHOUT_COUNTERPART, *OF_ONE_PROCESS))

@@ -633,3 +633,14 @@ async def test_cancels_that_come_together_are_written_together(
             for number in range(60):
                 nursery.start_soon(cancel, number)
     assert 0 < writes <= 15
+
+
+async def test_cancel_in_the_batch_of_its_request_is_heard(autojump_clock: MockClock) -> None:
+    scene = FleetScene()
+    async with replicated(scene.server) as endpoint:
+        session = await endpoint.initialize(OLDEST)
+        batch = [call("wait", 1, name="left"), cancel(1), call("echo", 2, text="stays")]
+        with trio.fail_after(60):
+            answer = await endpoint.ask("POST", session, batch)
+        assert [text_of(reply) for reply in messages_in(answer)[-1]] == ["stays"]
+        assert scene["left"].runs == 0 or scene["left"].ended.is_set()

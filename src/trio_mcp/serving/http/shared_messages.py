@@ -13,7 +13,17 @@ import msgspec
 
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import NotSerializable
-from ...jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Response, Unreadable, is_request_id
+from ...jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    Unreadable,
+    is_request_id,
+)
 from ...state.connection import ConnectionState
 from ...stores.letters import LetterRefused, ReplicaDead
 from .entrance import invalid, unavailable
@@ -53,7 +63,12 @@ class MessagesElsewhere:
     def parted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch | None]:
         """Return the steps for other replicas, and the rest of the batch, if any."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
-        steps = [self.step(member, bytes(raw)) for member, raw in zip(batch.members, bodies, strict=True)]
+        comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
+        steps = [
+            # A request that comes in the batch runs here, and so does its cancel.
+            None if _cancelled_id(member) in comes else self.step(member, bytes(raw))
+            for member, raw in zip(batch.members, bodies, strict=True)
+        ]
         rest = [member for member, step in zip(batch.members, steps, strict=True) if step is None]
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
@@ -121,6 +136,14 @@ class MessagesElsewhere:
             await step()
         except (ReplicaDead, LetterRefused, OSError) as error:
             logger.debug("an answer that cannot be read could not be told of: %s", error)
+
+
+def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
+    """Return the id that a cancel names, with its type, since 1 and "1" differ; `None` for other messages."""
+    if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
+        return None
+    named: object = _params(message).get("requestId")
+    return (type(named), named) if is_request_id(named) else None
 
 
 def _params(message: Notification) -> dict[str, Any]:
