@@ -9,7 +9,7 @@ import trio
 
 from ..stores.shared import MOST_CHANGES, ChangeLog, Noted, Place
 from ..stores.task_store import Gap
-from .shared_places import HOSTILE, PATIENCE, TestedPlace, at_once, can_be_cancelled
+from .shared_places import HOSTILE, PATIENCE, TestedPlace, at_once, cancel_one_wait
 from .store_records import interrupt
 
 
@@ -162,7 +162,7 @@ class ChangeLogSuite(TestedPlace):
                 place = await here(one.changes)
                 reader, other = _Reader(one.changes, place), _Reader(one.changes, place)
                 async with one.changes.watch() as others:
-                    await can_be_cancelled(others)
+                    await cancel_one_wait(others)
                     await two.changes.note(["after"])
                     await other.read(others, {"after"})
                 await reader.read(hints, {"after"})

@@ -9,7 +9,7 @@ import trio
 
 from ..stores.shared import MAX_LETTER, Courier, new_replica_id
 from ..stores.task_store import Gap
-from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedPlace, can_be_cancelled, until
+from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedPlace, cancel_one_wait, until
 from .store_records import HOUR, expect_error, interrupt
 
 _REPEAT_AFTER = 0.5
@@ -99,7 +99,7 @@ class _LetterTests(TestedPlace):
     async def test_waiting_for_a_letter_can_be_cancelled(self) -> None:
         """The mailbox stays open."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
-            await can_be_cancelled(mailbox)
+            await cancel_one_wait(mailbox)
             await delivered(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_cancelled_post_may_send_or_not(self) -> None:

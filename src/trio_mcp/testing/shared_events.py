@@ -8,7 +8,7 @@ from itertools import product
 
 from .shared_event_bounds import EventBoundTests, Log
 from .shared_event_holders import HolderTests
-from .shared_places import ALL_BYTES, HOSTILE, TestedPlace, at_once, can_be_cancelled, told, told_or_gap
+from .shared_places import ALL_BYTES, HOSTILE, TestedPlace, at_once, cancel_one_wait, told, told_or_gap
 from .store_records import HOUR, expect_error
 
 _NUMBERS = (1, 2, 3)
@@ -199,7 +199,7 @@ class _AppendTests(TestedPlace):
                 await told(earlier, ("session", "before"))
             async with one.events.watch() as hints:
                 async with one.events.watch() as others:
-                    await can_be_cancelled(others)
+                    await cancel_one_wait(others)
                     await after.append(1, [b"a"])
                     assert set(await told(others, ("session", "after"))) == {("session", "after")}
                 await told(hints, ("session", "after"))

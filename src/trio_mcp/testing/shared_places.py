@@ -79,7 +79,7 @@ async def told_or_gap(hints: AsyncIterator[T | Gap], last: T) -> None:
                 return
 
 
-async def can_be_cancelled(hints: AsyncIterator[object]) -> None:
+async def cancel_one_wait(hints: AsyncIterator[object]) -> None:
     """Cancel a task that waits for a hint."""
     with trio.move_on_after(0.01) as scope:
         while True:

@@ -10,7 +10,7 @@ import trio
 
 from ..stores.shared import SessionDirectory, StoredSession
 from ..stores.task_store import StoreFull, new_mark
-from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, TestedPlace, at_once, can_be_cancelled, told, told_or_gap, until
+from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, TestedPlace, at_once, cancel_one_wait, told, told_or_gap, until
 from .store_records import HOUR, expect_error, interrupt
 
 
@@ -221,7 +221,7 @@ class SessionDirectorySuite(TestedPlace):
             mark = await opened(one.sessions, "one")
             await opened(one.sessions, "two")
             async with one.sessions.watch() as others:
-                await can_be_cancelled(others)
+                await cancel_one_wait(others)
                 await changed(one.sessions, "one", b"new", mark)
                 await told(others, "one")
                 await told(hints, "one")
