@@ -395,12 +395,12 @@ async def test_a_call_whose_stream_cannot_be_begun_is_503_and_is_cancelled(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
-    for _ in range(3):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+    for number in range(3):
+        await endpoint.ask("POST", session, call("echo", number, text="x"))
     for link in endpoint.memory.links:
         link.is_down = True
     begun = trio.current_time()
-    answer = await (await endpoint.post(session, call("wait", name="mine", speaks=True))).answer()
+    answer = await (await endpoint.post(session, call("wait", "mine", name="mine", speaks=True))).answer()
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert 10 <= trio.current_time() - begun < 12
     await scene["mine"].ended.wait()

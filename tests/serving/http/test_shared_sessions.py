@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ OLDEST = "2025-03-26"
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
 
 Session = dict[str, str | None]
+
+IDS = count(100)
+"""Ids for requests: one whose id was used before asks the place."""
 
 
 @pytest.fixture
@@ -305,14 +309,14 @@ async def test_a_warm_call_without_a_stream_asks_nothing_of_the_place(
         ["sessions.change", "sessions.read", "sessions.read"],  # its own hint came in between
     )
     for _ in range(3):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     assert set(calls(endpoint)) <= {"sessions.read"}
     for _ in range(9):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     assert calls(endpoint) == []
     await trio.sleep(5)
     for _ in range(6):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     assert calls(endpoint) == ["sessions.read"] * 3
 
 
@@ -321,9 +325,9 @@ async def test_a_call_with_a_stream_asks_once_to_begin_and_once_for_lines_that_c
 ) -> None:
     session = await endpoint.initialize()
     for _ in range(3):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     calls(endpoint)
-    await endpoint.ask("POST", session, call("levels"))
+    await endpoint.ask("POST", session, call("levels", next(IDS)))
     assert calls(endpoint) in (["events.open", "events.append"], ["events.open", "events.append", "events.append"])
 
 
@@ -512,6 +516,90 @@ async def test_an_old_cancel_touches_no_later_request_with_the_id(
         assert text_of(messages_in(await posted.answer())[-1]) == f"{number} is done"
 
 
+@pytest.mark.parametrize("in_batch", [False, True], ids=["alone", "in a batch"])
+async def test_a_late_cancel_touches_no_later_request_with_the_id(
+    scene: FleetScene, endpoint: FleetEndpoint, in_batch: bool, autojump_clock: MockClock
+) -> None:
+    """It was for the first request, which has ended, and is heard of only when the second one runs."""
+    session = await endpoint.initialize(OLDEST)
+    one, two, _ = endpoint.replicas
+    scene["first"].may_go_on.set()
+    assert text_of((await one.ask("POST", session, call("wait", 5, name="first"))).json) == "first is done"
+    for link in endpoint.memory.links:
+        link.loses_hints = True
+    assert (await two.ask("POST", session, cancel(5))).status == 202
+    again = call("wait", 5, name="second")
+    posted = await one.post(session, [again] if in_batch else again)
+    await scene["second"].started.wait()
+    endpoint.memory.lose_hints()
+    for link in endpoint.memory.links:
+        link.loses_hints = False
+    endpoint.memory.lose_hints()
+    await wait_all_tasks_blocked()
+    assert not scene["second"].ended.is_set()
+    assert (await two.ask("POST", session, cancel(5))).status == 202
+    await scene["second"].ended.wait()
+    await posted.aclose()
+
+
+async def test_a_request_whose_id_comes_again_is_503_while_nobody_knows_of_its_cancels(
+    endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    one, link = endpoint.replicas[0], endpoint.memory.links[0]
+    for request_id in (1, 2):
+        assert (await one.ask("POST", session, call("echo", request_id, text="x"))).status == 200
+    link.is_down = True
+    assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 503
+    link.is_down = False
+    await endpoint.memory.kept.sessions.end(session["Mcp-Session-Id"])
+    assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 404
+
+
+async def test_a_cancel_touches_no_request_that_came_behind_it_to_the_same_replica(
+    scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """As in one process. Its request may run at another replica."""
+    session, change = await endpoint.initialize(), _Sessions.change
+    one, two, _ = endpoint.replicas
+    may_write = trio.Event()
+
+    async def change_late(*args: Any, **options: Any) -> bool:
+        await may_write.wait()
+        return await change(*args, **options)
+
+    await two.post(session, call("wait", 5, name="elsewhere"))
+    await scene["elsewhere"].started.wait()
+    assert (await one.ask("POST", session, call("echo", text="x"))).status == 200
+    monkeypatch.setattr(_Sessions, "change", change_late)
+    cancelling = await one.post(session, cancel(5))
+    await wait_all_tasks_blocked()
+    await one.post(session, call("wait", 5, name="here"))
+    await scene["here"].started.wait()
+    may_write.set()
+    assert (await cancelling.answer()).status == 202
+    await scene["elsewhere"].ended.wait()
+    await wait_all_tasks_blocked()
+    assert not scene["here"].ended.is_set()
+
+
+async def test_a_cancel_that_overtakes_its_request_at_another_replica_is_heard(
+    scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
+) -> None:
+    session = await endpoint.initialize()
+    one, two, _ = endpoint.replicas
+    assert (await one.ask("POST", session, call("echo", text="x"))).status == 200
+    for link in endpoint.memory.links:
+        link.loses_hints = True
+    assert (await two.ask("POST", session, cancel(5))).status == 202
+    await one.post(session, call("wait", 5, name="overtaken"))
+    await scene["overtaken"].started.wait()
+    for link in endpoint.memory.links:
+        link.loses_hints = False
+    endpoint.memory.lose_hints()
+    await scene["overtaken"].ended.wait()
+
+
 async def test_many_cancels_keep_the_facts_of_a_session_small(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
@@ -541,25 +629,25 @@ async def test_without_the_place_warm_calls_go_on_and_all_else_is_503(
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()
     for _ in range(3):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     for link in endpoint.memory.links:
         link.is_down = True
     for _ in range(3):
-        assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
-    level = message("logging/setLevel", {"level": "debug"}, 1)
+        assert text_of((await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))).json) == "x"
+    level = message("logging/setLevel", {"level": "debug"}, next(IDS))
     for method, body in (("POST", level), ("DELETE", None), ("GET", None), ("POST", cancel("elsewhere"))):
         answer = await endpoint.ask(method, session, body)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5"), method
     await trio.sleep(6)
     for each in (session, cold):
-        assert (await endpoint.ask("POST", each, call("echo", text="x"))).status == 503
+        assert (await endpoint.ask("POST", each, call("echo", next(IDS), text="x"))).status == 503
     assert (await endpoint.ask("POST", {**BASE}, INITIALIZE)).status == 503
     for link in endpoint.memory.links:
         link.is_down = False
     for each in (session, cold):
         for _ in range(3):
-            assert text_of((await endpoint.ask("POST", each, call("echo", text="x"))).json) == "x"
-        answer = await endpoint.ask("POST", each, call("levels"))
+            assert text_of((await endpoint.ask("POST", each, call("echo", next(IDS), text="x"))).json) == "x"
+        answer = await endpoint.ask("POST", each, call("levels", next(IDS)))
         assert [m["params"]["level"] for m in messages_in(answer) if "method" in m] == ["error"]  # nothing is half done
 
 
@@ -568,14 +656,14 @@ async def test_a_change_whose_outcome_is_unknown_is_read_and_holds(
 ) -> None:
     session = await endpoint.initialize()
     for _ in range(3):
-        await endpoint.ask("POST", session, call("echo", text="x"))
+        await endpoint.ask("POST", session, call("echo", next(IDS), text="x"))
     link = endpoint.memory.links[0]
-    body = message("logging/setLevel", {"level": "critical"}, 1)
+    body = message("logging/setLevel", {"level": "critical"}, next(IDS))
     link.loses_answers = True
     assert (await endpoint.replicas[0].ask("POST", session, body)).status == 503  # its reading failed, too
     link.loses_answers = False
     for _ in range(3):
-        answer = await endpoint.ask("POST", session, call("levels"))
+        answer = await endpoint.ask("POST", session, call("levels", next(IDS)))
         assert [m for m in messages_in(answer) if "method" in m] == []
 
 

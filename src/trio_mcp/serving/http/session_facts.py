@@ -6,7 +6,6 @@ with an unknown outcome may be made again.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -28,7 +27,6 @@ _MAX_CANCELS: Final = 8 * 1024
 _MAX_REASON: Final = 200
 MAX_CANCELLED_ID: Final = 1000
 """Bytes of the longest id, as JSON text, of a request that is cancelled through another replica."""
-_MARK_BYTES: Final = 6
 _FORM: Final = 1
 """Version of the form. A field that a replica does not know is kept, and needs no other version; each change that older
 replicas would misread does."""
@@ -43,7 +41,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True):
     """The cancel of a request, wherever the request runs."""
 
     mark: str
-    """Text that no other cancel has."""
+    """Text that no other cancel has: the id of the replica that took the cancel, a dot and a number."""
     request_id: bytes
     """The id of the request, as JSON text."""
     reason: str | None
@@ -166,11 +164,6 @@ def subscribed(more: Iterable[str], fewer: Iterable[str]) -> Change:
 def listened_to(holder: str) -> Change:
     """Return the change by which ``holder`` has the session's own stream."""
     return lambda facts: attrs.evolve(facts, listener=holder)
-
-
-def new_cancel_mark() -> str:
-    """Return the mark of a cancel."""
-    return secrets.token_urlsafe(_MARK_BYTES)
 
 
 def cancelled(mark: str, request_id: RequestId, reason: str | None) -> Change:

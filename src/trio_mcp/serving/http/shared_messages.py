@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
+from ...concurrency.bounded_dict import BoundedDict
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import NotSerializable
 from ...jsonrpc.messages import (
@@ -28,7 +29,7 @@ from ...state.connection import ConnectionState
 from ...stores.letters import LetterRefused, ReplicaDead
 from .entrance import invalid, unavailable
 from .exchanges import HttpRequest
-from .session_facts import MAX_CANCELLED_ID, cancelled, new_cancel_mark
+from .session_facts import MAX_CANCELLED_ID, cancelled
 from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SharedFacts, SharedPlace
 
 logger = logging.getLogger("trio_mcp")
@@ -38,10 +39,12 @@ MESSAGE_LETTER: Final = "session.message"
 UNREADABLE_LETTER: Final = "session.unreadable"
 """Kind of the letters that say that the answer to a request cannot be read."""
 _LETTER_PATIENCE: Final = 5.0
+_MOST_CAME: Final = 100
 _TOO_LATE: Final = "the process that ran the request has ended, and takes no answer any more"
 
 Step: TypeAlias = Callable[[], Awaitable[object]]
-"""A function that brings a message to another replica. Raises as `Letters.send` and `SharedFacts.change`."""
+"""A function that brings a message to another replica, or reads what others have written. Raises as `Letters.send` and
+`SharedFacts.change`."""
 
 
 def tell_unreadable(place: SharedPlace, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
@@ -59,8 +62,32 @@ class MessagesElsewhere:
         self._id = session_id
         self._facts = facts
         self._state = state
+        self._came = BoundedDict[int, None](_MOST_CAME)
+        """Hashes of the ids of the newest requests that came here."""
 
-    def parted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch | None]:
+    def steps(self, message: Message | Batch, body: bytes) -> tuple[list[Step], Message | Batch | None]:
+        """Return the steps to take before the rest of a message is served here, and the rest, if any.
+
+        The id of a request is used once in a session (2025-11-25 basic, Requests). Where a client uses one again, the
+        cancels that were kept so far are for the former request: they are read before the later one begins."""
+        if not isinstance(message, Batch):
+            step = None if isinstance(message, Request) else self.step(message, body)
+            steps, rest = ([], message) if step is None else ([step], None)
+        else:
+            steps, rest = self._parted(message, body)
+        members = rest.members if isinstance(rest, Batch) else (rest,)
+        came = {hash((type(each.id), each.id)) for each in members if isinstance(each, Request)}
+        if not came.isdisjoint(self._came):
+            steps.append(self._read)
+        for each in came:
+            self._came[each] = None
+        return steps, rest
+
+    async def _read(self) -> None:
+        if not await self._facts.read():
+            raise SessionEnded
+
+    def _parted(self, batch: Batch, body: bytes) -> tuple[list[Step], Batch | None]:
         """Return the steps for other replicas, and the rest of the batch, if any."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
@@ -103,7 +130,7 @@ class MessagesElsewhere:
         except NotSerializable:
             return None
         told = reason if isinstance(reason, str) else None
-        return partial(self._facts.change, cancelled(new_cancel_mark(), request_id, told))
+        return partial(self._facts.change, cancelled(self._place.new_id(), request_id, told))
 
     def _send(self, owner: str, kind: str, content: bytes) -> Awaitable[bytes]:
         return self._place.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)

@@ -1,9 +1,9 @@
 """SharedSession is a replica's view of a legacy session that all replicas serve: the facts of the session, as last
 read, a connection that goes on from these facts, and the requests that run here.
 
-Nothing is refused on old facts. Two things hold within one replica alone: the refusal of an id that is in use twice at
-a time (a cancel reaches both requests), and the order of two messages of a client that does not wait for the answer to
-the first.
+Nothing is refused on old facts. Two things hold within one replica alone: that an id is used once (a cancel may reach
+two requests with the id, at a time or one after the other), and the order of two messages of a client that does not
+wait for the answer to the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ...jsonrpc.messages import (
     Batch,
     Message,
     Notification,
-    Request,
     Unreadable,
 )
 from ...protocol.converters import structure_params
@@ -165,9 +164,9 @@ class SharedSession(ClientSession):
         self._writes.show()
         self.listening.check(facts.listener)
         if before is not None:  # what was cancelled before this view was there does not run here
-            known = {cancel.mark for cancel in before.cancels}
-            for cancel in facts.cancels:
-                if cancel.mark not in known:
+            known, here = {cancel.mark for cancel in before.cancels}, f"{self._place.replica.id}."
+            for cancel in facts.cancels:  # one that came here has found no request, and is for none that came later
+                if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
 
     def _cancel(self, cancel: Cancel) -> None:
@@ -227,19 +226,14 @@ class SharedSession(ClientSession):
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Take a message, or a batch, that was ``posted``. Messages about requests of other replicas go there."""
-        steps, rest = [], message if isinstance(message, Batch) else None
-        if type(message) is not Request:
-            if isinstance(message, Batch):
-                steps, rest = self._elsewhere.parted(message, posted.body)
-            elif (step := self._elsewhere.step(message, posted.body)) is not None:
-                steps = [step]
+        steps, rest = self._elsewhere.steps(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
         else:
             self.used_at = trio.current_time()
             self._use(posted, self._post_elsewhere, steps, rest)
 
-    async def _post_elsewhere(self, steps: list[Step], rest: Batch | None, posted: HttpRequest) -> None:
+    async def _post_elsewhere(self, steps: list[Step], rest: Message | Batch | None, posted: HttpRequest) -> None:
         if not await self._elsewhere.carry_out(steps, posted):
             return
         if rest is None:
