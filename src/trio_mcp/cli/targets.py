@@ -19,7 +19,7 @@ import click
 
 from ..classes import frozen
 from ..connecting.bad_target import BadTarget
-from ..connecting.credentials import is_confidential
+from ..connecting.credentials import can_sign_in, is_confidential
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..hosting.config_files import Config, ConfigError, read_config
@@ -170,7 +170,7 @@ def target_typed(
             return attrs.evolve(target, auth=bearer)
     except BadTarget as error:
         raise NoTarget(str(error)) from None
-    raise NoTarget("a token is sent over https or wss alone, or to this machine over http or ws")
+    raise NoTarget("a token is sent over https or wss alone, or to this machine over http, http+unix or ws")
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str]) -> Target:
@@ -211,7 +211,7 @@ def _found(
         return Command(typed, inherit_env=True, stderr=stderr)
     if config is None and _is_address(typed):
         address = Address(typed)
-        return address if oauth is None or not is_confidential(typed) else attrs.evolve(address, auth=oauth())
+        return address if oauth is None or not can_sign_in(typed) else attrs.evolve(address, auth=oauth())
     if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
     return _named(typed, config, stderr, oauth) or Command(_words(typed), inherit_env=True, stderr=stderr)

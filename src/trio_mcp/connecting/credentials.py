@@ -13,7 +13,7 @@ from ..auth.credentials import ClientAuth, Credentials
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..transports.host_checks import is_loopback
-from ..transports.http_client.origins import split_url
+from ..transports.http_client.origins import names_socket, split_url
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""
@@ -57,6 +57,8 @@ def is_confidential(url: str) -> bool:
     """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket.
     Others could read the token on the way elsewhere."""
     scheme = url.partition(":")[0].lower()
+    if names_socket(url):
+        return True
     if scheme in ("http", "ws"):
         try:
             return is_loopback(split_url(f"http{url[len(scheme) :]}")[0].host)
@@ -65,10 +67,18 @@ def is_confidential(url: str) -> bool:
     return scheme in ("https", "wss")
 
 
+def can_sign_in(url: str) -> bool:
+    """Return whether OAuth can get a token for the server at ``url``. A server on a Unix socket has no URL that an
+    authorization server could know."""
+    return is_confidential(url) and not names_socket(url)
+
+
 def resource_at(url: str) -> str:
     """Return the canonical URI of the server at ``url`` (RFC 8707 section 2; 2026-07-28 authorization, Canonical Server
     URI): scheme and host in lower case, neither query nor fragment, nor a slash that stands for no path. A WebSocket is
-    asked for by HTTP. Raises `ValueError`."""
+    asked for by HTTP; a URL of a Unix socket, which is no such URI, is returned as it is. Raises `ValueError`."""
+    if names_socket(url):
+        return url
     origin, target = split_url(f"http{url[2:]}" if url[:2].lower() == "ws" else url)
     path = target.partition("?")[0]
     return str(origin) if path == "/" else f"{origin}{path}"

@@ -18,7 +18,7 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..runtime.transport import ConnectionLost
 from ..transports.lines import LineTransport
-from ..transports.sockets import keep_alive, socket_path
+from ..transports.sockets import connect_unix, keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
 
@@ -41,7 +41,7 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) ->
         name = socket_path(path)
     except (OSError, ValueError) as error:
         raise BadTarget(str(error)) from None
-    return _open_lines("open_unix", name, partial(trio.open_unix_socket, name), options)
+    return _open_lines("open_unix", name, partial(connect_unix, name), options)
 
 
 @asynccontextmanager

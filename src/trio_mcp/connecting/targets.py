@@ -16,6 +16,7 @@ from ..classes import frozen
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
+from ..transports.http_client.origins import split_socket_url
 from .bad_target import BadTarget
 from .credentials import check_authorization
 from .http.opening import open_http
@@ -24,7 +25,7 @@ from .memory import open_memory
 from .stdio import Command
 from .websocket import open_websocket
 
-_SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "tcp", "unix"))
+_SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "unix"))
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
@@ -40,8 +41,8 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
 
 @frozen
 class Address:
-    """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port`` or
-    ``unix:///path``.
+    """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
+    ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket, see `open_http`.
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
     `BadTarget` for another URL, for two authorizations at once, and for a
@@ -64,6 +65,8 @@ class Address:
         if parts.scheme in ("ws", "wss") and not parts.hostname:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
+            if parts.scheme == "http+unix":
+                split_socket_url(self.url)
             check_authorization(self.auth, self.headers, self.url)
         except ValueError as error:
             raise BadTarget(str(error)) from None
@@ -79,7 +82,7 @@ class Address:
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         parts = urlsplit(self.url)
-        if parts.scheme in ("http", "https"):
+        if parts.scheme in ("http", "https", "http+unix"):
             return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)

@@ -17,7 +17,7 @@ import attrs
 from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.options import ClientOptions
-from ..connecting.credentials import is_confidential
+from ..connecting.credentials import can_sign_in
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
@@ -202,7 +202,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         raise ValueError("oauth, auth: one of the two")
     has_header = any(name.lower() == "authorization" for name in address.headers)
     if not given:
-        return general if is_confidential(address.url) and not has_header else None
+        return general if can_sign_in(address.url) and not has_header else None
     key = given[0]
     section = fields[key]
     if section is False and key == "oauth":
@@ -218,7 +218,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
         raise ValueError("oauth.enabled: must be true or false")  # noqa: TRY004 - as above
     if has_header:
         raise ValueError(f"{key}, headers: both authorize the requests; one of the two")
-    if not is_confidential(address.url):
+    if not can_sign_in(address.url):
         raise ValueError(f"{key}: no token is sent there; the server needs https or wss")
     parameters = _parameters(key, section)
     if section.get("grantType", "authorization_code") == "client_credentials" and key == "oauth":

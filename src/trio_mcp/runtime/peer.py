@@ -89,6 +89,8 @@ class Peer:
     check_scopes: CheckScopes | None = None
     """The check of scopes that are found to be needed only while a request is answered; `None` where nobody knows
     scopes."""
+    user: int | None = None
+    """User id of the process at the other end of a Unix socket, where the system tells."""
 
     @property
     def name(self) -> str | None:

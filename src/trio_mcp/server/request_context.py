@@ -90,6 +90,12 @@ class RequestContext(ContextNames[L_co]):
         return None if self._live is None else self._live.exchange.peer.headers
 
     @property
+    def peer_user(self) -> int | None:
+        """The id of the user whose process sent the request over a Unix socket, as Linux tells (``SO_PEERCRED``);
+        `None` elsewhere, on other systems, and where the request came to another replica."""
+        return None if self._live is None else self._live.exchange.peer.user
+
+    @property
     def auth(self) -> Auth | None:
         """The caller; `None` when no authentication is configured. In a run of a task after a restart, the identity of
         the caller alone: the token is empty, and scopes and claims are gone."""

@@ -127,6 +127,7 @@ class WorkerContext(ContextNames[L_co]):
     request_id = passed_on(RequestContext.request_id)
     revision = passed_on(RequestContext.revision)
     session_id = passed_on(RequestContext.session_id)
+    peer_user = passed_on(RequestContext.peer_user)
     meta = passed_on(RequestContext.meta)
     trace = passed_on(RequestContext.trace)
     headers = passed_on(RequestContext.headers)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
+import struct
 import time
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache, partial
@@ -99,14 +101,20 @@ class TrustedProxies:
 
 class Hop:
     """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
-    the connection itself where there is none, as on a Unix socket."""
+    the connection itself where there is none, as on a Unix socket. ``user``: the id of the user there, see `Peer`."""
 
-    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "_user", "here", "is_proxy")
+    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "_user", "here", "is_proxy", "user")
 
     def __init__(
-        self, address: _Address | None, here: Caller, callers: Callers, proxies: TrustedProxies | None
+        self,
+        address: _Address | None,
+        here: Caller,
+        callers: Callers,
+        proxies: TrustedProxies | None,
+        user: int | None = None,
     ) -> None:
         self.here = here
+        self.user = user
         self._address = address
         self._callers = callers
         self._proxies = proxies
@@ -157,13 +165,19 @@ class CallersByAddress:
 
     def hop(self, stream: trio.abc.Stream) -> Hop:
         """Return the other end of ``stream``."""
-        return self.hop_at(_address_of(stream))
+        end = _socket_of(stream)
+        try:
+            name: object = None if end is None else end.getpeername()
+            user = None if end is None or end.family != socket.AF_UNIX else _user_of(end)
+        except OSError:  # the client is gone already
+            name = user = None
+        return self.hop_at(str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None, user)
 
-    def hop_at(self, text: str | None) -> Hop:
+    def hop_at(self, text: str | None, user: int | None = None) -> Hop:
         """Return the other end of a connection from the address ``text``; `None`: from no IP address."""
         address = None if text is None else _address(text)
         here = Caller() if address is None else self._callers.at(_party(address))
-        return Hop(address, here, self._callers, self._proxies)
+        return Hop(address, here, self._callers, self._proxies, user)
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
@@ -172,17 +186,24 @@ def unread_bytes(limits: Limits) -> SharedBytes:
     return SharedBytes(max(limits.max_unread_bytes, 2 * limits.max_message_bytes))
 
 
-def _address_of(stream: trio.abc.Stream) -> str | None:
-    """Return the IP address at the other end of ``stream``, also below TLS; `None` where there is none."""
+def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType | None:
+    """Return the socket of ``stream``, also below TLS; `None` where there is none."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
-    if not isinstance(stream, trio.SocketStream):
+    return stream.socket if isinstance(stream, trio.SocketStream) else None
+
+
+_PEER_CREDENTIALS: Final = struct.Struct("iII")
+"""Process, user and group: unix(7), SO_PEERCRED."""
+
+
+def _user_of(end: trio.socket.SocketType) -> int | None:
+    """Return the id of the user whose process has connected to the Unix socket; `None` where the system has no
+    SO_PEERCRED, as off Linux. Raises `OSError`."""
+    option: int | None = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
         return None
-    try:
-        name: object = stream.socket.getpeername()
-    except OSError:  # the client is gone already
-        return None
-    return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
+    return _PEER_CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size))[1]
 
 
 def _address(text: str) -> _Address | None:

@@ -177,7 +177,7 @@ class Connections:
                     arrival.refuse()
                 await arrival.transport.aclose()
                 return
-            peer = attrs.evolve(arrival.peer, caller=caller)
+            peer = attrs.evolve(arrival.peer, caller=caller, user=hop.user)
             connection = connection_to(self._running, arrival.transport, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:

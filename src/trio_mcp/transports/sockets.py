@@ -1,4 +1,4 @@
-"""SocketLineTransport: messages as lines over TCP and Unix sockets, and the listener on a Unix socket."""
+"""SocketLineTransport: messages as lines over TCP and Unix sockets; the two ends of a connection by a Unix socket."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Final, cast
 
 import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import HeldBytes
+from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
@@ -36,9 +39,12 @@ _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
 """Seconds that the system accepts at most for a keep-alive option."""
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # else TCP_KEEPALIVE, as macOS calls it
-_BACKLOG: Final = 128
+_BACKLOG: Final = 0xFFFF  # the system has a smaller bound
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """Bytes that the address of a Unix socket has room for: unix(7); elsewhere the systems descended from BSD."""
+_ROOM_WAIT: Final = 0.01
+_LONGEST_ROOM_WAIT: Final = 0.5
+"""Seconds until a client tries again to connect to a listener without room: the first time, and at most."""
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
@@ -139,6 +145,37 @@ def socket_path(path: str | os.PathLike[str]) -> str:
         words = f"the path of a Unix socket is too long, with {size} bytes; it has at most {_LONGEST_PATH}"
         raise OSError(errno.ENAMETOOLONG, words, name)
     return name
+
+
+async def connect_unix(name: str) -> trio.SocketStream:
+    """Connect to the Unix socket ``name``, and return the stream. Wait while the listener has no room for one more
+    client that waits to be accepted. Raises `OSError`."""
+    await trio.lowlevel.checkpoint()
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connecting.setblocking(False)
+        for attempt in count(1):
+            if _connected(connecting, name):
+                break
+            # No event tells of room, and `trio.open_unix_socket` takes the want for success.
+            await trio.sleep(growing_delay(attempt, first=_ROOM_WAIT, longest=_LONGEST_ROOM_WAIT))
+    except BaseException:
+        connecting.close()
+        raise
+    return trio.SocketStream(trio.socket.from_stdlib_socket(connecting))
+
+
+def _connected(connecting: socket.socket, name: str) -> bool:
+    """Connect, and return false where the listener has no room."""
+    try:
+        connecting.connect(name)
+    except BlockingIOError:  # EAGAIN of connect(2)
+        return False
+    except ConnectionRefusedError:
+        if os.path.exists(name) and not Path(name).is_socket():
+            raise OSError(errno.ENOTSOCK, "this is no socket", name) from None
+        raise
+    return True
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from ...classes import frozen
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...transports.host_checks import is_loopback
-from ...transports.http_client.origins import split_url
+from ...transports.http_client.origins import names_socket, split_url
 from ..challenges import Challenge, parse_challenges
 from ..credentials import AuthorizationError, ClientAuth, Credentials, RefusedRequest
 from ..fetching import Fetcher, HttpFetcher, UrlRules
@@ -354,6 +354,8 @@ class OAuthClient(ClientAuth):
     async def open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
         """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server that no token is
         sent to, since others could read the token on the way (OAuth 2.1, draft 13, section 1.5)."""
+        if names_socket(server_url):
+            raise ValueError("nobody signs in at a server on a Unix socket: give auth=Bearer(token)")
         origin = split_url(server_url)[0]
         if not origin.secure and not is_loopback(origin.host):
             raise ValueError(f"no token is sent to {origin} in plain text: the server needs https")

@@ -12,7 +12,7 @@ from ...auth.fetching import HttpFetcher, UrlRules
 from ...auth.oauth_client.authorization_code import OAuth, sign_out
 from ...auth.storage.files import FileStorage
 from ...auth.storage.records import StorageFailed
-from ...connecting.credentials import is_confidential, resource_at
+from ...connecting.credentials import can_sign_in, resource_at
 from ...connecting.targets import Address, Target
 from ..printable import say
 from ..signals import run_until_interrupted
@@ -52,7 +52,7 @@ def logout(
 
 def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
     """Forget the tokens for ``target``, and have them revoked; return the exit status."""
-    if not isinstance(target, Address) or not is_confidential(target.url):
+    if not isinstance(target, Address) or not can_sign_in(target.url):
         say("nobody signs in there: tokens are for servers over HTTP and WebSocket")
         return USAGE
     auth = target.auth if isinstance(target.auth, OAuth) else OAuth()

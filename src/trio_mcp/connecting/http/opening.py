@@ -37,7 +37,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ...transports.http_client.origins import is_of_this_machine, split_url
+from ...transports.http_client.origins import is_of_this_machine, names_socket, split_socket_url, split_url
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
@@ -62,7 +62,9 @@ async def open_http(
     auth: ClientAuth | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
-    """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block.
+    """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block. For a server
+    on a Unix socket of this machine, ``http+unix://%2Frun%2Fmcp.sock/path`` has the path of the socket,
+    percent-encoded, in the place of the host.
 
     ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
     (`ValueError`), but the ``User-Agent``, which names this package and its version, can; with an empty one none is
@@ -70,7 +72,8 @@ async def open_http(
     for none, `True` for the one that the environment names; servers on this machine are called without any. ``options``
     are those of `ClientSettings`.
 
-    A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`).
+    A token, by ``auth`` or in the header ``Authorization``, goes by ``https``, or to this machine (`ValueError`). Over
+    a Unix socket nobody signs in, since no authorization server could name the server there (`ValueError`).
     ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
     `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` has a token at hand. No token is asked for
     before the server wants one. A request that the server refuses for want of a token (401, and 403 for want of a
@@ -113,8 +116,9 @@ async def open_http(
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         # Proxies are for other machines: a token in plain text must not leave this one.
-        by = None if is_of_this_machine(split_url(url)[0].host) else proxy
-        http = HttpClient(url, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent)
+        unix, at = split_socket_url(url) if names_socket(url) else (None, url)
+        by = None if is_of_this_machine(split_url(at)[0].host) else proxy
+        http = HttpClient(at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix)
     except ValueError as error:
         raise BadTarget(str(error)) from None
     timeouts = CallTimeouts(settings.call_timeout)
@@ -126,6 +130,7 @@ async def open_http(
     ):
         endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits, credentials)
         transport = HttpTransport(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
+        transport.network = "tcp" if unix is None else "unix"
         await nursery.start(transport.run)
         renewing = partial(_renew, endpoint.sessions)
         settling = partial(settle_era, url=url)

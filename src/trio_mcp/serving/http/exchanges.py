@@ -92,7 +92,8 @@ class PostExchange(PartExchange):
         session_id: str | None = None,
     ) -> None:
         headers, auth = Headers.of_lower_case(posted.head.headers), posted.auth
-        peer = Peer(session_id, headers, posted.principal, auth, posted.caller, check_scopes=posted.check_scopes)
+        user, check = posted.response.client.user, posted.check_scopes
+        peer = Peer(session_id, headers, posted.principal, auth, posted.caller, check_scopes=check, user=user)
         super().__init__(connection, Outbox(high_water), peer)
         self.outbox.call_writer(self.open_stream)
         self.request = request

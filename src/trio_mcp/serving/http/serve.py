@@ -4,8 +4,10 @@ and those that become WebSockets.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -20,6 +22,7 @@ from ...server.connection import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
+from ...transports.sockets import unix_listener
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest
@@ -45,6 +48,7 @@ async def serve_http(
     retry_interval: float = 1.0,
     ssl_context: ssl.SSLContext | None = None,
     listeners: SocketListeners | None = None,
+    unix: str | os.PathLike[str] | None = None,
     websocket: bool = False,
     access_log: bool = False,
     health: bool = False,
@@ -71,9 +75,11 @@ async def serve_http(
 
     ``origins`` are the web pages that may ask, ``hosts`` the names under which the server is reached, as for
     `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`. ``listeners`` of
-    the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``https://``. With
-    ``websocket``, clients may ask for a WebSocket at the same URL, too. `ServingOptions` documents ``options``;
-    `Limits` has the bounds and times.
+    the application's own replace ``host`` and ``port``. With ``unix``, the path of a Unix socket, the server listens
+    there alone, for this user, as `serve_unix`: clients name it ``http+unix://%2Frun%2Fmcp.sock/mcp``. ``hosts`` are
+    ``localhost`` then and ``origins`` none, unless a proxy stands in front and they are given. With an ``ssl_context``
+    the URL is ``https://``. With ``websocket``, clients may ask for a WebSocket at the same URL, too. `ServingOptions`
+    documents ``options``; `Limits` has the bounds and times.
 
     Clients of revision 2025-11-25 are told to come back ``retry_interval`` seconds after a response that they can
     resume has broken; `RequestContext.close_stream` names a time of its own.
@@ -96,7 +102,12 @@ async def serve_http(
     is ended properly.
     """
     check_served_under_trio("serve_http")
-    checks = host_checks_for(None if listeners is not None else host, origins, hosts)
+    if unix is not None:
+        if listeners is not None or ssl_context is not None:
+            raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
+        # No web page reaches a Unix socket, so a request with an Origin has come by a proxy that nobody has spoken of.
+        origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
+    checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     gate = None if auth is None else auth.gate()
     settings = EndpointSettings(path, checks, gate, proxies, retry_interval, health=health, routes=routes)
 
@@ -106,7 +117,10 @@ async def serve_http(
     def front(running: Running, nursery: trio.Nursery) -> HttpFront:
         return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
 
-    await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
+    with ExitStack() as stack:
+        if unix is not None:
+            listeners = [stack.enter_context(unix_listener(unix))]
+        await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
 
 
 _GOODBYE: Final = 1.0

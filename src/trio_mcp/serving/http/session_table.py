@@ -54,7 +54,8 @@ class SessionTable:
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
         headers = Headers.of_lower_case(posted.head.headers)
-        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=posted.check_scopes)
+        user, check = posted.response.client.user, posted.check_scopes
+        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
         session = HttpSession(
             self._running, session_id, peer, caller, self._replayed, self._retry_interval, self._free_place
         )

@@ -188,7 +188,8 @@ class SharedSessions:
     def _add(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
         headers = Headers.of_lower_case(posted.head.headers)
         caller = posted.caller
-        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=posted.check_scopes)
+        user, check = posted.response.client.user, posted.check_scopes
+        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
         view = SharedSession(self._place, session_id, peer, caller, self._forget, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)

@@ -70,7 +70,8 @@ class HttpClient:
     is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. ``allows`` says to
     which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
     ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this package
-    and its version; empty: none is sent. Raises `ValueError` for an invalid URL.
+    and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in place
+    of the origin's address, without a proxy. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -83,15 +84,17 @@ class HttpClient:
         allows: AddressRule | None = None,
         follow_redirects: bool = True,
         user_agent: str | None = None,
+        unix: str | None = None,
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
             raise ValueError("an ssl_context is for https:// URLs")
         self._bounds = bounds
-        by = None if proxy is None else proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
-        self._dialer = Dialer(
-            self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout, allows
-        )
+        by = None
+        if proxy is not None and unix is None:
+            by = proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
+        times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
+        self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)
         self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
         self._before, self._ours = _constants(self.origin, by, own_name() if user_agent is None else user_agent)
         self._alarms = Alarms()
@@ -189,7 +192,7 @@ class HttpClient:
             return await self._answer(connection, method)
         with trio.move_on_after(timeout):
             return await self._answer(connection, method)
-        raise ConnectionLost(f"no answer from {self.origin.address} within {timeout:g} s")
+        raise ConnectionLost(f"no answer from {connection.name} within {timeout:g} s")
 
     async def _answer(self, connection: HttpClientConnection, method: str) -> Reply:
         reply = Reply(connection, *await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes))

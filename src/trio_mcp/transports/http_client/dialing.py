@@ -19,7 +19,7 @@ import trio
 from ...classes import frozen
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.transport import ConnectionLost
-from ..sockets import keep_alive
+from ..sockets import connect_unix, keep_alive
 from ..streams import let_go_of_cause
 from .connection import ClientSocket, HttpClientConnection, RequestNotSent, read_head
 from .origins import HttpProxy, Origin
@@ -31,7 +31,8 @@ _LONGEST_HEAD: Final = 16 * 1024
 @frozen
 class Dialer:
     """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds. ``allows`` chooses
-    among the addresses of ``origin``; a proxy chooses by rules of its own."""
+    among the addresses of ``origin``; a proxy chooses by rules of its own. With ``unix``, the path of a Unix socket,
+    all connections go there, and there is no proxy."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -40,6 +41,7 @@ class Dialer:
     ping_interval: float
     ping_timeout: float
     allows: AddressRule | None = None
+    unix: str | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
         """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
@@ -55,6 +57,8 @@ class Dialer:
 
     @property
     def _name(self) -> str:
+        if self.unix is not None:
+            return self.unix
         return (
             self.origin.address if self.proxy is None else f"{self.origin.address} by the proxy {self._first.address}"
         )
@@ -65,6 +69,11 @@ class Dialer:
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
+        if self.unix is not None:
+            try:
+                return ClientSocket(await connect_unix(self.unix))
+            except OSError as error:
+                raise RequestNotSent(f"no connection to {self.unix}: {error.strerror}") from None
         try:
             if self.allows is None or self.proxy is not None:
                 stream = await trio.open_tcp_stream(self._first.host, self._first.port)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -14,6 +15,7 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 import attrs
 
 from ...classes import frozen
+from ..sockets import socket_path
 
 TARGET: Final = re.compile(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
@@ -86,6 +88,39 @@ def split_url(url: str) -> tuple[Origin, str]:
     if not TARGET.fullmatch(target):
         raise ValueError(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url[:300]!r}")
     return origin_of(parts), target
+
+
+_ON_SOCKET: Final = re.compile(
+    r"http\+unix://(?P<socket>(?:%[0-9a-f]{2}|[a-z0-9._~!$&'()*+,;=-])*)(?P<target>(?:[/?].*)?)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A URL of HTTP over a Unix socket, whose path is the authority: a registered name (RFC 3986 section 3.2.2)."""
+
+
+def names_socket(url: str) -> bool:
+    """Return whether ``url`` is meant to be one of HTTP over a Unix socket."""
+    return url.partition(":")[0].lower() == "http+unix"
+
+
+def split_socket_url(url: str) -> tuple[str, str]:
+    """Return the path of the Unix socket in ``http+unix://%2Frun%2Fmcp.sock/mcp``, and the URL of the rest, as HTTP
+    over that socket names it. Raises `ValueError`.
+
+    `split_url` refuses such URLs, so that none that a server names leads to a socket of this machine.
+    """
+    found = _ON_SOCKET.fullmatch(url)
+    name = "" if found is None else os.fsdecode(unquote_to_bytes(found["socket"]))
+    if found is None or not name.startswith("/"):
+        raise ValueError(
+            "a URL of HTTP over a Unix socket has the absolute path of the socket first, percent-encoded, as in "
+            f"http+unix://%2Frun%2Fmcp.sock/mcp, not {url[:300]!r}"
+        )
+    rest = f"http://localhost{found['target']}"
+    split_url(rest)
+    try:
+        return socket_path(name), rest
+    except OSError as error:
+        raise ValueError(error.strerror) from None
 
 
 def origin_of(parts: SplitResult) -> Origin:
