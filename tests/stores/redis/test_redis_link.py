@@ -300,6 +300,51 @@ async def test_frozen_redis_is_noticed_while_nobody_calls(tmp_path: Path) -> Non
             await up(link)
 
 
+@pytest.mark.usefixtures("no_pings")
+@pytest.mark.parametrize("way", ["requests", "answers"])
+async def test_calls_behind_much_that_is_on_its_way_drop_no_connection(
+    way: Literal["requests", "answers"], redis_server: RedisServer
+) -> None:
+    redis_server.ask("SET", "much", "x" * 4_000_000)
+    async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
+        await up(link)
+        await link.script(COUNT, ["n"])
+        connections = proxy.connections
+        slow = ("SET", "more", b"x" * 4_000_000) if way == "requests" else ("GET", "much")
+        for _ in range(3):
+            proxy.fail("hold", after=1_000_000, way=way)
+            with pytest.raises(Uncertain):
+                await link.pipeline([slow])
+            if way == "requests":
+                with pytest.raises(Uncertain):
+                    await link.script(COUNT, ["n"])
+            assert link.is_up
+        proxy.let_go()
+        with trio.fail_after(PATIENCE):
+            while not await is_counted(link):
+                pass
+        assert (link.reconnects, proxy.connections) == (0, connections)
+
+
+async def is_counted(link: Link) -> bool:
+    try:
+        await link.script(COUNT, ["n"])
+    except Uncertain:
+        return False
+    return True
+
+
+async def test_redis_that_freezes_while_much_is_on_its_way_is_noticed(redis_server: RedisServer) -> None:
+    async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
+        await up(link)
+        proxy.freeze()
+        with pytest.raises(Uncertain):
+            await link.pipeline([("SET", "more", b"x" * 4_000_000)])
+        await until(lambda: not link.is_up)
+        proxy.thaw()
+        await up(link)
+
+
 async def test_connection_of_an_idle_link_stays(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "_PING_EVERY", 0.3)
     async with open_link(redis_server.url, limit=2) as link:  # a connection may be silent for 3 s

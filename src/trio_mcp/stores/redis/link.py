@@ -40,6 +40,8 @@ _IDLE: Final = 2.0
 _PROOF_BYTES: Final = 6
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 1.0
+_MUCH: Final = 2**18
+"""Bytes of a command, or of an answer, that may take longer than the limit on its way, with all that comes behind."""
 _MOST_LATE: Final = 2
 """Calls in a row without an answer within the limit, after which all connections to Redis are dropped."""
 
@@ -51,6 +53,9 @@ class _Sent:
     command: Sequence[Value]
     node: Any
     request: Any
+    connection: Any
+    before: int
+    """Bytes that had come on the connection by then."""
 
 
 class Link:
@@ -67,6 +72,8 @@ class Link:
         """Set when the connections are of no use any more."""
         self._late: dict[Any, int] = {}
         """By node, how many calls in a row had no answer within the limit."""
+        self._large: list[tuple[str, Any]] = []
+        """The large commands on their way, by node."""
         self._answers = 0
         self._cannot_be_used = f"Redis at {address} cannot be used: "
         self._why = "it was not reached yet"
@@ -201,10 +208,7 @@ class Link:
             nodes = await self._connect(client, commands, deadline, node, connections)
             if is_asking:
                 connections[node_name(node)].create_request(b"ASKING", raise_exceptions=False)
-            return [
-                _Sent(command, at, _request(connections[node_name(at)], command))
-                for command, at in zip(commands, nodes, strict=True)
-            ]
+            sent = [_sent(command, at, connections[node_name(at)]) for command, at in zip(commands, nodes, strict=True)]
         except StoreDown:
             raise
         except failures() as error:
@@ -213,6 +217,13 @@ class Link:
         finally:
             for connection in connections.values():
                 client.release(connection)
+        large = [(node_name(each.node), each.request) for each in sent if _size(each.command) >= _MUCH]
+        if large:
+            self._large = [*self._large_ones(), *large]
+        return sent
+
+    def _large_ones(self) -> list[tuple[str, Any]]:
+        return [(name, request) for name, request in self._large if not request.complete]
 
     async def _connect(
         self, client: Client, commands: Sequence[Sequence[Value]], deadline: float, node: Any, found: dict[str, Any]
@@ -241,7 +252,8 @@ class Link:
             # Where this process stood still, the answer may have come meanwhile, and be read in this moment.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
-                self._note_late(client, sent.node)
+                if not self._is_moving(sent):
+                    self._note_late(client, sent.node)
                 raise self._uncertain(f"Redis at {self._address} has not answered within {self._limit} s")
             answer = await sent.request
         if not isinstance(answer, Exception) or error_words(answer) is not None:
@@ -264,6 +276,14 @@ class Link:
     def _uncertain(self, words: str) -> Uncertain:
         self.uncertain += 1
         return Uncertain(errno.EIO, words)
+
+    def _is_moving(self, sent: _Sent) -> bool:
+        """Return whether an answer is late since much is on its way, to Redis or from there: that says nothing of
+        Redis. Where nothing moves, the connection ends after a while, and its commands with it."""
+        self._large = self._large_ones()
+        if sent.connection.statistics.bytes_read - sent.before >= _MUCH:
+            return True
+        return any(name == node_name(sent.node) for name, _ in self._large)
 
     def _note_late(self, client: Client, node: Any) -> None:
         name = node_name(node)
@@ -362,8 +382,14 @@ async def open_link(
         yield link
 
 
-def _request(connection: Any, command: Sequence[Value]) -> Any:
+def _sent(command: Sequence[Value], node: Any, connection: Any) -> _Sent:
+    """Put a command on a connection."""
     name, *words = command
-    return connection.create_request(
+    request = connection.create_request(
         name.encode() if isinstance(name, str) else name, *words, decode=False, raise_exceptions=False
     )
+    return _Sent(command, node, request, connection, connection.statistics.bytes_read)
+
+
+def _size(command: Sequence[Value]) -> int:
+    return sum(len(word) for word in command if isinstance(word, bytes))
