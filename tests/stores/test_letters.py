@@ -37,7 +37,7 @@ class BadCourier:
         if self.fails:
             raise StoreDown("the courier is ill")
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
         self._check()
         self.posted += 1
         for _ in range(2 if self._chance.random() < self.doubles else 1):
@@ -326,7 +326,7 @@ async def test_receipt_that_came_counts_though_the_storage_fails(autojump_clock:
     async with parties() as (one, two):
         post = one.courier.post
 
-        async def post_and_fail(replica: str, letter: bytes) -> None:
+        async def post_and_fail(replica: str, letter: bytes, **_: int) -> None:
             await post(replica, letter)
             await trio.sleep(0.1)
             raise StoreDown("no answer")
@@ -404,7 +404,7 @@ async def test_receipts_that_wait_are_bounded(autojump_clock: MockClock):
         free = trio.Event()
         post = two.courier.post
 
-        async def stuck(replica: str, letter: bytes) -> None:
+        async def stuck(replica: str, letter: bytes, **_: int) -> None:
             await free.wait()
             await post(replica, letter)
 

@@ -188,7 +188,7 @@ class Letters:
                     # Asked for before the second copy at the earliest: nearly all letters have a receipt by then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
-                        await self._courier.post(replica, letter)
+                        await self._courier.post(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
                 if reply.has_come:  # which counts for more than what the storage said meanwhile

@@ -130,7 +130,7 @@ class _Courier:
         self._replica = replica
         self._post = post
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
         if len(letter) > MAX_LETTER:
             raise ValueError(f"a letter has {MAX_LETTER} bytes at most, not {len(letter)}")
         mailbox = self._post.mailboxes.get(replica)

@@ -228,9 +228,10 @@ class Courier(Protocol):
     """Carries letters between replicas, and knows which replicas are alive. A letter may be lost, come late or come
     twice: `Letters` makes of that a service to rely on."""
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
         """Send ``letter``, of any length up to 64 MiB, to a replica: any text, for replicas that never were. Nothing is
-        told about an arrival; `ValueError` for a longer one."""
+        told about an arrival; `ValueError` for a longer one. What this replica sends with one ``number`` is one letter,
+        sent again: of its copies, the storage needs to keep one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | Gap]]:

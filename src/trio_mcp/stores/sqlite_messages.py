@@ -108,7 +108,7 @@ class SqliteCourier:
         self._now = now
         self._mailbox: _Mailbox | None = None
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
         """Send a letter. See `Courier.post`."""
         if len(letter) > MAX_LETTER:
             raise ValueError(f"a letter has {MAX_LETTER} bytes at most, not {len(letter)}")

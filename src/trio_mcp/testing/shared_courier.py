@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
@@ -25,6 +25,18 @@ class _LetterTests(TestedPlace):
             await delivered(one.courier, two.id, mailbox, [b"", b"\0", ALL_BYTES, b"GAP", "\N{SNOWMAN}".encode()])
             for length in (2**16 - 1, 2**16, 2**16 + 1, 2**20):
                 await delivered(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
+
+    async def test_copies_of_a_letter_have_its_number(self) -> None:
+        """A letter with another number, or of another sender, is another one."""
+        async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
+            letters = [bytes(100_000) + bytes([each]) for each in range(3)]
+            async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
+                have_come = trio.Event()
+                for sender, number, letter in zip((one, two, two), (1, 1, 2), letters, strict=True):
+                    post = partial(sender.courier.post, number=number)
+                    nursery.start_soon(_send_until, have_come, post, three.id, [letter])
+                await _read(mailbox, {*letters})
+                have_come.set()
 
     async def test_letter_that_is_too_long_is_refused(self) -> None:
         """Raises `ValueError`."""
@@ -67,8 +79,8 @@ class _LetterTests(TestedPlace):
             ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
             async with trio.open_nursery() as nursery:
                 sent = trio.Event()
-                nursery.start_soon(_send_until, sent, two.courier, two.id, ours)
-                nursery.start_soon(_send_until, sent, one.courier, two.id, theirs)
+                nursery.start_soon(_send_until, sent, two.courier.post, two.id, ours)
+                nursery.start_soon(_send_until, sent, one.courier.post, two.id, theirs)
                 await _read(mailbox, {*ours, *theirs})
                 sent.set()
 
@@ -207,16 +219,18 @@ async def delivered(
     """Send ``letters`` again and again until all have come, and return all that came."""
     async with trio.open_nursery() as nursery:
         have_come = trio.Event()
-        nursery.start_soon(_send_until, have_come, courier, replica, letters)
+        nursery.start_soon(_send_until, have_come, courier.post, replica, letters)
         seen = await _read(mailbox, {*letters})
         have_come.set()
     return seen
 
 
-async def _send_until(have_come: trio.Event, courier: Courier, replica: str, letters: Sequence[bytes]) -> None:
+async def _send_until(
+    have_come: trio.Event, post: Callable[[str, bytes], Awaitable[None]], replica: str, letters: Sequence[bytes]
+) -> None:
     while not have_come.is_set():
         for letter in letters:
-            await courier.post(replica, letter)
+            await post(replica, letter)
         with trio.move_on_after(_REPEAT_AFTER):
             await have_come.wait()
 

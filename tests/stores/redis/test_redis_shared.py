@@ -14,6 +14,7 @@ from tests.patience import PATIENCE
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
+from trio_mcp.stores.letters import Letters
 from trio_mcp.stores.redis import shared
 from trio_mcp.stores.redis.link import open_link
 from trio_mcp.stores.redis.shared import Redis, _CommonSecret
@@ -68,6 +69,15 @@ async def test_long_letter_is_taken_out_of_redis_by_its_reader(place: Redis, red
         await one.courier.post(one.id, bytes(100_000))
         assert await next_of(letters) == bytes(100_000)
         assert keys(redis_server) == before
+
+
+async def test_long_letter_that_is_sent_again_takes_the_room_of_one(place: Redis, redis_server: RedisServer):
+    async with place.join("tested") as one, place.join("tested") as two:
+        before = keys(redis_server)
+        for sender in (one, two):
+            with trio.move_on_after(3):
+                await Letters(sender).send("nobody", "kind", bytes(100_000), patience=PATIENCE)
+        assert len(keys(redis_server) - before) == 2
 
 
 async def test_long_letter_that_has_waited_too_long_is_a_gap(place: Redis, redis_server: RedisServer):

@@ -44,14 +44,15 @@ class RedisCourier:
         # With the tag, all signs of life are in one slot.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
         """Send a letter. See `Courier.post`. Raises `ValueError` for one that is too long."""
         if len(letter) > MAX_LETTER:
             raise ValueError(f"a letter has at most {MAX_LETTER} bytes, not {len(letter)}")
         if len(letter) <= _MOST_TOLD:
             message = _WHOLE + letter
         else:
-            key = b"%b:m:%b" % (self._prefix, secrets.token_urlsafe(_ID_BYTES).encode())
+            name = secrets.token_urlsafe(_ID_BYTES) if number is None else f"{self._replica}.{number}"
+            key = b"%b:m:%b" % (self._prefix, name.encode())
             await self._link.pipeline([[b"SET", key, letter, b"PX", b"%d" % _KEEP]])
             message = _IN_KEY + key
         await self._link.pipeline([[b"PUBLISH", b"%b:r:%b" % (self._prefix, encoded(replica)), message]])
