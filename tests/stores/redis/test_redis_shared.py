@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -131,6 +132,50 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(place: Red
             assert found is not None
             assert (found.first, found.lines) == (2, [b"b", b"c"])
             await one.events.forget("session")
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
+async def test_stream_with_many_events_is_forgotten_step_by_step(
+    place: Redis, redis_server: RedisServer, is_asked_for: bool
+):
+    """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
+    log, older, size = b"{%b:s}:log:session" % PREFIX, b"{%b:s}:older:session" % PREFIX, 20_000
+    async with place.join("tested") as one:
+        await finish_many(one, size)
+        left = size - 1
+        for step in itertools.count():
+            if is_asked_for:
+                assert await one.events.after("session", "over", 0, keep=HOUR) is None
+            else:
+                await one.events.open("session", f"{step}", holder="me", request_id=b"", keep=HOUR)
+                assert await append(one, f"{step}", 1, [], finish=True, most=size)
+            before, left = left, redis_server.ask("ZCARD", older)
+            assert left == max(before - 1000, 0)
+            if not redis_server.ask("HEXISTS", log, b"sover"):
+                break
+        assert redis_server.ask("HGET", log, b"size") == b"0"
+        assert redis_server.ask("ZCARD", b"{%b:s}:newest:session" % PREFIX) == 0
+        assert not [each for each in redis_server.ask("HKEYS", log) if each.startswith(b"l")]
+
+
+async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(place: Redis, redis_server: RedisServer):
+    async with place.join("tested") as one:
+        await finish_many(one, 5000)
+        assert await one.events.after("session", "over", 0, keep=HOUR) is None
+        await one.events.open("session", "over", holder="me", request_id=b"", keep=HOUR)
+        assert await append(one, "over", 1, [b"b"])
+        found = await one.events.after("session", "over", 0, keep=HOUR)
+        assert found is not None
+        assert found.lines == [b"b"]
+        assert redis_server.ask("HGET", b"{%b:s}:log:session" % PREFIX, b"size") == b"1"
+
+
+async def finish_many(one: Replica, count: int) -> None:
+    """Finish a stream with many events, and wait until its time is over."""
+    await one.events.open("session", "over", holder="me", request_id=b"", keep=HOUR)
+    assert await append(one, "over", 1, [b"a"] * count, most=count, keep=2000, finish=True)
+    await one.events.open("session", "lasts", holder="me", request_id=b"", keep=HOUR)
+    await trio.sleep(2.1)
 
 
 async def test_tens_of_thousands_of_events_are_read_at_once(place: Redis):

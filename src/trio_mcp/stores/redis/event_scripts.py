@@ -3,7 +3,8 @@
 Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
 and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
 lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
-streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return.
+streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A stream with many lines
+is forgotten in several steps.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ local name, keep = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local HOLDER, REQUEST_ID, LAST, DROPPED, UNTIL, NOTE = 1, 2, 3, 4, 5, 6
+local MOST_FORGOTTEN = 1000 -- lines in one step, since Redis does nothing else meanwhile
 
 local function line(number, name)
     return 'l' .. number .. ':' .. name
@@ -34,17 +36,26 @@ local function save(name, stream)
     redis.call('HSET', log, 's' .. name, cmsgpack.pack(stream))
 end
 
-local function forget(name, stream)
+-- Takes the first lines of a stream away, ``most`` of them, and returns how many; with the last one the stream is gone.
+-- Until then, it is one whose time is over.
+local function forget(name, stream, most)
+    local first, last = stream[DROPPED] + 1, math.min(stream[DROPPED] + most, stream[LAST])
     local size = 0
-    for number = stream[DROPPED] + 1, stream[LAST] do
+    for number = first, last do
         size = size + redis.call('HSTRLEN', log, line(number, name))
         redis.call('HDEL', log, line(number, name))
         redis.call('ZREM', older, number .. ':' .. name)
     end
-    redis.call('HDEL', log, 's' .. name)
-    redis.call('ZREM', newest, name)
-    redis.call('ZREM', finished, name)
     redis.call('HINCRBY', log, 'size', -size)
+    if last < stream[LAST] then
+        stream[DROPPED], stream[UNTIL] = last, 1
+        save(name, stream)
+    else
+        redis.call('HDEL', log, 's' .. name)
+        redis.call('ZREM', newest, name)
+        redis.call('ZREM', finished, name)
+    end
+    return last + 1 - first
 end
 
 local function is_over(stream)
@@ -54,14 +65,17 @@ end
 local function find(name)
     local stream = load(name)
     if stream and is_over(stream) then
-        forget(name, stream)
+        forget(name, stream, MOST_FORGOTTEN)
         return false
     end
     return stream
 end
 
 local function begin(holder, request_id)
-    local is_first = redis.call('EXISTS', log) == 0
+    local is_first, rest = redis.call('EXISTS', log) == 0, load(name)
+    if rest then -- of one with the same name, which nobody gives twice
+        forget(name, rest, rest[LAST])
+    end
     local stream = {holder, request_id, 0, 0, 0, ''}
     save(name, stream)
     if is_first then
@@ -114,12 +128,13 @@ local function finish(stream)
     local excess = redis.call('ZCARD', finished) - """
     + str(MOST_FINISHED)
     + """
-    for place, each in ipairs(redis.call('ZRANGE', finished, 0, 99)) do
+    local left = MOST_FORGOTTEN
+    for rank, each in ipairs(redis.call('ZRANGE', finished, 0, 99)) do
         local other = load(each)
-        if place > excess and not is_over(other) then
+        if left == 0 or (rank > excess and not is_over(other)) then
             break
         end
-        forget(each, other)
+        left = left - forget(each, other, left)
     end
 end
 
