@@ -14,6 +14,9 @@ from tests.serving.http.scenes import SAMPLING, call, cancel, next_message, rest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectedClient
+from trio_mcp.stores.memory_events import MemoryEventLog
+from trio_mcp.stores.memory_shared import _Changes
+from trio_mcp.stores.task_store import StoreDown
 
 Session = dict[str, str | None]
 
@@ -248,6 +251,47 @@ async def test_a_listener_waits_for_the_place_and_is_told_after_its_return(
 async def ended_later(endpoint: FleetEndpoint, session: Session, connection: Connection) -> list[str]:
     await trio.sleep(10)
     return await ended(endpoint, session, connection)
+
+
+async def test_a_get_that_fails_makes_no_lines_beside_the_one_who_listens_elsewhere(
+    scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    session = await subscribed(scene, endpoint, 1)
+    busy = await endpoint.replicas[0].post(session, call("wait", "busy", name="busy"))  # so that its view lasts
+    scene.server.resource_updated("scene:0")
+    await trio.sleep(1)
+
+    async def fail(*_: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        raise StoreDown("the log of changes is away")
+
+    monkeypatch.setattr(_Changes, "since", fail)
+    assert (await (await endpoint.replicas[0].get(session)).head()).status == 503
+    monkeypatch.undo()
+    stream = await listening(endpoint, session, 1)
+    assert (await next_message(stream))["params"] == {"uri": "scene:0"}
+    scene.server.servers[0].resource_updated("scene:0")
+    assert await ended(endpoint, session, stream) == ["scene:0"]
+    await busy.aclose()
+
+
+async def test_a_stream_that_is_taken_all_the_time_is_written_with_pauses(
+    scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    session = await subscribed(scene, endpoint, 1)
+    stream = await listening(endpoint, session, 0)
+    tries, append, free_at = 0, MemoryEventLog.append, trio.current_time() + 20
+
+    async def lose(*args: Any, **options: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        await trio.lowlevel.checkpoint()
+        return (trio.current_time() >= free_at or tries > 1000) and await append(*args, **options)
+
+    monkeypatch.setattr(MemoryEventLog, "append", lose)
+    scene.server.servers[0].resource_updated("scene:0")
+    assert (await next_message(stream))["params"] == {"uri": "scene:0"}
+    assert 5 < tries < 40
 
 
 async def test_a_listener_that_leaves_a_session_ended_elsewhere_is_no_failure(

@@ -266,22 +266,24 @@ class SharedListening:
             first = self._retry
             if first and behind is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.tells_legacy = True
-            place, changed = await self._changes(own.place or self._facts.now.place, is_known=not had_listener)
-            pipe = EventPipe(self._outbox.high_water, end_of_token(asked.auth), self._stop_telling)
-            pipe.put(first + events)
-            self._lose()
-            self._own, self._told = own, ""
-            own.pipe = pipe
-            self._subscriptions.tells_legacy = True
-            respond(asked.response, asked.extra, pipe)
+            self._subscriptions.tells_legacy = True  # so that a change is in the answer, or told behind it
+            try:
+                place, changed = await self._changes(own.place or self._facts.now.place, is_known=not had_listener)
+                pipe = EventPipe(self._outbox.high_water, end_of_token(asked.auth), self._stop_telling)
+                pipe.put(first + events)
+                self._own, self._told = own, ""
+                own.pipe = pipe
+                respond(asked.response, asked.extra, pipe)
+            finally:
+                self._subscriptions.tells_legacy = self.is_open
             if not await self._append(own, [], place):
                 return
         self._begin_sending()
         tell(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _taken(self) -> OwnStream:
-        """Take the own stream from its present holder."""
+        """Take the own stream from its present holder, who learns of that by the facts, also where that is this
+        replica."""
         name, holder = self._facts.now.own_stream, new_holder(self._place.replica)
         stream = await self.own_log.take(name, holder)
         await self._facts.change(listened_to(holder))
@@ -346,7 +348,7 @@ class SharedListening:
                 return
             except OSError as error:
                 logger.debug("a message of a session waits: %s", error)
-                await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
+            await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], place: str) -> bool:
         """Write to the own stream. Return false where another replica has the stream."""
@@ -355,13 +357,16 @@ class SharedListening:
 
     async def _append(self, own: OwnStream, lines: Sequence[bytes], place: str) -> bool:
         """Write to ``own``. Return false where another replica has the stream by now."""
-        while self._own is own:
+        for attempt in count(1):
+            if self._own is not own:
+                break
             if await own.write(lines, place):
                 return True
             if not await self._facts.read():
                 raise SessionEnded
             if self._own is own:  # somebody has taken the stream, but not by the facts, which decide
                 own.resume(await self.own_log.take(self._facts.now.own_stream, own.holder))
+            await _pause(attempt)
         return False
 
     async def _pass_on(self, lines: Sequence[bytes]) -> bool:
@@ -381,3 +386,8 @@ class SharedListening:
             if self._own is None and self._facts.now.listener == listener:
                 self._own = await self._taken()
         return False
+
+
+async def _pause(attempt: int) -> None:
+    """Wait before the next attempt; before the second one, no time: what others have changed is known now."""
+    await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

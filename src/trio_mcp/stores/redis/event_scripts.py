@@ -3,8 +3,8 @@
 Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
 and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
 lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
-streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A stream with many lines
-is forgotten in several steps.
+streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A
+stream with many lines is forgotten in several steps.
 """
 
 from __future__ import annotations
