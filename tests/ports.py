@@ -1,12 +1,14 @@
-"""Ports for servers whose port has to be known before they start."""
+"""Ports for servers whose port has to be known before they start, and the URLs of servers on Unix sockets."""
 
 from __future__ import annotations
 
 import os
 import socket
 from itertools import count
+from pathlib import Path
+from urllib.parse import quote
 
-__all__ = ["free_port"]
+__all__ = ["free_port", "url_on_socket"]
 
 _FIRST = 20_000
 """Below all ports that the system gives to whoever asks for any: those go to the other servers of a test."""
@@ -25,3 +27,8 @@ def free_port() -> int:
                 return port
         except OSError:
             continue
+
+
+def url_on_socket(path: Path, target: str = "/mcp") -> str:
+    """The URL of an HTTP server on the Unix socket ``path``."""
+    return f"http+unix://{quote(str(path), safe='')}{target}"

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.ports import url_on_socket
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
@@ -32,11 +34,13 @@ from trio_mcp import (
     Server,
     TextContent,
     ToolError,
+    open_http,
     open_memory,
     open_stdio,
     open_tcp,
     open_unix,
     open_websocket,
+    serve_http,
     serve_tcp,
     serve_unix,
     serve_websocket,
@@ -423,6 +427,18 @@ async def test_network_transport_says_how_the_messages_travel(
     for kind in (SpanKind.SERVER, SpanKind.CLIENT):
         spans = recorded.spans(kind, "tools/call")
         assert [told(span)["network.transport"] for span in spans] == ["tcp", "tcp", "unix"]
+
+
+async def test_a_client_of_http_tells_a_unix_socket_from_a_port(
+    server: Server, recorded: Recorded, socket_folder: Path
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, server, unix=socket_folder / "s"))
+        async with open_http(url_on_socket(socket_folder / "s"), tracing=recorded.tracing) as client:
+            await client.call_tool("greet", {"name": "unix"})
+        nursery.cancel_scope.cancel()
+    [span] = recorded.spans(SpanKind.CLIENT, "tools/call")
+    assert told(span)["network.transport"] == "unix"
 
 
 CHILD = """

@@ -16,6 +16,7 @@ import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
 from tests.interaction.harness import is_alive, wait_until
 from tests.patience import PATIENCE
+from tests.ports import url_on_socket
 
 from trio_mcp import (
     Address,
@@ -137,6 +138,24 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
             assert client.server_info.name == "far away"
             assert (await client.call_tool("greet", on_progress=told.append)).text == "hello {'name': 'Ada'}"
             assert told == [Progress(1, 2)]
+
+
+async def test_programs_share_one_server_by_a_bridge_on_a_unix_socket(
+    behind: str, era: Any, socket_folder: Path
+) -> None:
+    """Behind it is a server on a Unix socket, too."""
+    first, second = socket_folder / "first", socket_folder / "second"
+    async with (
+        running("run", behind, "--http", f"unix:{first}") as server,
+        running("bridge", "--http", f"unix:{second}", url_on_socket(first)) as bridge,
+    ):
+        await server.line("(serving)")
+        url = await bridge.line(r"serving '[^']+' at (\S+?);")
+        assert url == url_on_socket(second)
+        with trio.fail_after(PATIENCE):
+            async with Address(url).open(era=era) as one, bridged(url, era=era) as two:
+                for client in (one, two):
+                    assert (await client.call_tool("pid")).text == str(server.process.pid)
 
 
 async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_path: Path) -> None:

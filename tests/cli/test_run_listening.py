@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
 from tests.patience import PATIENCE
+from tests.ports import url_on_socket
 
 from trio_mcp import ConnectionLost, HTTPError, PeerError, open_http, open_tcp, open_unix, open_websocket
 
@@ -133,9 +135,47 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
     assert not path.exists()
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_http_is_served_on_a_unix_socket_for_programs_that_know_its_url(
+    tmp_path: Path, socket_folder: Path, era: Any
+) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    path = socket_folder / "our socket"
+    async with running("run", file, "--http", f"unix:{path}", "--path", "/here") as server:
+        url = await server.line(r"serving 'sleeper' at (http\+unix://\S+);")
+        assert url == url_on_socket(path, "/here")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url, era=era) as client:
+                assert (await client.call_tool("sleep", {"milliseconds": 1})).text == "slept"
+        shown = await run([*TRIO_MCP, "inspect", url, "--era", era])
+        assert (shown.status, "sleeper" in shown.stdout) == (0, True), shown.stderr
+        called = await run([*TRIO_MCP, "call", url, "sleep", "milliseconds=1", "--bearer-env", "PATH_TOKEN"])
+        assert "there is no variable PATH_TOKEN" in called.stderr
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.process.ended() == 0
+    assert not path.exists()
+
+
+def from_here(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+async def test_a_relative_path_of_a_socket_is_announced_as_the_absolute_one(
+    tmp_path: Path, socket_folder: Path
+) -> None:
+    where = f"unix:{from_here(socket_folder / 's')}"
+    async with running("run", written(tmp_path / "server.py", SERVER), "--http", where) as server:
+        assert await server.line(r"at (http\+unix://\S+);") == url_on_socket(socket_folder / "s")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (["--http", "unix:"], "is not empty"),
+        (["--http", f"unix:/tmp/{'a' * 200}"], "too long, with 205 bytes"),
+        (["--http", "unix:/proc/mcp.sock"], "cannot listen there"),
+        (["--http", "unix:x", "--workers", "2", "--stateless"], "at a port, not on a Unix socket"),
+        (["--websocket", "unix:x"], "PORT or HOST:PORT"),
         (["--websocket", "0.0.0.0:8765"], "--origin none"),
         (["--websocket", "everywhere"], "PORT or HOST:PORT"),
         (["--http", "0.0.0.0:8000"], "--origin none"),

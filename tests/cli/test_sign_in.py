@@ -312,6 +312,7 @@ async def test_signing_out_of_where_nobody_is_signed_in_says_so(world: World) ->
         ([], "either TARGET or --all"),
         (["http://127.0.0.1:1/mcp", "--all"], "either TARGET or --all"),
         (["tcp://127.0.0.1:1"], "nobody signs in there"),
+        (["http+unix://%2Frun%2Fmcp.sock/mcp"], "nobody signs in there"),
         (["http://127.0.0.1:1/mcp", "--tokens", "memory"], "tokens in memory have ended"),
         (["--all", "--tokens", "keyring"], "a keyring does not tell what is in it"),
     ],

@@ -148,6 +148,8 @@ def test_what_is_meant_is_found_out() -> None:
         (f"ws://{'a' * 64}.example/mcp", False),
         ("tcp://127.0.0.1:80", False),
         ("unix:///run/mcp.sock", False),
+        ("http+unix://%2Frun%2Fmcp.sock/mcp", True),
+        ("HTTP+unix://%2Frun%2Fmcp.sock/mcp", True),
     ],
 )
 def test_tokens_go_over_tls_or_stay_on_this_machine(url: str, confidential: bool) -> None:

@@ -44,6 +44,13 @@ def test_a_command_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     ) == MemberDescription(Command(["npx", "-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"))
 
 
+def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
+    url = "http+unix://%2Frun%2Fuser%2F1000%2Fmcp.sock/mcp"
+    for fields in ({}, {"type": "http"}, {"headers": {"Authorization": "Bearer x"}}):
+        assert entry_of(tmp_path, url=url, **fields).target == Address(url, headers=fields.get("headers", {}))
+    assert "absolute path of the socket" in problem_of(tmp_path, {"url": "http+unix://mcp.sock/mcp"})
+
+
 def test_a_command_alone(tmp_path: Path) -> None:
     assert entry_of(tmp_path, command="server") == MemberDescription(Command(["server"]))
 

@@ -91,7 +91,15 @@ def test_entry_with_a_token_in_its_headers_needs_no_user(tmp_path: Path, name: s
     assert auth_of(tmp_path, {"headers": {name: "Bearer x"}}, OAuth()) is None
 
 
-@pytest.mark.parametrize("url", ["http://mcp.example.com/mcp", "ws://mcp.example.com/mcp", "tcp://localhost:1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://mcp.example.com/mcp",
+        "ws://mcp.example.com/mcp",
+        "tcp://localhost:1",
+        "http+unix://%2Frun%2Fmcp.sock/mcp",
+    ],
+)
 def test_user_signs_in_to_no_server_that_a_token_could_not_be_sent_to(tmp_path: Path, url: str) -> None:
     assert auth_of(tmp_path, {"url": url}, OAuth()) is None
 
@@ -155,6 +163,7 @@ def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
         ({"oauth": {}, "headers": {"Authorization": "Bearer s3cret"}}, "oauth, headers: both authorize"),
         ({"oauth": {}, "url": "http://mcp.example.com/"}, "no token is sent there"),
         ({"auth": {}, "url": "unix:///run/mcp.sock"}, "no token is sent there"),
+        ({"oauth": {}, "url": "http+unix://%2Frun%2Fmcp.sock/mcp"}, "no token is sent there"),
         ({"oauth": {}, "url": None, "command": "a"}, "oauth: for URLs, not for commands"),
     ],
 )

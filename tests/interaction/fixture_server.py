@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -483,6 +484,13 @@ async def serve(transport: str) -> None:
         await serve_stdio(server)
         return
     gc.freeze()  # as serve_stdio does: the interpreter's own end takes a tenth of a second less
+    if transport == "http+unix":
+        with tempfile.TemporaryDirectory(prefix="mcp-", dir="/tmp") as folder:
+            path = f"{folder}/mcp.sock"
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(trio_mcp.serve_http, server, unix=path))
+                print(path, flush=True)
+        return
     listen = getattr(trio_mcp, f"serve_{transport}")  # imported now: a server over stdio starts without
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(listen, server, port=0))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import attrs
 import click
@@ -18,6 +19,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..server.connection import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
+from ..transports.sockets import socket_path
 from .printable import Unusable
 
 if TYPE_CHECKING:
@@ -93,25 +95,41 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
             auth=addresses.auth,
             **options,
         )
-        return partial(_serve, serve, "http://", path) if addresses.link is None else _as_worker(serve, addresses.link)
+        if addresses.link is not None:
+            return _as_worker(serve, addresses.link)
+        return partial(_serve, serve, partial(_url_on_socket if "unix" in options else _url, "http", path))
     if addresses.websocket is not None:
         options = _checked(addresses.websocket, addresses)
-        return partial(_serve, partial(serve_websocket, path=path, **options), "ws://", path)
+        return partial(_serve, partial(serve_websocket, path=path, **options), partial(_url, "ws", path))
     if addresses.tcp is not None:
         host, port = _host_and_port(addresses.tcp)
-        return partial(_serve, partial(serve_tcp, host=host, port=port), "", ", a message per line")
+        return partial(_serve, partial(serve_tcp, host=host, port=port), _lines)
     assert addresses.unix is not None, "one was given"
-    return partial(_serve, partial(serve_unix, path=addresses.unix), "", ", a message per line")
+    return partial(_serve, partial(serve_unix, path=addresses.unix), _lines)
+
+
+_ON_SOCKET: Final = "unix:"
+"""How the value of ``--http`` begins for a Unix socket."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     """Return the arguments of a function that serves browsers, too."""
-    host, port = _host_and_port(address)
     origins = [] if addresses.origins == ("none",) else list(addresses.origins) or None
     hosts = list(addresses.names) or None
+    options = {"origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
+    if addresses.http is not None and address.startswith(_ON_SOCKET):
+        return {"unix": _socket_path(address.removeprefix(_ON_SOCKET)), **options}
+    host, port = _host_and_port(address)
     if origins is None or hosts is None:
         _check_decided(host)
-    return {"host": host, "port": port, "origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
+    return {"host": host, "port": port, **options}
+
+
+def _socket_path(text: str) -> str:
+    try:
+        return socket_path(text)
+    except (OSError, ValueError) as error:
+        raise Unusable(f"cannot listen there: {error}") from None
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
@@ -140,6 +158,8 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
     if addresses.http is None:
         raise Unusable("--workers and --reload go with --http")
     options = _checked(addresses.http, addresses)
+    if "unix" in options:
+        raise Unusable("--workers and --reload go with --http at a port, not on a Unix socket")
     try:
         opened = await trio.open_tcp_listeners(options["port"], host=options["host"])
     except OSError as error:
@@ -148,7 +168,7 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
     for each in opened:
         each.socket.close()
     path = "/mcp" if addresses.path is None else addresses.path
-    return sockets, ", ".join(f"http://{_address(each.getsockname())}{path}" for each in sockets)
+    return sockets, ", ".join(_url("http", path, each.getsockname()) for each in sockets)
 
 
 def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
@@ -175,8 +195,8 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None:
-    announcement = _Announcement(server.info.name, before, behind)
+async def _serve(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
+    announcement = _Announcement(server.info.name, place)
     quieten_collector()
     process_is_the_server()
     try:
@@ -192,18 +212,29 @@ async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None
 
 @define
 class _Announcement:
-    """Report the server's address, with words ``before`` and ``behind``, once the server listens."""
+    """Report the server's address, in the words that ``place`` makes of a socket's, once the server listens."""
 
     _name: str
-    _before: str
-    _behind: str
+    _place: Callable[[Any], str]
     made: bool = False
 
     def started(self, value: Any = None) -> None:
         self.made = True
         for listener in value:
-            where = f"{self._before}{_address(listener.socket.getsockname())}{self._behind}"
+            where = self._place(listener.socket.getsockname())
             print(f"trio-mcp: serving {self._name!r} at {where}; press Ctrl-C to stop", file=sys.stderr, flush=True)
+
+
+def _url(scheme: str, path: str, name: Any) -> str:
+    return f"{scheme}://{_address(name)}{path}"
+
+
+def _url_on_socket(scheme: str, path: str, name: Any) -> str:
+    return f"{scheme}+unix://{quote(os.path.abspath(os.fsencode(name)), safe='')}{path}"
+
+
+def _lines(name: Any) -> str:
+    return f"{_address(name)}, a message per line"
 
 
 def _address(name: Any) -> str:
@@ -257,7 +288,12 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
             "--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line."
         ),
         click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket."),
-        click.option("--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP."),
+        click.option(
+            "--http",
+            metavar="[HOST:]PORT|unix:PATH",
+            help="Serve many clients at once over Streamable HTTP, at a port or, for your programs on this machine, on "
+            "a Unix socket.",
+        ),
     ):
         run = option(run)
     return run

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 import trio
@@ -58,8 +58,8 @@ def bridge(
     """Serve another server, over another transport or in another era.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
-    tcp://HOST:PORT, unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration
-    file of a host.
+    tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
+    from the configuration file of a host.
 
     With --http, --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET
     is a command; modern clients over HTTP share one. Otherwise the only client is the program that started this
@@ -116,4 +116,4 @@ def _name_of(target: Target) -> str:
     """Return the bridge's name for ``target``, for the people who run the bridge."""
     if isinstance(target, Command):
         return os.path.basename(cast("str", target.words[0]))
-    return urlsplit(target.url).netloc or target.url if isinstance(target, Address) else "server"
+    return unquote(urlsplit(target.url).netloc) or target.url if isinstance(target, Address) else "server"

@@ -51,8 +51,8 @@ def inspect(
     """Show what a server offers: its tools, resources and prompts.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
-    tcp://HOST:PORT, unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration
-    file of a host.
+    tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
+    from the configuration file of a host.
 
     \b
         trio-mcp inspect server.py

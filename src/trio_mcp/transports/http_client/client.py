@@ -71,7 +71,7 @@ class HttpClient:
     which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
     ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this package
     and its version; empty: none is sent. ``unix`` is the path of a Unix socket to which connections are made in place
-    of the origin's address, without a proxy. Raises `ValueError` for an invalid URL.
+    of the origin's address; ``proxy`` is `None` then. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -90,9 +90,7 @@ class HttpClient:
         if ssl_context is not None and not self.origin.secure:
             raise ValueError("an ssl_context is for https:// URLs")
         self._bounds = bounds
-        by = None
-        if proxy is not None and unix is None:
-            by = proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
+        by = None if proxy is None else proxy_from(os.environ, self.origin) if proxy is True else proxy_at(proxy)
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, unix)
         self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
