@@ -166,9 +166,15 @@ class TellsAll(Defective):
 
 
 class PostsToOthers(Defective):
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, **_: Any) -> None:
         for each in self.part._post.mailboxes:
             await self.part.post(each, letter)
+
+
+class TakesNumbersForItsOwn(Defective):
+    async def post(self, replica: str, letter: bytes, *, number: int | None = None) -> None:
+        first = vars(self.part._post).setdefault("first", {}).setdefault(number, letter)
+        await self.part.post(replica, letter if number is None else first)
 
 
 class HasManyMailboxes(Defective):
@@ -252,6 +258,7 @@ DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
     ("changes", TellsAll, "test_each_place_is_behind_what_was_noted_before_it"),
     ("changes", HidesGaps, "test_watcher_of_changes_that_does_not_read_holds_up_nobody"),
     ("courier", PostsToOthers, "test_letter_may_be_sent_to_nobody"),
+    ("courier", TakesNumbersForItsOwn, "test_copies_of_a_letter_have_its_number"),
     ("courier", HasManyMailboxes, "test_replica_has_one_mailbox_at_a_time"),
     ("courier", HidesGaps, "test_mailbox_that_nobody_reads_holds_up_nobody"),
     ("courier", NeverDies, "test_replica_is_dead_when_its_lease_is_over"),

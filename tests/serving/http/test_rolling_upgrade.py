@@ -71,11 +71,11 @@ class _NextCourier:
     def __init__(self, courier: Any, renamed: dict[str, str]) -> None:
         self._courier, self._renamed = courier, renamed
 
-    async def post(self, replica: str, letter: bytes) -> None:
+    async def post(self, replica: str, letter: bytes, **options: Any) -> None:
         kind, sender, number, content = msgspec.msgpack.decode(letter)
         content = longer(content) if kind.startswith("session.") else content
         envelope = [self._renamed.get(kind, kind), sender, number, content, MORE]
-        await self._courier.post(replica, msgspec.msgpack.encode(envelope))
+        await self._courier.post(replica, msgspec.msgpack.encode(envelope), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._courier, name)
