@@ -3,10 +3,13 @@ which opens one. The changes of a request are written for all replicas before th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+import attrs
 
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import TOO_BUSY
@@ -14,16 +17,24 @@ from ...jsonrpc.messages import ErrorResponse
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange
 from ...runtime.replies import error_line
+from ...state.connection import ConnectionState
+from ...stores.task_store import StoreFull
 from ...transports.sse import STREAM_HEADERS
+from .entrance import busy, invalid, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_stream import FinishedStream
+from .shared_facts import UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace
 from .shared_log import lost_line
 from .shared_writes import Refusal, Write
 
 if TYPE_CHECKING:
     from ...runtime.requests.scope import RequestScope
     from ...state.requests import InboundRequest
+
+logger = logging.getLogger("trio_mcp")
+
+_NOT_OPENED: Final = "the session was not opened"
 
 Start: TypeAlias = "Callable[[Callable[[], Awaitable[None]]], None]"
 
@@ -111,11 +122,10 @@ class SharedExchange(SessionExchange):
 
 
 class SharedOpening(SharedExchange):
-    """The exchange of the POST that opens the session, by ``open_session``, which returns the refusal where that is
-    impossible. A session whose opening fails ends at once; one that is open, but whose client does not learn its id,
-    ends by ``delete_session``."""
+    """The exchange of the POST that opens the session, with ``facts`` for all replicas, once ``state`` has settled the
+    revision. A session whose opening fails ends at once, and so does one whose client does not learn its id."""
 
-    __slots__ = ("_delete_session", "_open_session")
+    __slots__ = ("_facts", "_place", "_state")
 
     may_prime: ClassVar[bool] = False
 
@@ -126,13 +136,14 @@ class SharedOpening(SharedExchange):
         posted: HttpRequest,
         request: InboundRequest | None,
         high_water: int,
-        start: Start,
-        open_session: Callable[[], Awaitable[Refusal | None]],
-        delete_session: Callable[[], Awaitable[None]],
+        place: SharedPlace,
+        facts: SharedFacts,
+        state: ConnectionState,
     ) -> None:
-        super().__init__(session, connection, posted, request, high_water, lambda: None, start)
-        self._open_session = open_session
-        self._delete_session = delete_session
+        super().__init__(session, connection, posted, request, high_water, lambda: None, place.start)
+        self._place = place
+        self._facts = facts
+        self._state = state
 
     def commit(self) -> None:
         """Do nothing: the client learns the id of the session with the answer."""
@@ -142,20 +153,49 @@ class SharedOpening(SharedExchange):
             self._start(partial(self._reply_when_open, line))
         else:
             super().reply_at_once(line)
-            self._session.end("the session was not opened")
+            self._session.end(_NOT_OPENED)
 
     def refuse(self, code: int, line: bytes) -> None:
         super().refuse(code, line)
-        self._session.end("the session was not opened")
+        self._session.end(_NOT_OPENED)
 
     async def _reply_when_open(self, line: bytes) -> None:
-        refusal = None if self.response.is_gone else await self._open_session()
+        refusal = None if self.response.is_gone else await self._open()
         if refusal is not None:
             self.refuse_with(refusal)
-            self._session.end("the session was not opened")
+            self._session.end(_NOT_OPENED)
         elif self.response.is_gone:
             self.end()
-            await self._delete_session()
+            await self._delete()
         else:
             self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
             self.answer(HTTPStatus.OK, line)
+
+    async def _open(self) -> Refusal | None:
+        """Open the session for all replicas; return the refusal where that is impossible."""
+        revision = self._state.revision
+        assert revision is not None, "initialize has settled it"
+        facts = attrs.evolve(self._facts.now, revision=revision.name, place=self._place.changes.place)
+        try:
+            try:
+                await self._facts.open(facts)
+            except StoreFull:
+                if not await self._place.make_room(self._session.caller):
+                    raise
+                await self._facts.open(facts)
+        except StoreFull:
+            return partial(busy, "Too busy: too many sessions; try again later")
+        except FactsTooLong:
+            return partial(invalid, HTTPStatus.BAD_REQUEST, "the client says too much of itself in initialize")
+        except OSError as failed:
+            logger.debug("a session could not be opened: %s", failed)
+            return partial(unavailable, UNREACHABLE)
+        return None
+
+    async def _delete(self) -> None:
+        try:
+            if self._facts.are_kept:
+                await self._facts.end()
+        except OSError as failed:
+            logger.debug("a session could not be ended: %s", failed)
+        self._session.end(_NOT_OPENED)

@@ -1,22 +1,33 @@
-"""The streams that clients ask for by GET, at any replica: a `FollowedStream` is one to come back to, and the
-`OwnStream` of a session has the lines that belong to no request."""
+"""The streams that clients ask for by GET, at any replica: `FollowedStreams` are those that a client has come back for,
+and the `OwnStream` of a session has the lines that belong to no request."""
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 import trio
 
 from ...concurrency.wakeups import ChangeSignal
-from ...stores.letters import Letters
+from ...stores.letters import LetterRefused, Letters, ReplicaDead
 from ...stores.shared import StoredEvents, StoredStream
-from ...transports.sse import KEEP_ALIVE
+from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS
+from ..callers import end_of_token
+from .exchanges import HttpRequest
+from .shared_facts import SharedPlace
 from .shared_log import PATIENCE, StreamLog, events_of, insist, replica_of
 from .shared_streams import EventPipe
 
+logger = logging.getLogger("trio_mcp")
+
+RESUMED_LETTER: Final = "session.resumed"
+"""Kind of the letters that say that a client has come back for a stream, elsewhere."""
+_LETTER_PATIENCE: Final = 5.0
 _LOOK: Final = 1.0
 """Seconds between two looks at a stream that another replica writes, where no hint comes before."""
 
@@ -97,6 +108,76 @@ class FollowedStream:
 def new_signal() -> ChangeSignal:
     """Return the signal for one who follows a stream."""
     return ChangeSignal(_LOOK)
+
+
+class FollowedStreams:
+    """The streams of the session ``session_id``, in ``log``, that clients have come back for to this replica.
+    ``resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
+
+    def __init__(
+        self, place: SharedPlace, session_id: str, log: StreamLog, resumed: Callable[[str, str], None]
+    ) -> None:
+        self._place = place
+        self._id = session_id
+        self._log = log
+        self._resumed = resumed
+        self._streams: dict[str, FollowedStream] = {}
+
+    def __bool__(self) -> bool:
+        """True while a stream is followed here."""
+        return bool(self._streams)
+
+    def follow(self, asked: HttpRequest, read: StoredEvents, first: bytes) -> None:
+        """Answer with ``first`` and the stream behind the events that were ``read``."""
+        name, replica = read.stream.name, replica_of(read.stream.holder)
+        before = self._streams.pop(name, None)
+        if before is not None:
+            before.end()
+        here = self._place.replica.id
+        if replica == here:
+            self._resumed(name, here)
+        else:
+            self.tell_resumed(replica, name, here)
+        signal = self._place.follow(self._id, name)
+        signal.notice()  # what came since the reading
+        until, interval = end_of_token(asked.auth), self._place.running.limits.stream_interval / 2
+        stream = FollowedStream(self._log, self._place.letters, signal, read, first, until, interval, self._forget)
+        self._streams[name] = stream
+        asked.response.on_gone = stream.end
+        asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
+        if asked.response.is_gone:
+            stream.end()
+
+    def _forget(self, stream: FollowedStream) -> None:
+        self._place.unfollow(self._id, stream.name, stream.signal)
+        if self._streams.get(stream.name) is stream:
+            del self._streams[stream.name]
+
+    def leave(self, name: str) -> None:
+        """End the response here that follows the stream ``name``, if any."""
+        if (stream := self._streams.get(name)) is not None:
+            stream.end()
+
+    def expire(self, now: float) -> None:
+        """End responses whose token has ended."""
+        for stream in tuple(self._streams.values()):
+            if now >= stream.until:
+                stream.end()
+
+    def end(self) -> None:
+        """End all responses."""
+        self.expire(math.inf)
+
+    def tell_resumed(self, told: str, name: str, replica: str) -> None:
+        """Tell the replica ``told`` that the client has come back for the stream ``name``, to ``replica``. The response
+        that had the stream may be one whose client is gone unsaid."""
+        self._place.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
+
+    async def _tell_resumed(self, told: str, content: bytes) -> None:
+        try:
+            await self._place.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
+        except (ReplicaDead, LetterRefused, OSError) as error:
+            logger.debug("a response could not be ended: %s", error)
 
 
 class _Note(msgspec.Struct, frozen=True):

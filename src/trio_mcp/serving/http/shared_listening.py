@@ -9,7 +9,7 @@ is none, into the log, for the next GET.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from itertools import count
 from typing import Final
@@ -22,7 +22,7 @@ from ...runtime.outbox import Outbox
 from ...server.connection import ServerConnection
 from ...server.shared_changes import EVERYTHING, tell
 from ...stores.letters import LetterRefused, ReplicaDead
-from ...stores.shared import Place, StoredEvents
+from ...stores.shared import Place
 from ...transports.sse import STREAM_HEADERS, priming_event, retry_line
 from ..callers import end_of_token
 from .entrance import empty, invalid, unavailable
@@ -30,7 +30,7 @@ from .exchanges import HttpRequest
 from .session_facts import listened_to
 from .session_stream import FinishedStream
 from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SharedFacts, SharedPlace, in_milliseconds
-from .shared_get_streams import FollowedStream, OwnStream
+from .shared_get_streams import FollowedStreams, OwnStream
 from .shared_log import PATIENCE, StreamLog, events_of, new_holder, parsed_cursor, replica_of
 from .shared_streams import EventPipe, respond
 
@@ -38,8 +38,6 @@ logger = logging.getLogger("trio_mcp")
 
 LINES_LETTER: Final = "session.lines"
 """Kind of the letters with lines for the own stream of a session."""
-RESUMED_LETTER: Final = "session.resumed"
-"""Kind of the letters that say that a client has come back for a stream, elsewhere."""
 _LETTER_PATIENCE: Final = 5.0
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
@@ -49,8 +47,7 @@ _UNKNOWN: Final = "no stream of this session has this event id, or none has any 
 
 class SharedListening:
     """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
-    ``log`` the streams that answer requests. ``resumed`` is called with the stream of this replica that a client has
-    come back for, and with the replica that was asked."""
+    ``log`` the streams that answer requests, and ``followed`` those that the client has come back for here."""
 
     def __init__(
         self,
@@ -60,7 +57,7 @@ class SharedListening:
         served: ServerConnection,
         outbox: Outbox,
         log: StreamLog,
-        resumed: Callable[[str, str], None],
+        followed: FollowedStreams,
     ) -> None:
         limits = place.running.limits
         self._place = place
@@ -70,7 +67,7 @@ class SharedListening:
         self._subscriptions = served.subscriptions
         self._outbox = outbox
         self._log = log
-        self._resumed = resumed
+        self._followed = followed
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
         self.own_log = StreamLog(place.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
@@ -79,8 +76,6 @@ class SharedListening:
         """The own stream; `None` while this replica has none."""
         self._own_lock = trio.Lock()
         """Held while the own stream is taken or written."""
-        self._followed: dict[str, FollowedStream] = {}
-        """The streams that are followed here, by name."""
         self._sending = trio.CancelScope()
         self._has_begun = self._is_sending = False
         self._told = ""
@@ -123,9 +118,7 @@ class SharedListening:
 
     def expire(self, now: float) -> None:
         """End responses whose token has ended, and have the log last."""
-        for stream in tuple(self._followed.values()):
-            if now >= stream.until:
-                stream.end()
+        self._followed.expire(now)
         own = self._own
         if own is None or own.pipe is None or not own.is_open:
             return
@@ -150,8 +143,7 @@ class SharedListening:
         """End all responses: the process ends."""
         if self._own is not None:
             self._own.end()
-        for stream in tuple(self._followed.values()):
-            stream.end()
+        self._followed.end()
 
     def close(self) -> None:
         """End all responses, and send nothing more: the session is over here."""
@@ -195,7 +187,7 @@ class SharedListening:
         elif read.stream.name == self._facts.now.own_stream:
             await self._listen(asked, number)
         elif not read.stream.is_finished:
-            self._follow(asked, read)
+            self._followed.follow(asked, read, self._retry)
         elif read.lines:
             events = events_of(read.stream.name, read.first, read.lines)
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(events))
@@ -207,49 +199,6 @@ class SharedListening:
         revision = self._served.state.revision
         polls = revision is not None and revision.polling
         return retry_line(round(self._place.retry_interval * 1000)) if polls else b""
-
-    def _follow(self, asked: HttpRequest, read: StoredEvents) -> None:
-        name, replica = read.stream.name, replica_of(read.stream.holder)
-        before = self._followed.pop(name, None)
-        if before is not None:
-            before.end()
-        here = self._place.replica.id
-        if replica == here:
-            self._resumed(name, here)
-        else:
-            self.tell_resumed(replica, name, here)
-        signal = self._place.follow(self._id, name)
-        signal.notice()  # what came since the reading
-        until, interval = end_of_token(asked.auth), self._limits.stream_interval / 2
-        stream = FollowedStream(
-            self._log, self._place.letters, signal, read, self._retry, until, interval, self._forget
-        )
-        self._followed[name] = stream
-        asked.response.on_gone = stream.end
-        asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
-        if asked.response.is_gone:
-            stream.end()
-
-    def _forget(self, stream: FollowedStream) -> None:
-        self._place.unfollow(self._id, stream.name, stream.signal)
-        if self._followed.get(stream.name) is stream:
-            del self._followed[stream.name]
-
-    def leave(self, name: str) -> None:
-        """End the response here that follows the stream ``name``."""
-        if (stream := self._followed.get(name)) is not None:
-            stream.end()
-
-    def tell_resumed(self, told: str, name: str, replica: str) -> None:
-        """Tell the replica ``told`` that the client has come back for the stream ``name``, to ``replica``. The response
-        that had the stream may be one whose client is gone unsaid."""
-        self._place.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
-
-    async def _tell_resumed(self, told: str, content: bytes) -> None:
-        try:
-            await self._place.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
-        except (ReplicaDead, LetterRefused, OSError) as error:
-            logger.debug("a response could not be ended: %s", error)
 
     # The own stream
 

@@ -33,8 +33,7 @@ from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
 from ...state.connection import ConnectionState
-from ...stores.task_store import StoreFull
-from .entrance import busy, empty, error, invalid, unavailable
+from .entrance import empty, error, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_facts import (
@@ -42,12 +41,13 @@ from .session_facts import (
     SessionFacts,
 )
 from .shared_exchange import SharedExchange, SharedOpening
-from .shared_facts import FRESH, UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace, in_milliseconds
+from .shared_facts import FRESH, UNREACHABLE, SharedFacts, SharedPlace, in_milliseconds
+from .shared_get_streams import FollowedStreams
 from .shared_listening import SharedListening
 from .shared_log import StreamLog, new_holder, new_stream_name
 from .shared_messages import MessagesElsewhere, Step
 from .shared_streams import SharedStream
-from .shared_writes import Refusal, SharedWrites, Write
+from .shared_writes import SharedWrites, Write
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
@@ -76,7 +76,8 @@ class SharedSession(ClientSession):
         on_end: Callable[[ClientSession], None],
         opening: bytes = b"",
     ) -> None:
-        state = ConnectionState("server", require_initialized=place.running.server.require_initialized)
+        server = place.running.server
+        state = ConnectionState("server", server.vocabulary, require_initialized=server.require_initialized)
         state.new_id = place.new_id
         super().__init__(place.running, session_id, peer, caller, place.retry_interval, on_end, state)
         self._place = place
@@ -88,7 +89,8 @@ class SharedSession(ClientSession):
         self.facts = SharedFacts(place, session_id, unknown, self._adopt, self.end)
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions
-        self.listening = SharedListening(place, session_id, self.facts, served, self._outbox, self._log, self.resumed)
+        self._followed = FollowedStreams(place, session_id, self._log, self.resumed)
+        self.listening = SharedListening(place, session_id, self.facts, served, self._outbox, self._log, self._followed)
         self._writes = SharedWrites(place, self.facts, state, self._subscriptions)
         self._elsewhere = MessagesElsewhere(place, session_id, self.facts, state)
         self._streams: set[SharedStream] = set()
@@ -174,38 +176,6 @@ class SharedSession(ClientSession):
         event = self._connection.state.receive(Notification("notifications/cancelled", params))
         self._connection.feed(event, b"", self._connection.exchange)
 
-    async def _open(self) -> Refusal | None:
-        """Open the session for all replicas; return the refusal where that is impossible."""
-        revision = self._connection.state.revision
-        assert revision is not None, "initialize has settled it"
-        unknown = self.facts.now
-        place = self._place.changes.place
-        facts = SessionFacts(unknown.opening, revision.name, unknown.principal, unknown.own_stream, place=place)
-        try:
-            try:
-                await self.facts.open(facts)
-            except StoreFull:
-                if not await self._place.make_room(self.caller):
-                    raise
-                await self.facts.open(facts)
-        except StoreFull:
-            return partial(busy, "Too busy: too many sessions; try again later")
-        except FactsTooLong:
-            return partial(invalid, HTTPStatus.BAD_REQUEST, "the client says too much of itself in initialize")
-        except OSError as failed:
-            logger.debug("a session could not be opened: %s", failed)
-            return partial(unavailable, UNREACHABLE)
-        return None
-
-    async def _delete_unknown(self) -> None:
-        """End the session, which its client does not know."""
-        try:
-            if self.facts.are_kept:
-                await self.facts.end()
-        except OSError as failed:
-            logger.debug("a session could not be ended: %s", failed)
-        self.end("the session was not opened")
-
     # Changes by requests
 
     def _accept(self, posted: HttpRequest) -> None:
@@ -264,7 +234,8 @@ class SharedSession(ClientSession):
         connection, high_water = self._connection.exchange, self._limits.high_water
         start = self._place.start
         if opens:
-            return SharedOpening(self, connection, posted, request, high_water, start, self._open, self._delete_unknown)
+            state = self._connection.state
+            return SharedOpening(self, connection, posted, request, high_water, self._place, self.facts, state)
         return SharedExchange(self, connection, posted, request, high_water, self._writes.begin, start)
 
     # Streams
@@ -305,9 +276,9 @@ class SharedSession(ClientSession):
                 before, stream.response_at = stream.response_at, replica
                 stream.keep()
                 if before not in ("", self._place.replica.id, replica):
-                    self.listening.tell_resumed(before, name, replica)
+                    self._followed.tell_resumed(before, name, replica)
         if replica != self._place.replica.id:
-            self.listening.leave(name)
+            self._followed.leave(name)
 
     @property
     def is_listened_to(self) -> bool:

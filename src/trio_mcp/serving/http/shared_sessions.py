@@ -27,8 +27,8 @@ from .exchanges import HttpRequest
 from .session_exchange import ClientSession
 from .session_facts import FactsUnreadable, decode_facts
 from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
-from .shared_get_streams import new_signal
-from .shared_listening import LINES_LETTER, RESUMED_LETTER
+from .shared_get_streams import RESUMED_LETTER, new_signal
+from .shared_listening import LINES_LETTER
 from .shared_messages import MESSAGE_LETTER, UNREADABLE_LETTER, tell_unreadable
 from .shared_session import SharedSession, principal_text
 
