@@ -24,7 +24,7 @@ from .entrance import busy, invalid, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_stream import FinishedStream
-from .shared_facts import UNREACHABLE, FactsTooLong, SharedFacts, SharedPlace
+from .shared_facts import UNREACHABLE, FactsTooLong, SessionHost, SharedFacts
 from .shared_log import lost_line
 from .shared_writes import Refusal, Write
 
@@ -125,7 +125,7 @@ class SharedOpening(SharedExchange):
     """The exchange of the POST that opens the session, with ``facts`` for all replicas, once ``state`` has settled the
     revision. A session whose opening fails ends at once, and so does one whose client does not learn its id."""
 
-    __slots__ = ("_facts", "_place", "_state")
+    __slots__ = ("_facts", "_host", "_state")
 
     may_prime: ClassVar[bool] = False
 
@@ -136,12 +136,12 @@ class SharedOpening(SharedExchange):
         posted: HttpRequest,
         request: InboundRequest | None,
         high_water: int,
-        place: SharedPlace,
+        host: SessionHost,
         facts: SharedFacts,
         state: ConnectionState,
     ) -> None:
-        super().__init__(session, connection, posted, request, high_water, lambda: None, place.start)
-        self._place = place
+        super().__init__(session, connection, posted, request, high_water, lambda: None, host.start)
+        self._host = host
         self._facts = facts
         self._state = state
 
@@ -175,12 +175,12 @@ class SharedOpening(SharedExchange):
         """Open the session for all replicas; return the refusal where that is impossible."""
         revision = self._state.revision
         assert revision is not None, "initialize has settled it"
-        facts = attrs.evolve(self._facts.now, revision=revision.name, place=self._place.changes.place)
+        facts = attrs.evolve(self._facts.now, revision=revision.name, place=self._host.changes.place)
         try:
             try:
                 await self._facts.open(facts)
             except StoreFull:
-                if not await self._place.make_room(self._session.caller):
+                if not await self._host.make_room(self._session.caller):
                     raise
                 await self._facts.open(facts)
         except StoreFull:

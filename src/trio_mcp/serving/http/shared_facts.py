@@ -1,7 +1,7 @@
 """SharedFacts are the facts of one session, as known to one replica and written for all.
 
 Known facts are as old as the last reading: `FRESH` seconds at most, while requests come, and until a hint says that
-the facts have changed. `SharedPlace` is common to all sessions of a replica.
+the facts have changed. `SessionHost` is common to all sessions of a replica.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FactsTooLong(Exception):
 
 
 @frozen(eq=False)
-class SharedPlace:
+class SessionHost:
     """All that the sessions of a replica have in common."""
 
     running: RunningServer
@@ -92,17 +92,17 @@ class SharedFacts:
 
     def __init__(
         self,
-        place: SharedPlace,
+        host: SessionHost,
         session_id: str,
         facts: SessionFacts,
         changed: Callable[[SessionFacts | None], None],
         ended: Callable[[str], None],
     ) -> None:
-        limits = place.running.limits
+        limits = host.running.limits
         self.now = facts
         """The facts as last read or written."""
-        self._sessions = place.replica.sessions
-        self._place = place
+        self._sessions = host.replica.sessions
+        self._host = host
         self._id = session_id
         self._changed = changed
         self._ended = ended
@@ -136,13 +136,13 @@ class SharedFacts:
         """Read the facts, unless that is about to begin."""
         if not self._is_reading:
             self._is_reading = True
-            self._place.start(self._read_now)
+            self._host.start(self._read_now)
 
     async def _read_now(self) -> None:
         self._is_reading = False
         try:
             await self.read()
-        except OSError as error:  # the next look comes; the place logs its outages
+        except OSError as error:  # the next look comes; the storage logs its outages
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
@@ -188,7 +188,7 @@ class SharedFacts:
 
     async def open(self, facts: SessionFacts) -> None:
         """Open the session for all replicas; one that its client does not use soon goes before others. Raises
-        `StoreFull`, `FactsTooLong`, and `OSError` where the place cannot be reached."""
+        `StoreFull`, `FactsTooLong`, and `OSError` where the storage cannot be reached."""
         text, mark = _encoded(facts, MAX_FACTS // 2), new_mark()
         idle = min(self._idle, in_milliseconds(_UNUSED))
         try:
@@ -200,10 +200,10 @@ class SharedFacts:
 
     async def change(self, change: Change) -> None:
         """Have the facts changed for all replicas. Changes that come while another one is written are written together:
-        a client that sends many costs the place, and other clients, no more than one that sends few.
+        a client that sends many costs the storage, and other clients, no more than one that sends few.
 
-        Raises `SessionEnded`, `FactsTooLong`, and `OSError` where the place cannot be reached, or others write all the
-        time: the change may have happened then."""
+        Raises `SessionEnded`, `FactsTooLong`, and `OSError` where the storage cannot be reached, or others write all
+        the time: the change may have happened then."""
         waiting = _Waiting(change)
         self._waiting.append(waiting)
         try:
@@ -265,5 +265,5 @@ def _encoded(facts: SessionFacts, most: int) -> bytes:
 
 
 def in_milliseconds(seconds: float) -> int:
-    """Return a length of time in the unit of places."""
+    """Return a length of time in the unit of storages."""
     return max(1, min(round(seconds * 1000), 10**12))

@@ -19,7 +19,7 @@ from ...stores.shared import StoredEvents, StoredStream
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS
 from ..callers import end_of_token
 from .exchanges import HttpRequest
-from .shared_facts import SharedPlace
+from .shared_facts import SessionHost
 from .shared_log import PATIENCE, StreamLog, events_of, insist, replica_of
 from .shared_streams import EventPipe
 
@@ -114,10 +114,8 @@ class FollowedStreams:
     """The streams of the session ``session_id``, in ``log``, that clients have come back for to this replica.
     ``resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
 
-    def __init__(
-        self, place: SharedPlace, session_id: str, log: StreamLog, resumed: Callable[[str, str], None]
-    ) -> None:
-        self._place = place
+    def __init__(self, host: SessionHost, session_id: str, log: StreamLog, resumed: Callable[[str, str], None]) -> None:
+        self._host = host
         self._id = session_id
         self._log = log
         self._resumed = resumed
@@ -133,15 +131,15 @@ class FollowedStreams:
         before = self._streams.pop(name, None)
         if before is not None:
             before.end()
-        here = self._place.replica.id
+        here = self._host.replica.id
         if replica == here:
             self._resumed(name, here)
         else:
             self.tell_resumed(replica, name, here)
-        signal = self._place.follow(self._id, name)
+        signal = self._host.follow(self._id, name)
         signal.notice()  # what came since the reading
-        until, interval = end_of_token(asked.auth), self._place.running.limits.stream_interval / 2
-        stream = FollowedStream(self._log, self._place.letters, signal, read, first, until, interval, self._forget)
+        until, interval = end_of_token(asked.auth), self._host.running.limits.stream_interval / 2
+        stream = FollowedStream(self._log, self._host.letters, signal, read, first, until, interval, self._forget)
         self._streams[name] = stream
         asked.response.on_gone = stream.end
         asked.response.stream(HTTPStatus.OK, STREAM_HEADERS + asked.extra, stream)
@@ -149,7 +147,7 @@ class FollowedStreams:
             stream.end()
 
     def _forget(self, stream: FollowedStream) -> None:
-        self._place.unfollow(self._id, stream.name, stream.signal)
+        self._host.unfollow(self._id, stream.name, stream.signal)
         if self._streams.get(stream.name) is stream:
             del self._streams[stream.name]
 
@@ -171,11 +169,11 @@ class FollowedStreams:
     def tell_resumed(self, told: str, name: str, replica: str) -> None:
         """Tell the replica ``told`` that the client has come back for the stream ``name``, to ``replica``. The response
         that had the stream may be one whose client is gone unsaid."""
-        self._place.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
+        self._host.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
 
     async def _tell_resumed(self, told: str, content: bytes) -> None:
         try:
-            await self._place.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
+            await self._host.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
         except (ReplicaDead, LetterRefused, OSError) as error:
             logger.debug("a response could not be ended: %s", error)
 

@@ -29,7 +29,7 @@ from .entrance import empty, invalid, unavailable
 from .exchanges import HttpRequest
 from .session_facts import listened_to
 from .session_stream import FinishedStream
-from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SharedFacts, SharedPlace, in_milliseconds
+from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams, OwnStream
 from .shared_log import PATIENCE, StreamLog, events_of, new_holder, parsed_cursor, replica_of
 from .shared_streams import EventPipe, respond
@@ -51,7 +51,7 @@ class SharedListening:
 
     def __init__(
         self,
-        place: SharedPlace,
+        host: SessionHost,
         session_id: str,
         facts: SharedFacts,
         served: ServerConnection,
@@ -59,8 +59,8 @@ class SharedListening:
         log: StreamLog,
         followed: FollowedStreams,
     ) -> None:
-        limits = place.running.limits
-        self._place = place
+        limits = host.running.limits
+        self._host = host
         self._id = session_id
         self._facts = facts
         self._served = served
@@ -70,7 +70,7 @@ class SharedListening:
         self._followed = followed
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
-        self.own_log = StreamLog(place.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
+        self.own_log = StreamLog(host.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
         """The log of the session's own stream, which lasts as long as the session."""
         self._own: OwnStream | None = None
         """The own stream; `None` while this replica has none."""
@@ -94,7 +94,7 @@ class SharedListening:
     @property
     def is_elsewhere(self) -> bool:
         """True where another replica has the own stream, as far as is known."""
-        return replica_of(self._facts.now.listener) not in ("", self._place.replica.id)
+        return replica_of(self._facts.now.listener) not in ("", self._host.replica.id)
 
     @property
     def is_reached(self) -> bool:
@@ -126,7 +126,7 @@ class SharedListening:
             own.end()
         elif now - self._touched_at >= self._limits.session_timeout / 3:
             self._touched_at = now
-            self._place.start(self._touch, own)
+            self._host.start(self._touch, own)
 
     async def _touch(self, own: OwnStream) -> None:
         try:
@@ -198,7 +198,7 @@ class SharedListening:
     def _retry(self) -> bytes:
         revision = self._served.state.revision
         polls = revision is not None and revision.polling
-        return retry_line(round(self._place.retry_interval * 1000)) if polls else b""
+        return retry_line(round(self._host.retry_interval * 1000)) if polls else b""
 
     # The own stream
 
@@ -233,7 +233,7 @@ class SharedListening:
     async def _taken(self) -> OwnStream:
         """Take the own stream from its present holder, who learns of that by the facts, also where that is this
         replica."""
-        name, holder = self._facts.now.own_stream, new_holder(self._place.replica)
+        name, holder = self._facts.now.own_stream, new_holder(self._host.replica)
         stream = await self.own_log.take(name, holder)
         await self._facts.change(listened_to(holder))
         return OwnStream(self.own_log, name, holder, stream)
@@ -242,13 +242,13 @@ class SharedListening:
         if self.is_open or not self._subscriptions.tells_legacy:
             return
         self._subscriptions.tells_legacy = False
-        self._told = self._place.changes.place
+        self._told = self._host.changes.place
         self._outbox.nudge()
 
     async def _changes(self, place: str, *, is_known: bool) -> tuple[Place, Collection[str]]:
         """Return the changes behind ``place``, and the place behind that. ``is_known``: where there is no place,
         nothing was missed."""
-        told, log = self._place.changes, self._place.replica.changes
+        told, log = self._host.changes, self._host.replica.changes
         unnoted = told.unnoted
         if told.place and (place == told.place or (is_known and not place)):
             return told.place, unnoted
@@ -269,7 +269,7 @@ class SharedListening:
         if not self._has_begun:
             self._has_begun = True
             self._outbox.call_writer(None)
-            self._place.start(self._send)
+            self._host.start(self._send)
 
     async def _send(self) -> None:
         outbox = self._outbox
@@ -278,7 +278,7 @@ class SharedListening:
                 lines = bytes(await outbox.take())
                 place = ""
                 if not outbox.size:  # lines were made of all changes up to here
-                    place, self._told = self._place.changes.place if self.is_open else self._told, ""
+                    place, self._told = self._host.changes.place if self.is_open else self._told, ""
                 self._is_sending = True
                 try:
                     if lines or place:
@@ -324,7 +324,7 @@ class SharedListening:
         if self.is_elsewhere:
             content = msgspec.msgpack.encode((self._id, b"".join(lines)))
             try:
-                letters = self._place.letters
+                letters = self._host.letters
                 await letters.send(replica_of(listener), LINES_LETTER, content, patience=_LETTER_PATIENCE)
             except (ReplicaDead, LetterRefused):
                 if not await self._facts.read():

@@ -67,7 +67,7 @@ def _lost(request_id: msgspec.Raw) -> bytes:
 
 
 async def insist(step: Callable[[], Awaitable[T]], given_up: Callable[[OSError], None]) -> T:
-    """Return the result of ``step``, which is called again while the place that replicas share fails. ``given_up`` is
+    """Return the result of ``step``, which is called again while the shared storage fails. ``given_up`` is
     called, once, when that has lasted for `PATIENCE`, and may raise."""
     due: float | None = trio.current_time() + PATIENCE
     for attempt in count(1):

@@ -30,7 +30,7 @@ from ...stores.letters import LetterRefused, ReplicaDead
 from .entrance import invalid, unavailable
 from .exchanges import HttpRequest
 from .session_facts import MAX_CANCELLED_ID, cancelled
-from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SharedFacts, SharedPlace
+from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SessionHost, SharedFacts
 
 logger = logging.getLogger("trio_mcp")
 
@@ -47,18 +47,18 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 `SharedFacts.change`."""
 
 
-def tell_unreadable(place: SharedPlace, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
+def tell_unreadable(host: SessionHost, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
     """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Letters.send`."""
     content = msgspec.msgpack.encode((session_id, message.settles, message.reason))
-    return place.letters.send(owner, UNREADABLE_LETTER, content, patience=_LETTER_PATIENCE)
+    return host.letters.send(owner, UNREADABLE_LETTER, content, patience=_LETTER_PATIENCE)
 
 
 class MessagesElsewhere:
     """The way to other replicas for messages to the session ``session_id``. ``state`` knows the requests that run
     here."""
 
-    def __init__(self, place: SharedPlace, session_id: str, facts: SharedFacts, state: ConnectionState) -> None:
-        self._place = place
+    def __init__(self, host: SessionHost, session_id: str, facts: SharedFacts, state: ConnectionState) -> None:
+        self._host = host
         self._id = session_id
         self._facts = facts
         self._state = state
@@ -110,11 +110,11 @@ class MessagesElsewhere:
             case Notification("notifications/cancelled"):
                 return self._cancel_elsewhere(_params(message))
             case Unreadable():
-                if owner := self._place.owner_of(message.settles):
-                    return partial(tell_unreadable, self._place, self._id, owner, message)
+                if owner := self._host.owner_of(message.settles):
+                    return partial(tell_unreadable, self._host, self._id, owner, message)
             case _:
                 pass
-        owner = self._place.owner_of(named)
+        owner = self._host.owner_of(named)
         if not owner:
             return None
         return partial(self._send, owner, MESSAGE_LETTER, msgspec.msgpack.encode((self._id, body)))
@@ -130,10 +130,10 @@ class MessagesElsewhere:
         except NotSerializable:
             return None
         told = reason if isinstance(reason, str) else None
-        return partial(self._facts.change, cancelled(self._place.new_id(), request_id, told))
+        return partial(self._facts.change, cancelled(self._host.new_id(), request_id, told))
 
     def _send(self, owner: str, kind: str, content: bytes) -> Awaitable[bytes]:
-        return self._place.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
+        return self._host.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
 
     async def carry_out(self, steps: list[Step], posted: HttpRequest) -> bool:
         """Do ``steps`` for the ``posted`` message. Return false where a step fails, and all is answered."""

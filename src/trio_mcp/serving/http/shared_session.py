@@ -41,7 +41,7 @@ from .session_facts import (
     SessionFacts,
 )
 from .shared_exchange import SharedExchange, SharedOpening
-from .shared_facts import FRESH, UNREACHABLE, SharedFacts, SharedPlace, in_milliseconds
+from .shared_facts import FRESH, UNREACHABLE, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams
 from .shared_listening import SharedListening
 from .shared_log import StreamLog, new_holder, new_stream_name
@@ -69,30 +69,30 @@ class SharedSession(ClientSession):
 
     def __init__(
         self,
-        place: SharedPlace,
+        host: SessionHost,
         session_id: str,
         peer: Peer,
         caller: Caller,
         on_end: Callable[[ClientSession], None],
         opening: bytes = b"",
     ) -> None:
-        server = place.running.server
+        server = host.running.server
         state = ConnectionState("server", server.vocabulary, require_initialized=server.require_initialized)
-        state.new_id = place.new_id
-        super().__init__(place.running, session_id, peer, caller, place.retry_interval, on_end, state)
-        self._place = place
+        state.new_id = host.new_id
+        super().__init__(host.running, session_id, peer, caller, host.retry_interval, on_end, state)
+        self._host = host
         limits = self._limits
         most, keep = max(limits.max_replay_bytes * 3 // 4, 1), in_milliseconds(limits.replay_timeout)
-        self._log = StreamLog(place.replica.events, session_id, most, keep)
+        self._log = StreamLog(host.replica.events, session_id, most, keep)
         """The log of the streams that answer requests."""
         unknown = SessionFacts(opening, "", principal_text(peer.principal), new_stream_name())
-        self.facts = SharedFacts(place, session_id, unknown, self._adopt, self.end)
+        self.facts = SharedFacts(host, session_id, unknown, self._adopt, self.end)
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions
-        self._followed = FollowedStreams(place, session_id, self._log, self.resumed)
-        self.listening = SharedListening(place, session_id, self.facts, served, self._outbox, self._log, self._followed)
-        self._writes = SharedWrites(place, self.facts, state, self._subscriptions)
-        self._elsewhere = MessagesElsewhere(place, session_id, self.facts, state)
+        self._followed = FollowedStreams(host, session_id, self._log, self.resumed)
+        self.listening = SharedListening(host, session_id, self.facts, served, self._outbox, self._log, self._followed)
+        self._writes = SharedWrites(host, self.facts, state, self._subscriptions)
+        self._elsewhere = MessagesElsewhere(host, session_id, self.facts, state)
         self._streams: set[SharedStream] = set()
         """The streams that are not finished."""
         self._left = trio.lowlevel.ParkingLot()
@@ -166,7 +166,7 @@ class SharedSession(ClientSession):
         self._writes.show()
         self.listening.check(facts.listener)
         if before is not None:  # what was cancelled before this view was there does not run here
-            known, here = {cancel.mark for cancel in before.cancels}, f"{self._place.replica.id}."
+            known, here = {cancel.mark for cancel in before.cancels}, f"{self._host.replica.id}."
             for cancel in facts.cancels:  # one that came here has found no request, and is for none that came later
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
@@ -183,7 +183,7 @@ class SharedSession(ClientSession):
         if write is None:
             super()._accept(posted)
         else:
-            self._place.start(self._accept_when_written, posted, write)
+            self._host.start(self._accept_when_written, posted, write)
 
     async def _accept_when_written(self, posted: HttpRequest, write: Write) -> None:
         refusal = await write.outcome()
@@ -228,14 +228,14 @@ class SharedSession(ClientSession):
         if step is None:
             super().fail_question(message, body)
         else:
-            self._place.start(self._elsewhere.try_out, step)
+            self._host.start(self._elsewhere.try_out, step)
 
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
         connection, high_water = self._connection.exchange, self._limits.high_water
-        start = self._place.start
+        start = self._host.start
         if opens:
             state = self._connection.state
-            return SharedOpening(self, connection, posted, request, high_water, self._place, self.facts, state)
+            return SharedOpening(self, connection, posted, request, high_water, self._host, self.facts, state)
         return SharedExchange(self, connection, posted, request, high_water, self._writes.begin, start)
 
     # Streams
@@ -243,13 +243,13 @@ class SharedSession(ClientSession):
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
         """Return a stream for the lines of ``exchange``, which begins in a task of its own."""
         assert isinstance(exchange, SharedExchange), "this session has no others"
-        holder, request_id = new_holder(self._place.replica), exchange.request_id
+        holder, request_id = new_holder(self._host.replica), exchange.request_id
         lost = partial(self._lost, exchange)
         longest = self._limits.max_message_bytes
         finished = partial(self.send_late_lines, exchange.outbox)
         stream = SharedStream(self._log, exchange.outbox, holder, request_id, lost, finished, longest, primes=primes)
         self._streams.add(stream)
-        self._context.run(self._place.start, self._run_stream, stream)
+        self._context.run(self._host.start, self._run_stream, stream)
         return stream
 
     async def _run_stream(self, stream: SharedStream) -> None:
@@ -275,9 +275,9 @@ class SharedSession(ClientSession):
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
                 stream.keep()
-                if before not in ("", self._place.replica.id, replica):
+                if before not in ("", self._host.replica.id, replica):
                     self._followed.tell_resumed(before, name, replica)
-        if replica != self._place.replica.id:
+        if replica != self._host.replica.id:
             self._followed.leave(name)
 
     @property
@@ -305,7 +305,7 @@ class SharedSession(ClientSession):
     def _use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function``, which answers ``posted``, and keep the view until its end."""
         self._uses += 1
-        self._place.start(self._used, posted, function, *args)
+        self._host.start(self._used, posted, function, *args)
 
     async def _used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
@@ -338,10 +338,10 @@ class SharedSession(ClientSession):
                 self.end("nobody uses the session in this process")
         elif now - self._looked_at >= min(timeout / 30, _LONGEST_LOOK):
             self._looked_at = now
-            self._place.start(self.facts.look)
+            self._host.start(self.facts.look)
         if self._streams and now - self._touched_at >= self._limits.replay_timeout / 3:
             self._touched_at = now
-            self._place.start(self._touch, next(iter(self._streams)).name)
+            self._host.start(self._touch, next(iter(self._streams)).name)
 
     async def _touch(self, name: str) -> None:
         try:

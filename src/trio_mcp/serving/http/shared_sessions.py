@@ -26,7 +26,7 @@ from .entrance import error, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession
 from .session_facts import FactsUnreadable, decode_facts
-from .shared_facts import UNREACHABLE, SharedPlace, in_milliseconds
+from .shared_facts import UNREACHABLE, SessionHost, in_milliseconds
 from .shared_get_streams import RESUMED_LETTER, new_signal
 from .shared_listening import LINES_LETTER
 from .shared_messages import MESSAGE_LETTER, UNREADABLE_LETTER, tell_unreadable
@@ -85,7 +85,7 @@ class SharedSessions:
         assert changes is not None, "letters are for those who share"
         self._replica = letters.replica
         self._numbers = count(1)
-        self._place = SharedPlace(
+        self._host = SessionHost(
             running,
             self._replica,
             letters,
@@ -136,9 +136,9 @@ class SharedSessions:
 
     def look_up(self, session_id: str, posted: HttpRequest, then: Callable[[SharedSession | None], None]) -> None:
         """Read the session with this id, and call ``then`` with the view; with `None` where there is no such session,
-        for this principal (2025-11-25 security best practices, Session Hijacking). Where the place of the sessions
-        cannot be reached, ``posted`` is answered instead."""
-        self._place.start(self._look_up, session_id, posted, then)
+        for this principal (2025-11-25 security best practices, Session Hijacking). Where the shared storage cannot be
+        reached, ``posted`` is answered instead."""
+        self._host.start(self._look_up, session_id, posted, then)
 
     async def _look_up(
         self, session_id: str, posted: HttpRequest, then: Callable[[SharedSession | None], None]
@@ -190,7 +190,7 @@ class SharedSessions:
         caller = posted.caller
         user, check = posted.response.client.user, posted.check_scopes
         peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
-        view = SharedSession(self._place, session_id, peer, caller, self._forget, opening)
+        view = SharedSession(self._host, session_id, peer, caller, self._forget, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
         return view
@@ -199,7 +199,7 @@ class SharedSessions:
         """Fail the request of ours, in whichever replica, that ``message`` was meant to answer, where it names one, and
         this ``principal`` has the session."""
         if message.settles is not None:
-            self._place.start(self._fail_question, session_id, principal, message)
+            self._host.start(self._fail_question, session_id, principal, message)
 
     async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
         try:
@@ -207,7 +207,7 @@ class SharedSessions:
             if stored is None or decode_facts(stored.facts).principal != principal_text(principal):
                 return
             if owner := self._owner_of(message.settles):
-                await tell_unreadable(self._place, session_id, owner, message)
+                await tell_unreadable(self._host, session_id, owner, message)
             elif (view := self._views.get(session_id)) is not None and not view.is_over:
                 view.fail_question(message, b"")
         except (ReplicaDead, LetterRefused, OSError) as failed:

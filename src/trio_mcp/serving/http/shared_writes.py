@@ -15,7 +15,7 @@ from ...state.connection import ConnectionState
 from ...transports.http.application import Answer
 from .entrance import busy, invalid, unavailable
 from .session_facts import Change, SessionFacts, initialized, subscribed, with_level
-from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SharedFacts, SharedPlace
+from .shared_facts import ENDED, UNREACHABLE, FactsTooLong, SessionEnded, SessionHost, SharedFacts
 
 logger = logging.getLogger("trio_mcp")
 
@@ -47,9 +47,9 @@ class SharedWrites:
     yet."""
 
     def __init__(
-        self, place: SharedPlace, facts: SharedFacts, state: ConnectionState, subscriptions: Subscriptions
+        self, host: SessionHost, facts: SharedFacts, state: ConnectionState, subscriptions: Subscriptions
     ) -> None:
-        self._place = place
+        self._host = host
         self._facts = facts
         self._state = state
         self._subscriptions = subscriptions
@@ -89,7 +89,7 @@ class SharedWrites:
         write = Write(partial(_all, changes))
         self._told = write.change(told)
         self._writes.append(write)
-        self._place.start(self._write, write)
+        self._host.start(self._write, write)
         return write
 
     async def _write(self, write: Write) -> None:
