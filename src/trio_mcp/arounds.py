@@ -85,11 +85,11 @@ def rate_limit(
     ``keys`` buckets the one is forgotten, and full again, that was longest without a request. Raises `ValueError` for
     numbers that are not greater than 0.
 
-    Replicas that share a place (``shared=``) share the buckets of a server, for one round trip per request: of limits
+    Replicas that share a storage (``shared=``) share the buckets of a server, for one round trip per request: of limits
     with equal ``name``, or, without a name, at the same place among the arounds of the server. A key that replicas
     share is text, bytes, an integer, `None`, a `PrincipalId`, or a tuple of keys; requests with any other key are
-    counted in each process alone, and the log says so once. So are all requests while the place cannot be reached: the
-    limit of the whole fleet is then as many times as high as there are replicas."""
+    counted in each process alone, and the log says so once. So are all requests while the storage cannot be reached:
+    the limit of the whole fleet is then as many times as high as there are replicas."""
     for what, number in (("most", most), ("per", per), ("keys", keys), ("burst", most if burst is None else burst)):
         _check_positive(what, number)
     return _RateLimit(most, per, most if burst is None else burst, key, keys, name)
@@ -195,7 +195,7 @@ class _RateLimit:
         self._buckets = _Buckets(per / most, burst, keys)
         self._has_warned = False
         self._is_away = False
-        """True while the place that the replicas share cannot be reached."""
+        """True while the storage that the replicas share cannot be reached."""
 
     async def __call__(self, request: ServerRequest, next: Next) -> Any:
         """Answer a request, counted in this process."""

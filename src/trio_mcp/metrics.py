@@ -90,7 +90,7 @@ class Meters:
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
         for field, (name, unit, description) in _COUNTERS.items():
             meter.create_observable_counter(name, [partial(self._observe, field)], unit, description)
-        words = "1 while the place that replicas share can be used, else 0."
+        words = "1 while the storage that replicas share can be used, else 0."
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:

@@ -16,7 +16,7 @@ from tests.stores.redis_server import RedisServer
 
 from trio_mcp import open_http
 from trio_mcp.cli.printable import Unusable
-from trio_mcp.cli.sharing import place_at
+from trio_mcp.cli.sharing import storage_at
 
 SERVER = """
     import os
@@ -65,7 +65,7 @@ async def test_what_makes_no_sense_is_a_sentence_without_the_password(
 def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coredis", None)
     with pytest.raises(Unusable, match=r"pip install 'trio-mcp\[redis\]'") as caught:
-        place_at("redis://user:hunter2@127.0.0.1:6379")
+        storage_at("redis://user:hunter2@127.0.0.1:6379")
     assert "hunter2" not in str(caught.value)
 
 
@@ -74,7 +74,7 @@ async def test_a_file_that_is_no_database_is_a_sentence(tmp_path: Path) -> None:
     other.write_text("this is something else " * 100)
     ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--shared", str(other)])
     assert ended.status == 2
-    assert "the place of --shared cannot be used" in ended.stderr
+    assert "the storage of --shared cannot be used" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 

@@ -131,10 +131,10 @@ class Fleet:
 async def fleet(folder: Path, proxy: Proxy, shared: str | RedisServer, *, replicas: int = 4) -> AsyncGenerator[Fleet]:
     """Start replicas that share ``shared``, and ``proxy`` before them."""
     needs(proxy)
-    place = shared if isinstance(shared, str) else shared.url
+    storage = shared if isinstance(shared, str) else shared.url
     with RedisServer(folder) as journal:
         program = [str(APP), str(journal.port)]
-        async with serving(folder, proxy, place, program, replicas=replicas) as (made, port):
+        async with serving(folder, proxy, storage, program, replicas=replicas) as (made, port):
             yield Fleet(made, port, journal)
 
 

@@ -36,7 +36,7 @@ class Storm:
 
     def __init__(self, fleet: Fleet, redis: RedisServer | Sentinels, load: Load, *, seed: int) -> None:
         self._fleet = fleet
-        self._place = redis
+        self._storage = redis
         self._load = load
         self._random = random.Random(seed)
         self._starting = set[Replica]()
@@ -51,7 +51,7 @@ class Storm:
     @property
     def _redis(self) -> RedisServer:
         """The server that answers now."""
-        return self._place.primary if isinstance(self._place, Sentinels) else self._place
+        return self._storage.primary if isinstance(self._storage, Sentinels) else self._storage
 
     async def kill_each_second(self, seconds: float) -> None:
         """Kill a replica each second, and start it again at once; two at least are left alone."""
@@ -118,18 +118,18 @@ class Storm:
 
     async def fail_over(self, _: float) -> None:
         """Freeze the primary until the sentinels have made another one, and let it go on then, as a copy."""
-        place = self._place
-        assert isinstance(place, Sentinels)
-        old, frozen_at = place.primary, trio.current_time()
+        storage = self._storage
+        assert isinstance(storage, Sentinels)
+        old, frozen_at = storage.primary, trio.current_time()
         self._disturb()
         old.stop()
-        await until(lambda: place.primary is not old)
+        await until(lambda: storage.primary is not old)
         self._load.may_lose.append((frozen_at - LAG, trio.current_time() + LAG))
         self._count("failovers")
         await trio.sleep(5.0)
         old.go_on()
         self._disturb()
-        await until(lambda: place.are_ready)
+        await until(lambda: storage.are_ready)
         self._disturb()
         await trio.sleep(3.0)
 
@@ -155,8 +155,8 @@ async def run_storm(
 ) -> tuple[Load, Storm]:
     """Run each of ``faults`` under load, for ``seconds`` altogether; the rest takes as long as it takes. Return what
     was seen."""
-    place = sentinels(folder) if Storm.fail_over in faults else RedisServer(folder, *AOF)
-    with place as redis:
+    storage = sentinels(folder) if Storm.fail_over in faults else RedisServer(folder, *AOF)
+    with storage as redis:
         if isinstance(redis, Sentinels):
             await until(lambda: redis.are_ready)
         async with fleet(folder, proxy, redis.url) as replicas:

@@ -1,4 +1,4 @@
-"""Simulations of a fleet: replicas die, stop and are replaced while the place that they share is unreliable."""
+"""Simulations of a fleet: replicas die, stop and are replaced while the storage that they share is unreliable."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import trio
 from tests.simulation.clients import Clients
 from tests.simulation.fleet import LEASE, LIMITS, Fleet
 from tests.simulation.machines import Schedule, run
-from tests.simulation.places import CALM, OUTAGE, ROUGH, UnreliablePlace
 from tests.simulation.sessions import Sessions
+from tests.simulation.storage import CALM, OUTAGE, ROUGH, UnreliableStorage
 
 SIZE = 3
 CLIENTS = 4
@@ -32,7 +32,7 @@ class Report:
 
 async def _disturb(fleet: Fleet, chance: Random) -> None:
     """Let things go wrong, one after another."""
-    place = fleet.place
+    storage = fleet.storage
     while True:
         await trio.sleep(chance.uniform(0.5, 8))
         fleet.disturbances += 1
@@ -47,27 +47,27 @@ async def _disturb(fleet: Fleet, chance: Random) -> None:
             case "stop" if sum(each.is_well for each in fleet.replicas) > 1 and replica.is_well:
                 fleet.nursery.start_soon(fleet.stop, replica, chance.choice((0.5, LEASE, 3 * LEASE)))
             case "rough":
-                place.weather = ROUGH
+                storage.weather = ROUGH
             case "outage":
-                fleet.failures_of_place += 1
-                place.weather = OUTAGE
+                fleet.failures_of_storage += 1
+                storage.weather = OUTAGE
                 await trio.sleep(chance.uniform(0.5, 12))
-                place.weather = CALM
+                storage.weather = CALM
                 fleet.disturbances += 1
             case "save":
-                place.save()
+                storage.save()
             case "fail over":
-                fleet.failures_of_place += 1
-                place.fail_over()
+                fleet.failures_of_storage += 1
+                storage.fail_over()
             case _:
-                place.weather = CALM
+                storage.weather = CALM
 
 
 async def _simulate(schedule: Schedule, seed: int, steps: int) -> Report:
     chance = Random(seed)
     async with trio.open_nursery() as nursery:
-        place = UnreliablePlace(nursery, Random(chance.random()))
-        fleet = Fleet(place, nursery, Random(chance.random()), SIZE)
+        storage = UnreliableStorage(nursery, Random(chance.random()))
+        fleet = Fleet(storage, nursery, Random(chance.random()), SIZE)
         clients = Clients(fleet, Random(chance.random()))
         sessions = Sessions(clients)
         try:
@@ -80,15 +80,15 @@ async def _simulate(schedule: Schedule, seed: int, steps: int) -> Report:
                     await trio.sleep(1)
                 acting.cancel_scope.cancel(reason="enough steps")
             fleet.disturbances += 1
-            place.weather = CALM
+            storage.weather = CALM
             fleet.wake()
             await trio.sleep(LIMITS.retry_timeout + 3 * LEASE)
             await clients.check()
         finally:
             await fleet.finish()
         nursery.cancel_scope.cancel(reason="the simulation is over")
-    faults = (*clients.faults, *place.left())
-    return Report(seed, schedule.steps, trio.current_time(), faults, clients.outcomes + place.happened)
+    faults = (*clients.faults, *storage.left())
+    return Report(seed, schedule.steps, trio.current_time(), faults, clients.outcomes + storage.happened)
 
 
 def simulate(seed: int, steps: int) -> Report:

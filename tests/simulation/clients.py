@@ -18,7 +18,7 @@ import h11
 import trio
 from tests.serving.http.raw import Answer, Connection, modern
 from tests.simulation.fleet import Fleet, SimulatedReplica
-from tests.simulation.places import CALM
+from tests.simulation.storage import CALM
 
 BOUND = 30.0
 """Seconds within which each call ends, whatever happens to others than the replica that took it."""
@@ -215,7 +215,7 @@ class Clients:
             for _ in range(self.chance.randint(0, 6)):
                 await trio.sleep(self.chance.uniform(0, 3))
                 reply = await self._ask_any("tasks/get", {"taskId": task.id, "_meta": TASKS})
-                if "error" in reply and reply["error"]["code"] != -31000 and task.id not in self.fleet.place.excused:
+                if "error" in reply and reply["error"]["code"] != -31000 and task.id not in self.fleet.storage.excused:
                     self.faults.append(f"{task} was accepted, and is unknown: {reply}")
             if self.chance.random() < 0.2:
                 task.is_cancelled = True
@@ -272,13 +272,13 @@ class Clients:
     async def _expect(
         self, replica: SimulatedReplica, uri: str, since: float, listeners: list[Listener], before: int
     ) -> None:
-        failures = self.fleet.failures_of_place
+        failures = self.fleet.failures_of_storage
         await trio.sleep(SOON)
         if self.fleet.disturbances != before or not self.is_calm:
             await trio.sleep(LATE - SOON)
         if (
-            self.fleet.failures_of_place != failures
-            or not self.fleet.place.weather.works
+            self.fleet.failures_of_storage != failures
+            or not self.fleet.storage.weather.works
             or not replica.takes_requests
             or replica.stops
         ):
@@ -290,17 +290,17 @@ class Clients:
 
     @property
     def is_calm(self) -> bool:
-        return self.fleet.place.weather is CALM and all(each.is_well for each in self.fleet.replicas)
+        return self.fleet.storage.weather is CALM and all(each.is_well for each in self.fleet.replicas)
 
     # The end
 
     async def check(self) -> None:
         """Check what holds once all is well again, and the longest wait is over."""
-        place, journal = self.fleet.place, self.fleet.journal
-        self.faults += place.faults
+        storage, journal = self.fleet.storage, self.fleet.journal
+        self.faults += storage.faults
         self.faults += [f"{name} still runs" for name, runs in journal.running.items() if runs and " of " not in name]
         for task in self.tasks:
-            if task.id in place.excused:
+            if task.id in storage.excused:
                 continue
             reply = await self._ask_any("tasks/get", {"taskId": task.id, "_meta": TASKS})
             state = reply.get("result", {}).get("status")
@@ -308,8 +308,8 @@ class Clients:
                 self.faults.append(f"{task} never ended: {reply}")
             if state == "failed" and task.name.startswith("work"):
                 self.faults.append(f"{task} was to run again, and failed: {reply}")
-            if place.ends[task.id] != 1:
-                self.faults.append(f"{task} ended {place.ends[task.id]} times")
+            if storage.ends[task.id] != 1:
+                self.faults.append(f"{task} ended {storage.ends[task.id]} times")
 
 
 def answers(result: dict[str, Any], name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import trio
 from tests.serving.http.memory_listener import MemoryListener
 from tests.serving.http.raw import Connection
 from tests.simulation.machines import Machine
-from tests.simulation.places import UnreliablePlace, Way
+from tests.simulation.storage import UnreliableStorage, Way
 
 from trio_mcp import Limits, RequestContext, Server, TaskSettings, serve_http
 
@@ -40,11 +40,11 @@ class Journal:
 
 
 class SimulatedReplica:
-    """One replica: its machine, its way to the place, and its listener."""
+    """One replica: its machine, its way to the storage, and its listener."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.machine = Machine()
-        self.way: Way = fleet.place.way()
+        self.way: Way = fleet.storage.way()
         self.listener = MemoryListener()
         self.server = _server(fleet, self)
         self.scope = trio.CancelScope()
@@ -84,18 +84,18 @@ class SimulatedReplica:
 
 
 class Fleet:
-    """``size`` replicas that share ``place``, whose tasks run in ``nursery``."""
+    """``size`` replicas that share ``storage``, whose tasks run in ``nursery``."""
 
-    def __init__(self, place: UnreliablePlace, nursery: trio.Nursery, chance: Random, size: int) -> None:
-        self.place = place
+    def __init__(self, storage: UnreliableStorage, nursery: trio.Nursery, chance: Random, size: int) -> None:
+        self.storage = storage
         self.nursery = nursery
         self.chance = chance
         self.journal = Journal()
         self.replicas: list[SimulatedReplica] = []
         self.disturbances = 0
         """How often something began, or ended, to go wrong."""
-        self.failures_of_place = 0
-        """How often calls to the place, or hints, were made to fail altogether."""
+        self.failures_of_storage = 0
+        """How often calls to the storage, or hints, were made to fail altogether."""
         self._gone: list[SimulatedReplica] = []
         self._size = size
 

@@ -88,14 +88,14 @@ class Sessions:
 
     def _checked(self, answer: Answer, asked: str) -> Answer:
         if answer.status == GONE:
-            if not self._fleet.failures_of_place:
+            if not self._fleet.failures_of_storage:
                 self._clients.faults.append(f"a session was lost: {asked}: {answer}")
             raise SessionEnded
         if answer.status == UNAVAILABLE:
             self._clients.outcomes["unavailable"] += 1
             raise Lost
         if answer.status >= HTTPStatus.BAD_REQUEST:
-            if not self._fleet.failures_of_place:
+            if not self._fleet.failures_of_storage:
                 self._clients.faults.append(f"a request of a session was refused: {asked}: {answer}")
             raise Lost
         return answer
@@ -194,7 +194,7 @@ class Sessions:
                 if "result" in reply and reply["result"]["content"][0]["text"] != name:
                     self._clients.faults.append(f"{name} heard {reply}")
                 return
-            if replica.is_well and replica.stops == stops and not self._fleet.failures_of_place:
+            if replica.is_well and replica.stops == stops and not self._fleet.failures_of_storage:
                 self._clients.faults.append(f"{name} was answered, and did not end")
 
     async def _message(self, connection: Connection) -> dict[str, Any]:

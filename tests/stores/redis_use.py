@@ -1,4 +1,4 @@
-"""What tests of the place in Redis have in common: use of all that is shared, and waiting."""
+"""What tests of the storage in Redis have in common: use of all that is shared, and waiting."""
 
 from __future__ import annotations
 

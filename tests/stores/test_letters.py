@@ -89,11 +89,11 @@ class Party:
 
 @asynccontextmanager
 async def parties(count: int = 2, seed: int = 0) -> AsyncGenerator[list[Party]]:
-    place = Memory()
+    storage = Memory()
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         found = list[Party]()
         for number in range(count):
-            replica = await stack.enter_async_context(place.join("server"))
+            replica = await stack.enter_async_context(storage.join("server"))
             courier = BadCourier(replica.courier, nursery, 10 * seed + number)
             replica = attrs.evolve(replica, courier=courier)
             party = Party(replica, courier, Letters(replica), trio.CancelScope())

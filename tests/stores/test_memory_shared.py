@@ -1,4 +1,4 @@
-"""The place in memory keeps no more than what lasts, and goes on from run to run."""
+"""The storage in memory keeps no more than what lasts, and goes on from run to run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def test_entry_that_is_used_again_and_again_takes_no_more_room(autojump_cl
 
 
 async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock):
-    place = Memory()
-    async with place.join("server") as one:
+    storage = Memory()
+    async with storage.join("server") as one:
         for number in range(100):
             await one.sessions.open(f"session {number}", b"", mark=new_mark(), idle=1000, most=200)
             log = await Log(one.events, "stream", f"session {number}").open(keep=1000)
@@ -60,7 +60,7 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
         async with one.courier.mailbox():
             pass
         await trio.sleep(2)
-        server: Any = place._servers["server"]
+        server: Any = storage._servers["server"]
         kept = [server.sessions._sessions, server.events._logs, server.seen._seen, server.rates._full_at]
         assert [len(each) for each in [*kept, server.post.alive, server.post.mailboxes]] == [0] * 6
         assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4
@@ -90,11 +90,11 @@ async def test_place_ahead_is_behind_everything(autojump_clock: MockClock):
             assert (await one.changes.since(f"{log}.{ahead}")).everything
 
 
-def test_place_goes_on_from_run_to_run():
-    place, taken = Memory(), list[bool]()
+def test_storage_goes_on_from_run_to_run():
+    storage, taken = Memory(), list[bool]()
 
     async def main() -> None:
-        async with place.join("server") as one:
+        async with storage.join("server") as one:
             taken.append(await one.seen.add(bytes(32), ttl=HOUR))
             await trio.sleep(HOUR / 1000 / 3 + 1)
             assert await one.sessions.read("unknown", idle=1) is None

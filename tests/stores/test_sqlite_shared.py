@@ -54,7 +54,7 @@ def execute(path: Path, *statements: str) -> list[Any]:
 
 
 def modes(path: Path) -> dict[str, int]:
-    """The files in the folder of the place, and their modes."""
+    """The files in the folder of the storage, and their modes."""
     return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
 
 
@@ -196,8 +196,8 @@ async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
 
 
 async def test_servers_with_different_names_have_their_own_files(path: Path):
-    place = SQLite(path)
-    async with place.join("weather") as weather, place.join("news") as news, place.join("news") as other:
+    storage = SQLite(path)
+    async with storage.join("weather") as weather, storage.join("news") as news, storage.join("news") as other:
         await create(weather.tasks, record("sunny"))
         await create(news.tasks, record("flash"))
         assert await news.tasks.read(None, "sunny") is None
@@ -207,7 +207,7 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
         await weather.courier.live(lease=HOUR)
         assert set(await news.courier.dead([weather.id])) == {weather.id}
     assert set(modes(path)) == {"shared.db", "shared.db-shared", "shared.db-2", "shared.db-2-shared"}
-    async with place.join("news") as news, place.join("weather") as weather:
+    async with storage.join("news") as news, storage.join("weather") as weather:
         assert [each.id for each in await news.tasks.page("ann", None, 9)] == ["flash"]
         assert [each.id for each in await weather.tasks.page("ann", None, 9)] == ["sunny"]
 
@@ -305,7 +305,7 @@ async def test_all_files_are_as_safe_as_wished(path: Path, synchronous: Any, lev
         SQLite(path, synchronous="off")  # type: ignore[arg-type]
 
 
-async def test_file_that_was_replaced_is_another_place(path: Path):
+async def test_file_that_was_replaced_is_another_storage(path: Path):
     async with (
         SQLite(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
@@ -522,11 +522,11 @@ async def test_notes_of_two_replicas_follow_each_other(path: Path):
 async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
     """A few rows with each sign of life."""
     ahead = 0
-    place = SQLite(path)
-    place._now = lambda: int(time.time() * 1000) + ahead
+    storage = SQLite(path)
+    storage._now = lambda: int(time.time() * 1000) + ahead
     tables = sorted(EXPIRING)
     count = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in [*tables, "streams", "events"])
-    async with place.join("weather") as gone, place.join("weather") as replica:
+    async with storage.join("weather") as gone, storage.join("weather") as replica:
         await gone.courier.live(lease=1000)
         for number in range(30):
             await opened(replica, str(number))
@@ -551,9 +551,9 @@ async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
 
 async def test_letter_that_is_too_old_is_not_read(path: Path):
     ahead = 0
-    place = SQLite(path)
-    place._now = lambda: int(time.time() * 1000) + ahead
-    async with place.join("weather") as replica, replica.courier.mailbox() as letters:
+    storage = SQLite(path)
+    storage._now = lambda: int(time.time() * 1000) + ahead
+    async with storage.join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.post(replica.id, b"old")
         ahead = 30_001
         later = int(time.time() * 1000) + HOUR
@@ -617,9 +617,9 @@ async def test_longest_letter_arrives(path: Path):
 
 async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
     ahead = HOUR
-    place = SQLite(path)
-    place._now = lambda: int(time.time() * 1000) + ahead
-    async with place.join("weather") as replica:
+    storage = SQLite(path)
+    storage._now = lambda: int(time.time() * 1000) + ahead
+    async with storage.join("weather") as replica:
         assert await replica.rates.take(b"key", most=1, per=60_000, burst=1) == 0
         ahead = 0
         assert 0 < await replica.rates.take(b"key", most=1, per=60_000, burst=1) <= 60_000

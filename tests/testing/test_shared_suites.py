@@ -273,14 +273,14 @@ DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
 
 
 def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
-    """Run a test of the suite at a place whose replicas have what ``make`` makes of one part. No time passes: the clock
-    of this place is trio's."""
-    place = Memory()
+    """Run a test of the suite on a storage whose replicas have what ``make`` makes of one part. No time passes: the
+    clock of this storage is trio's."""
+    storage = Memory()
 
     class Suite(SharedSuite):
         @asynccontextmanager
         async def open_replica(self, name: str = "tested") -> AsyncGenerator[Replica]:
-            async with place.join(name) as replica:
+            async with storage.join(name) as replica:
                 yield attrs.evolve(replica, **{part: make(getattr(replica, part))})
 
     trio.run(getattr(Suite(), test), clock=MockClock(autojump_threshold=0))

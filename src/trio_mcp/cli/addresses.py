@@ -44,7 +44,7 @@ class Addresses:
     stateless: bool = attrs.field(default=False, kw_only=True)
     """The option of that name, which not all commands have, as the following."""
     shared: Shared | None = attrs.field(default=None, kw_only=True)
-    """The place that the server shares with its replicas."""
+    """The storage that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)
     auth: Protected | None = attrs.field(default=None, kw_only=True)
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
@@ -204,9 +204,9 @@ async def _serve(serve: Any, place: Callable[[Any], str], server: Servable) -> N
     except OSError as error:
         if announcement.made:
             raise
-        from ..stores.task_store import StoreDown  # loaded by the server, where there is such a place
+        from ..stores.task_store import StoreDown  # loaded by the server, where there is such a storage
 
-        what = "the place of --shared cannot be used" if isinstance(error, StoreDown) else "cannot listen there"
+        what = "the storage of --shared cannot be used" if isinstance(error, StoreDown) else "cannot listen there"
         raise Unusable(f"{what}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Sharing: the place of ``trio-mcp run --shared``, which is the Redis at a URL or a file of this machine."""
+"""Sharing: the storage of ``trio-mcp run --shared``, which is the Redis at a URL or a file of this machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ..stores.shared import Shared
 
 
-def place_at(text: str) -> Shared:
-    """Return the place that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected or opened yet.
+def storage_at(text: str) -> Shared:
+    """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected or opened yet.
 
-    Raises `Unusable` for what can be no such place. The message shows no password of a URL."""
+    Raises `Unusable` for what can be no such storage. The message shows no password of a URL."""
     return _redis(text) if "://" in text else _file(Path(text))
 
 

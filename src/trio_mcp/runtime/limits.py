@@ -244,7 +244,7 @@ class LinkCounts:
 
     @property
     def is_up(self) -> bool | None:
-        """True while all places that are shared can be used; `None` where there is none, or none tells."""
+        """True while all storages that are shared can be used; `None` where there is none, or none tells."""
         states = [counts.is_up for counts, _ in self._open if counts is not None]
         return all(states) if states else None
 

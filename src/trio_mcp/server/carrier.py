@@ -181,7 +181,7 @@ class Carrier:
             call.is_over = True
             words = f"the process that ran this call does not go on: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # the place logs its outages, and any client can come here
+        except OSError as error:  # the storage logs its outages, and any client can come here
             logger.debug("a retry could not be carried to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_taken = True

@@ -267,7 +267,7 @@ class SharedConnection(AroundConnection):
         check_scopes: CheckScopes | None = None,
     ) -> None:
         super().__init__(running, transport, peer, state, check_scopes)
-        assert running.carrier is not None, "it shares a place with others"
+        assert running.carrier is not None, "it shares a storage with others"
         self._carrier = running.carrier
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:

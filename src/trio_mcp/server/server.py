@@ -231,9 +231,9 @@ class Server(Offering):
         ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
         requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
         ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given.
-        ``shared``: the place that this server shares with others of its name, as one replica among them; its tasks are
-        kept there, unless `TaskSettings.store` is given, and its states are sealed by the secret of the place, unless
-        the author has given ``secrets``."""
+        ``shared``: the storage that this server shares with others of its name, as one replica among them; its tasks
+        are kept there, unless `TaskSettings.store` is given, and its states are sealed by the secret of the storage,
+        unless the author has given ``secrets``."""
         async with AsyncExitStack() as parts:
             replica, settings, cipher = None, self._tasks, self.state_cipher
             if shared is not None:

@@ -86,7 +86,7 @@ async def serve_streams(
     shared: Shared | None = None,
 ) -> None:
     """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
-    own tasks run in the nursery given to ``front``. ``shared``: the place that the server shares with its replicas.
+    own tasks run in the nursery given to ``front``. ``shared``: the storage that the server shares with its replicas.
     `ServingOptions` documents the other parameters."""
     check_servable(server)
     async with written_in_a_thread():

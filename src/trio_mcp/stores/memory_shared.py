@@ -1,4 +1,4 @@
-"""Memory is the place that replicas share which run in one trio program: servers in tests, above all."""
+"""Memory is the storage that replicas share which run in one trio program: servers in tests, above all."""
 
 from __future__ import annotations
 
@@ -210,9 +210,9 @@ class _Server:
 
 
 class Memory:
-    """A place that replicas share which run in one trio program. All of the place is gone with this object. The clock
-    is trio's. No method waits, and none fails for want of the place. Records of tasks leave the process nowhere, so
-    ``secrets`` seal none."""
+    """A storage that replicas share which run in one trio program. All of the storage is gone with this object. The
+    clock is trio's. No method waits, and none fails for want of the storage. Records of tasks leave the process
+    nowhere, so ``secrets`` seal none."""
 
     def __init__(self) -> None:
         now = TrioClock()

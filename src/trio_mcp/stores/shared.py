@@ -1,7 +1,7 @@
-"""The place that the replicas of one server share, each part behind a small protocol of its own.
+"""The storage that the replicas of one server share, each part behind a small protocol of its own.
 
-A *replica* is one running server process. `Shared` is the place that several replicas use, and `Replica` is the part
-that one replica has of the place while running. `Memory`, `SQLite` and `Redis` are such places.
+A *replica* is one running server process. `Shared` is the storage that several replicas use, and `Replica` is the part
+that one replica has of the storage while running. `Memory`, `SQLite` and `Redis` are such storages.
 
 The protocols keep the rules of `TaskStore`. Lengths of time are given in milliseconds, 1 at least, and the storage has
 one clock. Ids, names, holders and things are any text; no holder is the empty one. A call ends in one of three ways:
@@ -275,21 +275,21 @@ class RateLimits(Protocol):
 
 
 class SharedCounts(Protocol):
-    """The counts of a way to a place that is reached over the network: of all events so far, and of this moment."""
+    """The counts of a way to a storage that is reached over the network: of all events so far, and of this moment."""
 
     @property
     def is_up(self) -> bool:
-        """True while the place can be used, as far as is known."""
+        """True while the storage can be used, as far as is known."""
         ...
 
     @property
     def round_trips(self) -> int:
-        """Number of questions to the place, of which several may have gone out together as one."""
+        """Number of questions to the storage, of which several may have gone out together as one."""
         ...
 
     @property
     def reconnects(self) -> int:
-        """Number of times that the place could be used again, after a time in which that was not so."""
+        """Number of times that the storage could be used again, after a time in which that was not so."""
         ...
 
     @property
@@ -305,13 +305,13 @@ class SharedCounts(Protocol):
 
 @frozen(eq=False)
 class Replica:
-    """One running server process, among others that share a place with it."""
+    """One running server process, among others that share a storage with it."""
 
     id: str
     """A name of the process that is new with each start, and that clients may see."""
     secret: bytes = attrs.field(repr=False)
     """A secret of 32 bytes that all replicas have, for all that clients carry from one to another. Who can read the
-    place can read the secret: records of tasks are sealed by secrets of the author's alone."""
+    storage can read the secret: records of tasks are sealed by secrets of the author's alone."""
     tasks: TaskStore
     """The records of tasks."""
     sessions: SessionDirectory
@@ -327,14 +327,14 @@ class Replica:
     rates: RateLimits
     """The limits of rates that hold for all replicas together."""
     counts: SharedCounts | None = None
-    """The counts of the way to the place; `None` where there is no way, since the place is on this machine."""
+    """The counts of the way to the storage; `None` where there is no way, since the storage is on this machine."""
 
 
 class Shared(Protocol):
-    """A place that the replicas of a server share."""
+    """A storage that the replicas of a server share."""
 
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for a place
+        """Take part, as a new replica of the server ``name``, until the end of the block. The entry waits for a storage
         that cannot be reached yet, for as long as need be, and the log says so. With ``secrets``, the records of
         tasks are sealed as `RecordCodec` says.
 

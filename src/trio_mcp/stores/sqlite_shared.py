@@ -1,4 +1,4 @@
-"""SQLite is the place that the processes of one machine share: a file, and some beside the file."""
+"""SQLite is the storage that the processes of one machine share: a file, and some beside the file."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _NEXT_TRY: Final = 0.5
 
 
 class SQLite:
-    """The place that the processes of one machine share: records of tasks in the file ``path``, which may be one that
+    """The storage that the processes of one machine share: records of tasks in the file ``path``, which may be one that
     `SqliteTaskStore` has made, and all else in a file beside, with ``-shared`` at the end of its name. These are the
     files of the server that joins first. A server with another name has files of its own, with its number in the names:
     ``path-2`` and ``path-2-shared``. So a server that is renamed finds nothing of before.

@@ -9,11 +9,11 @@ import trio
 
 from ..stores.shared import MOST_CHANGES, ChangeLog, Noted, Place
 from ..stores.task_store import Gap
-from .shared_places import HOSTILE, PATIENCE, TestedPlace, at_once, cancel_one_wait
+from .shared_storage import HOSTILE, PATIENCE, TestedStorage, at_once, cancel_one_wait
 from .store_records import interrupt
 
 
-class ChangeLogSuite(TestedPlace):
+class ChangeLogSuite(TestedStorage):
     """The tests that every `ChangeLog` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:

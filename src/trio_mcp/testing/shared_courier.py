@@ -9,14 +9,14 @@ import trio
 
 from ..stores.shared import MAX_LETTER, Courier, new_replica_id
 from ..stores.task_store import Gap
-from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedPlace, cancel_one_wait, until
+from .shared_storage import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedStorage, cancel_one_wait, until
 from .store_records import HOUR, expect_error, interrupt
 
 _REPEAT_AFTER = 0.5
 """Seconds after which a letter is taken to be lost, and sent again."""
 
 
-class _LetterTests(TestedPlace):
+class _LetterTests(TestedStorage):
     """The tests of `post` and `mailbox`."""
 
     async def test_letter_is_read_as_it_was_sent(self) -> None:
@@ -127,7 +127,7 @@ class _LetterTests(TestedPlace):
                 step += 1
 
 
-class _LifeTests(TestedPlace):
+class _LifeTests(TestedStorage):
     """The tests of `live`, `leave` and `dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:

@@ -13,7 +13,7 @@ import trio
 
 from ..classes import frozen
 from ..stores.shared import MOST_FINISHED, EventLog, StoredStream
-from .shared_places import HOSTILE, LENGTHS, TestedPlace, until
+from .shared_storage import HOSTILE, LENGTHS, TestedStorage, until
 from .store_records import HOUR
 
 _PLENTY = 2**30
@@ -86,7 +86,7 @@ class Log:
         return True
 
 
-class EventBoundTests(TestedPlace):
+class EventBoundTests(TestedStorage):
     """The tests of how much is kept, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:

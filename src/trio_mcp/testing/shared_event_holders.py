@@ -6,11 +6,11 @@ from functools import partial
 
 from ..stores.shared import StoredEvents, StoredStream
 from .shared_event_bounds import Log
-from .shared_places import ALL_BYTES, HOSTILE, TestedPlace, at_once
+from .shared_storage import ALL_BYTES, HOSTILE, TestedStorage, at_once
 from .store_records import HOUR, expect_error, interrupt
 
 
-class HolderTests(TestedPlace):
+class HolderTests(TestedStorage):
     """The tests of `open`, `take` and `finish_dead`."""
 
     async def test_stream_begins_without_events(self) -> None:

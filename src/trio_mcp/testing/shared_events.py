@@ -8,13 +8,13 @@ from itertools import product
 
 from .shared_event_bounds import EventBoundTests, Log
 from .shared_event_holders import HolderTests
-from .shared_places import ALL_BYTES, HOSTILE, TestedPlace, at_once, cancel_one_wait, told, told_or_gap
+from .shared_storage import ALL_BYTES, HOSTILE, TestedStorage, at_once, cancel_one_wait, told, told_or_gap
 from .store_records import HOUR, expect_error
 
 _NUMBERS = (1, 2, 3)
 
 
-class _AppendTests(TestedPlace):
+class _AppendTests(TestedStorage):
     """The tests of `append` and `after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:

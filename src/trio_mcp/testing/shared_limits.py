@@ -8,11 +8,11 @@ from hashlib import sha256
 import trio
 
 from ..stores.shared import RateLimits, Replica
-from .shared_places import ALL_BYTES, LENGTHS, PATIENCE, TestedPlace, at_once, until
+from .shared_storage import ALL_BYTES, LENGTHS, PATIENCE, TestedStorage, at_once, until
 from .store_records import HOUR, interrupt
 
 
-class SeenOnceSuite(TestedPlace):
+class SeenOnceSuite(TestedStorage):
     """The tests that every `SeenOnce` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_value_is_new_once(self) -> None:
@@ -53,7 +53,7 @@ class SeenOnceSuite(TestedPlace):
                 step += 1
 
 
-class RateLimitsSuite(TestedPlace):
+class RateLimitsSuite(TestedStorage):
     """The tests that every `RateLimits` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_bucket_has_its_burst_at_first(self) -> None:

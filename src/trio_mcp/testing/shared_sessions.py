@@ -10,11 +10,21 @@ import trio
 
 from ..stores.shared import SessionDirectory, StoredSession
 from ..stores.task_store import StoreFull, new_mark
-from .shared_places import ALL_BYTES, HOSTILE, LENGTHS, TestedPlace, at_once, cancel_one_wait, told, told_or_gap, until
+from .shared_storage import (
+    ALL_BYTES,
+    HOSTILE,
+    LENGTHS,
+    TestedStorage,
+    at_once,
+    cancel_one_wait,
+    told,
+    told_or_gap,
+    until,
+)
 from .store_records import HOUR, expect_error, interrupt
 
 
-class SessionDirectorySuite(TestedPlace):
+class SessionDirectorySuite(TestedStorage):
     """The tests that every `SessionDirectory` has to pass, for each sentence of its docstrings. See `SharedSuite`."""
 
     async def test_session_is_read_as_it_was_opened(self) -> None:

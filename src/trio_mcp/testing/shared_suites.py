@@ -1,4 +1,4 @@
-"""SharedSuite has all tests of a place that replicas share."""
+"""SharedSuite has all tests of a storage that replicas share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from .shared_courier import CourierSuite, is_dead
 from .shared_event_bounds import Log
 from .shared_events import EventLogSuite
 from .shared_limits import RateLimitsSuite, SeenOnceSuite, digest, take
-from .shared_places import TestedPlace, at_once, told
 from .shared_sessions import SessionDirectorySuite, opened, read
+from .shared_storage import TestedStorage, at_once, told
 from .store_records import HOUR, create, kept, record
 
 
-class _JoinTests(TestedPlace):
+class _JoinTests(TestedStorage):
     """The tests of `join`."""
 
     async def test_each_replica_has_an_id_of_its_own(self) -> None:
@@ -108,13 +108,13 @@ class SharedSuite(
 
     A test class inherits the tests, and opens replicas; pytest needs ``pytest-trio`` and ``trio_mode = true``::
 
-        class TestMyPlace(SharedSuite):
+        class TestMyStorage(SharedSuite):
             @pytest.fixture(autouse=True)
             def storage(self, tmp_path):
                 self.path = tmp_path / "shared"
 
             def open_replica(self, name="tested"):
-                return MyPlace(self.path).join(name)
+                return MyStorage(self.path).join(name)
 
     Several replicas are open at the same time, as if in several processes. Who has written one part, and takes the
     others from elsewhere, inherits the suite of this part alone: they are `SessionDirectorySuite`, `EventLogSuite`,

@@ -42,7 +42,7 @@ class Journal:
 
 
 class Ways:
-    """What one replica has of the place. Each use of a part is counted; while `are_cut`, all uses fail. Letters and
+    """What one replica has of the storage. Each use of a part is counted; while `are_cut`, all uses fail. Letters and
     their receipts are lost with the chance `loses`, and come twice with the chance `doubles`."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -75,7 +75,7 @@ class _Counted:
         async def call(*args: Any, **options: Any) -> Any:
             self._ways.uses[f"{self._name}.{name}"] += 1
             if self._ways.are_cut:
-                raise StoreDown("the place is cut off")
+                raise StoreDown("the storage is cut off")
             if name == "post":
                 if self._ways.chance.random() < self._ways.loses:
                     return None
@@ -86,7 +86,7 @@ class _Counted:
         return call
 
 
-class Place:
+class Storage:
     """The `Shared` of one replica: ``shared`` by ``ways``."""
 
     def __init__(self, shared: Shared, ways: Ways) -> None:
@@ -102,12 +102,12 @@ class Place:
 
 @attrs.define(eq=False)
 class Member:
-    """One replica: its server, what it serves, and its ways to the place."""
+    """One replica: its server, what it serves, and its ways to the storage."""
 
     server: Server
     endpoint: MemoryEndpoint
     ways: Ways
-    place: Place
+    storage: Storage
     scope: trio.CancelScope
     """The scope of all that the replica does: its cancel is a hard end."""
     ends: trio.Event
@@ -117,8 +117,8 @@ class Member:
 
     @property
     def id(self) -> str:
-        assert self.place.replica is not None
-        return self.place.replica.id
+        assert self.storage.replica is not None
+        return self.storage.replica.id
 
     async def call(self, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> Answer:
         return await self.endpoint.modern("tools/call", call(tool, arguments, **more))
@@ -149,14 +149,14 @@ async def fleet(
     shared: Shared | None = None,
     **limits: Any,
 ) -> AsyncGenerator[Fleet]:
-    """Run ``count`` replicas, which share ``shared``, by default a place in memory. ``limits`` are fields of
+    """Run ``count`` replicas, which share ``shared``, by default a storage in memory. ``limits`` are fields of
     `Limits`."""
-    place, members = shared or Memory(), Fleet()
+    storage, members = shared or Memory(), Fleet()
     async with trio.open_nursery() as nursery:
         for number in range(count):
             server = make(number)
             add_tools(server, members, number)
-            members.append(await nursery.start(_serve, server, place, auth(number), limits))
+            members.append(await nursery.start(_serve, server, storage, auth(number), limits))
         yield members
         nursery.cancel_scope.cancel(reason="the test is over")
 
@@ -174,12 +174,12 @@ async def _serve(
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
     ways, scope, over = Ways(), trio.CancelScope(), trio.Event()
-    place, ends = Place(shared, ways), trio.Event()
+    storage, ends = Storage(shared, ways), trio.Event()
     with scope:
-        async with server.running(bounds, shared=place) as running, trio.open_nursery() as nursery:
+        async with server.running(bounds, shared=storage) as running, trio.open_nursery() as nursery:
             front = HttpFront(running, nursery, settings, websocket=False)
             endpoint = MemoryEndpoint(front, nursery)
-            task_status.started(Member(server, endpoint, ways, place, scope, ends, over, running))
+            task_status.started(Member(server, endpoint, ways, storage, scope, ends, over, running))
             await ends.wait()
             front.shut_down("the test ends the replica", hurry=False)
             end_tasks(running, hurry=False)

@@ -70,7 +70,7 @@ class FleetScene(Scene):
 
 
 class Link:
-    """The way of one replica to the place that it shares. ``calls`` made there are noted, as ``part.method``."""
+    """The way of one replica to the storage that it shares. ``calls`` made there are noted, as ``part.method``."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -104,7 +104,7 @@ def next_version(replica: Replica, facts: dict[str, Any], renamed: dict[str, str
 
 
 class NextMemory(LinkedMemory):
-    """A place of legacy sessions, where the first replica is of the next version."""
+    """A storage of legacy sessions, where the first replica is of the next version."""
 
     def __init__(self, facts: dict[str, Any] | None = None, **renamed: str) -> None:
         super().__init__()
@@ -118,8 +118,8 @@ class NextMemory(LinkedMemory):
             yield next_version(replica, self._facts, self._renamed) if is_first else replica
 
 
-class NextPlace(Memory):
-    """A place of modern requests, where the first replica is of the next version."""
+class NextStorage(Memory):
+    """A storage of modern requests, where the first replica is of the next version."""
 
     def __init__(self, **renamed: str) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ async def carried(taker: Member, owner: Member) -> Any:
 async def test_retry_is_carried_where_one_side_writes_more_fields(
     is_taker: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with fleet(add_tools, shared=NextPlace()) as (new, old):
+    async with fleet(add_tools, shared=NextStorage()) as (new, old):
 
         def seal(self: Any, kind: str, receiver: str, content: msgspec.Struct) -> bytes:
             packed = msgspec.msgpack.encode(content)
@@ -239,7 +239,7 @@ async def test_retry_is_carried_where_one_side_writes_more_fields(
 
 
 async def test_retry_in_a_letter_that_its_owner_does_not_know_is_refused_at_once(autojump_clock: MockClock) -> None:
-    async with fleet(add_tools, shared=NextPlace(retry="retry2")) as (new, old):
+    async with fleet(add_tools, shared=NextStorage(retry="retry2")) as (new, old):
         reply = await carried(new, old)
         assert reply["error"]["code"] == -31003
         assert "this replica knows no letters of the kind retry2" in reply["error"]["message"]
@@ -247,14 +247,14 @@ async def test_retry_in_a_letter_that_its_owner_does_not_know_is_refused_at_once
 
 
 async def test_lines_in_a_letter_that_their_taker_does_not_know_end_the_call(autojump_clock: MockClock) -> None:
-    async with fleet(add_tools, shared=NextPlace(**{"retry-lines": "retry-lines2"})) as (new, old):
+    async with fleet(add_tools, shared=NextStorage(**{"retry-lines": "retry-lines2"})) as (new, old):
         with trio.fail_after(10):
             reply = await carried(old, new)
         assert reply["error"]["code"] == -31003
 
 
 async def test_retry_that_is_sealed_in_the_next_way_is_refused_at_once(autojump_clock: MockClock) -> None:
-    async with fleet(add_tools, shared=NextPlace()) as (new, old):
+    async with fleet(add_tools, shared=NextStorage()) as (new, old):
         assert new.running.carrier is not None
         seal: Any = new.running.carrier._seal
         seal._keys = new.running.cipher.keys_for(b"trio-mcp carried retry 2 ")
@@ -276,13 +276,13 @@ def give_states(cipher: StateCipher, purpose: bytes, monkeypatch: pytest.MonkeyP
 
 
 async def test_state_with_one_more_field_is_read(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fleet(add_tools, shared=NextPlace()) as (new, old):
+    async with fleet(add_tools, shared=NextStorage()) as (new, old):
         give_states(new.running.cipher, b"trio-mcp requestState 1 ", monkeypatch)
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
 async def test_state_of_the_next_form_is_refused(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fleet(add_tools, shared=NextPlace()) as (new, old):
+    async with fleet(add_tools, shared=NextStorage()) as (new, old):
         give_states(new.running.cipher, b"trio-mcp requestState 2 ", monkeypatch)
         reply = await carried(old, new)
         assert reply["error"]["code"] == -32602
@@ -290,7 +290,7 @@ async def test_state_of_the_next_form_is_refused(autojump_clock: MockClock, monk
 
 
 async def test_changes_of_things_that_this_version_does_not_have_are_ignored(autojump_clock: MockClock) -> None:
-    async with fleet(add_things, shared=NextPlace()) as (new, old):
+    async with fleet(add_things, shared=NextStorage()) as (new, old):
         listener = await Listener.at(old, toolsListChanged=True, resourceSubscriptions=["a:1"])
         new.server.list_changed("notifications/tools/list_changed")
         new.server.resource_updated("a:1")

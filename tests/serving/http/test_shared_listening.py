@@ -232,7 +232,7 @@ async def test_a_question_of_no_request_waits_for_the_next_listener_and_is_answe
         assert [root.uri for root in roots] == ["file:///1", "file:///2"]
 
 
-async def test_a_listener_waits_for_the_place_and_is_told_after_its_return(
+async def test_a_listener_waits_for_the_storage_and_is_told_after_its_return(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)

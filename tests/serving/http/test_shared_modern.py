@@ -598,7 +598,7 @@ async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twic
 async def test_each_call_ends_in_its_time_whatever_happens_to_the_replicas(
     seed: int, autojump_clock: MockClock
 ) -> None:
-    """Replicas are cut off from the place for a while, letters are lost, clients leave. Each call ends with an answer
+    """Replicas are cut off from the storage for a while, letters are lost, clients leave. Each call ends with an answer
     or a typed error, each handler ends, and nothing is left."""
     chance, outcomes, longest = random.Random(seed), Counter[str](), 0.0
     async with fleet(add_tools, 3) as members:
@@ -689,7 +689,7 @@ async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock:
 async def test_request_of_one_round_asks_nobody(
     auth: Callable[[int], Protected | None], autojump_clock: MockClock
 ) -> None:
-    """No part of the place is used for a request that shares nothing, nor for the first round of one that asks."""
+    """No part of the storage is used for a request that shares nothing, nor for the first round of one that asks."""
     async with fleet(add_tools, auth=auth) as members:
         one = members[0]
 

@@ -336,10 +336,10 @@ async def test_a_call_that_outlasts_the_drain_of_its_replica_ends_with_words_whe
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-# The place goes away
+# The storage goes away
 
 
-async def test_a_stream_waits_for_the_place_for_ten_seconds_and_its_call_goes_on(
+async def test_a_stream_waits_for_the_storage_for_ten_seconds_and_its_call_goes_on(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -358,7 +358,7 @@ async def test_a_stream_waits_for_the_place_for_ten_seconds_and_its_call_goes_on
     assert told_in(await rest_of(back)) == ["two", "three"]
 
 
-async def test_a_followed_stream_waits_for_the_place_for_ten_seconds(
+async def test_a_followed_stream_waits_for_the_storage_for_ten_seconds(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -373,7 +373,7 @@ async def test_a_followed_stream_waits_for_the_place_for_ten_seconds(
     assert 10 <= trio.current_time() - begun < 13
 
 
-async def test_a_flood_waits_at_the_high_water_while_the_place_is_away(
+async def test_a_flood_waits_at_the_high_water_while_the_storage_is_away(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -420,7 +420,7 @@ async def test_events_whose_keeping_is_unknown_are_kept_and_sent_once(
     assert told_in(messages_in(again)) == ["two", "three"]
 
 
-async def test_a_place_that_has_forgotten_the_stream_ends_its_call(
+async def test_a_storage_that_has_forgotten_the_stream_ends_its_call(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -33,7 +33,7 @@ ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "mod
 Session = dict[str, str | None]
 
 IDS = count(100)
-"""Ids for requests: one whose id was used before asks the place."""
+"""Ids for requests: one whose id was used before asks the storage."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def asking(endpoint: FleetEndpoint, session: Session, name: str = "asker")
 
 
 def calls(endpoint: FleetEndpoint) -> list[str]:
-    """Return what all replicas have asked of the place for their sessions, since the last call."""
+    """Return what all replicas have asked of the storage for their sessions, since the last call."""
     made = [each for link in endpoint.memory.links for each in link.calls if not each.startswith("changes")]
     for link in endpoint.memory.links:
         link.calls.clear()
@@ -296,7 +296,7 @@ async def test_nothing_of_an_ended_session_is_left(
 # What it costs
 
 
-async def test_a_warm_call_without_a_stream_asks_nothing_of_the_place(
+async def test_a_warm_call_without_a_stream_asks_nothing_of_the_storage(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     calls(endpoint)
@@ -621,10 +621,10 @@ async def test_notifications_and_ids_that_make_no_sense_are_taken_as_ever(
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-# The place goes away
+# The storage goes away
 
 
-async def test_without_the_place_warm_calls_go_on_and_all_else_is_503(
+async def test_without_the_storage_warm_calls_go_on_and_all_else_is_503(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()
@@ -667,7 +667,7 @@ async def test_a_change_whose_outcome_is_unknown_is_read_and_holds(
         assert [m for m in messages_in(answer) if "method" in m] == []
 
 
-async def test_a_place_that_comes_back_empty_ends_sessions_with_404(
+async def test_a_storage_that_comes_back_empty_ends_sessions_with_404(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -1,4 +1,4 @@
-"""Sessions at several replicas while connections break, hints and answers get lost, the place goes away for a while,
+"""Sessions at several replicas while connections break, hints and answers get lost, the storage goes away for a while,
 and replicas die: each call ends, and no stream misses or repeats anything. Everything is drawn from a seed."""
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ async def test_no_cancel_is_lost_while_the_replica_of_its_call_lives(autojump_cl
                 if scene[name].started.is_set():
                     await trio.sleep(draw.choice((0, 0.1, 1)))
                     status = 503
-                    for _ in range(60):  # the place may be away
+                    for _ in range(60):  # the storage may be away
                         status = (await draw.choice(endpoint.replicas).ask("POST", session, cancel(number))).status
                         if status == 202:
                             break

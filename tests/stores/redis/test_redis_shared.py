@@ -1,4 +1,4 @@
-"""The place in Redis keeps what it has to, for as long as it has to, under names of its own."""
+"""The storage in Redis keeps what it has to, for as long as it has to, under names of its own."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from trio_mcp.testing.store_records import HOUR
 
 
 @pytest.fixture
-def place(redis_url: str) -> Redis:
+def storage(redis_url: str) -> Redis:
     return Redis(redis_url, limit=10.0)
 
 
 # What is kept, and for how long
 
 
-async def test_each_key_but_the_secret_goes_by_itself(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one, place.join("tested") as two:
+async def test_each_key_but_the_secret_goes_by_itself(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)
         await one.courier.post("nobody", bytes(100_000))  # which nobody fetches
     forever = {name for name in redis_server.ask("KEYS", "*") if redis_server.ask("PTTL", name) == -1}
@@ -41,8 +41,8 @@ async def test_each_key_but_the_secret_goes_by_itself(place: Redis, redis_server
     assert len(keys(redis_server)) > 10
 
 
-async def test_nothing_is_left_of_what_has_ended(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one, place.join("tested") as two:
+async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
         await one.sessions.end("session")
@@ -53,8 +53,8 @@ async def test_nothing_is_left_of_what_has_ended(place: Redis, redis_server: Red
     assert left == {b"c:log", b"c:things"}
 
 
-async def test_nothing_is_left_of_what_nobody_uses(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one:
+async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one:
         before = keys(redis_server)
         await one.sessions.open("session", b"facts", mark=b"mark", idle=1, most=9)
         await one.seen.add(bytes(32), ttl=1)
@@ -64,16 +64,16 @@ async def test_nothing_is_left_of_what_nobody_uses(place: Redis, redis_server: R
     assert 0 < redis_server.ask("PTTL", b"{%b:s}:sessions" % PREFIX) <= HOUR + 1
 
 
-async def test_long_letter_is_taken_out_of_redis_by_its_reader(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one, one.courier.mailbox() as letters:
+async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
         await one.courier.post(one.id, bytes(100_000))
         assert await next_of(letters) == bytes(100_000)
         assert keys(redis_server) == before
 
 
-async def test_long_letter_that_is_sent_again_takes_the_room_of_one(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one, place.join("tested") as two:
+async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         for sender in (one, two):
             with trio.move_on_after(3):
@@ -81,8 +81,8 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(place: Redis
         assert len(keys(redis_server) - before) == 2
 
 
-async def test_long_letter_that_has_waited_too_long_is_a_gap(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one, one.courier.mailbox() as letters:
+async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one, one.courier.mailbox() as letters:
         await one.courier.post(one.id, bytes(100_000))
         for name in redis_server.ask("KEYS", "*:m:*"):
             redis_server.ask("DEL", name)
@@ -91,9 +91,9 @@ async def test_long_letter_that_has_waited_too_long_is_a_gap(place: Redis, redis
         assert await next_of(letters) == b"next"
 
 
-async def test_log_of_events_begins_anew_behind_one_that_is_gone(place: Redis, redis_server: RedisServer):
+async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis, redis_server: RedisServer):
     """Its sets outlive it, and say nothing of the next."""
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         await one.events.open("session", "first", holder="me", request_id=b"", keep=HOUR)
         assert await append(one, "first", 1, [b"a", b"b"])
         redis_server.ask("DEL", b"{%b:s}:log:session" % PREFIX)
@@ -104,14 +104,14 @@ async def test_log_of_events_begins_anew_behind_one_that_is_gone(place: Redis, r
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
 
-async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(place: Redis, redis_server: RedisServer):
+async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: Redis, redis_server: RedisServer):
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
         await one.events.open("session", stream, holder="me", request_id=b"", keep=keep)
         assert await append(one, stream, 1, [b"a", b"b", b"c"], keep=keep, finish=True)
 
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         for is_asked_for in (True, False):
             await finish(one, "over", 200)
             await one.events.open("session", "lasts", holder="me", request_id=b"", keep=HOUR)
@@ -136,11 +136,11 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(place: Red
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
 async def test_stream_with_many_events_is_forgotten_step_by_step(
-    place: Redis, redis_server: RedisServer, is_asked_for: bool
+    storage: Redis, redis_server: RedisServer, is_asked_for: bool
 ):
     """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
     log, older, size = b"{%b:s}:log:session" % PREFIX, b"{%b:s}:older:session" % PREFIX, 20_000
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         await finish_many(one, size)
         left = size - 1
         for step in itertools.count():
@@ -158,8 +158,8 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
         assert not [each for each in redis_server.ask("HKEYS", log) if each.startswith(b"l")]
 
 
-async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(place: Redis, redis_server: RedisServer):
-    async with place.join("tested") as one:
+async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: Redis, redis_server: RedisServer):
+    async with storage.join("tested") as one:
         await finish_many(one, 5000)
         assert await one.events.after("session", "over", 0, keep=HOUR) is None
         await one.events.open("session", "over", holder="me", request_id=b"", keep=HOUR)
@@ -178,9 +178,9 @@ async def finish_many(one: Replica, count: int) -> None:
     await trio.sleep(2.1)
 
 
-async def test_tens_of_thousands_of_events_are_read_at_once(place: Redis):
+async def test_tens_of_thousands_of_events_are_read_at_once(storage: Redis):
     """Lua has less room for arguments."""
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", keep=HOUR)
         lines = [b"%d" % number for number in range(20_000)]
         assert await append(one, "stream", 1, lines, most=10**6)
@@ -194,8 +194,8 @@ async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis
     rule = ["resetkeys", "~{mine:*", "~mine:*", "resetchannels", "&mine:*", "+@all", "nopass", "on"]
     redis_server.ask("ACL", "SETUSER", "replica", *rule)
     try:
-        place = Redis(redis_url.replace("//", "//replica:any@"), prefix="mine", limit=10.0)
-        async with place.join("tested") as one, place.join("tested") as two:
+        storage = Redis(redis_url.replace("//", "//replica:any@"), prefix="mine", limit=10.0)
+        async with storage.join("tested") as one, storage.join("tested") as two:
             await use_all(one, two)
     finally:
         redis_server.ask("ACL", "DELUSER", "replica")
@@ -222,17 +222,17 @@ async def test_cluster_has_all_that_is_shared(tmp_path: Path):
     with RedisServer(tmp_path, "cluster-enabled yes") as server:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         await until(lambda: b"cluster_state:ok" in server.ask("CLUSTER", "INFO"))
-        place = Redis(server.url.replace("redis://", "redis+cluster://"), limit=10.0)
-        async with place.join("tested") as one, place.join("tested") as two:
+        storage = Redis(server.url.replace("redis://", "redis+cluster://"), limit=10.0)
+        async with storage.join("tested") as one, storage.join("tested") as two:
             await use_all(one, two)
 
 
 # What it costs
 
 
-async def test_each_call_is_one_round_trip(place: Redis, redis_server: RedisServer):
+async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisServer):
     """A long letter takes two, and one to fetch."""
-    async with place.join("tested") as one, place.join("tested") as two:
+    async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
 
         def count() -> int:
@@ -260,32 +260,32 @@ async def test_each_call_is_one_round_trip(place: Redis, redis_server: RedisServ
 # The secret
 
 
-async def test_replicas_have_one_secret(place: Redis):
-    async with place.join("tested") as one:
-        async with place.join("tested") as two, place.join("other") as other:
+async def test_replicas_have_one_secret(storage: Redis):
+    async with storage.join("tested") as one:
+        async with storage.join("tested") as two, storage.join("other") as other:
             assert one.secret == two.secret != other.secret
             assert len(one.secret) == 32
         secret = one.secret
-    async with place.join("tested") as three:
+    async with storage.join("tested") as three:
         assert three.secret == secret
 
 
 async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Path):
     with RedisServer(tmp_path) as server:
-        place = Redis(server.url, limit=10.0)
-        async with place.join("tested") as one:
+        storage = Redis(server.url, limit=10.0)
+        async with storage.join("tested") as one:
             server.restart()
             await until(lambda: server.ask("GET", PREFIX + b":secret") == one.secret)
-            async with place.join("tested") as two:
+            async with storage.join("tested") as two:
                 assert two.secret == one.secret
 
 
 async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
-    place: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     """No connection is lost then, so it is looked at from time to time."""
     monkeypatch.setattr(shared, "_LOOK_EVERY", 0.05)
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         redis_server.ask("FLUSHALL")
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
@@ -294,8 +294,8 @@ async def test_log_says_that_there_are_two_secrets(tmp_path: Path, caplog: pytes
     """Once, however often it is looked at."""
     caplog.set_level(logging.ERROR)
     with RedisServer(tmp_path) as server:
-        place = Redis(server.url, limit=10.0)
-        async with place.join("tested") as one, one.changes.watch() as hints:
+        storage = Redis(server.url, limit=10.0)
+        async with storage.join("tested") as one, one.changes.watch() as hints:
             server.kill()
             server.start()
             server.ask("SET", PREFIX + b":secret", bytes(32))
@@ -376,9 +376,11 @@ async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redi
 # Changes, and hints
 
 
-async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(place: Redis, redis_server: RedisServer):
+async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
+    storage: Redis, redis_server: RedisServer
+):
     """As many are noted as were lost, and a reader who has seen those is told."""
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         await one.changes.note(["before"])
         kept = {name: redis_server.ask("DUMP", name) for name in redis_server.ask("KEYS", "*")}
         await one.changes.note(["lost"])
@@ -390,8 +392,8 @@ async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(pl
         assert (await one.changes.since(seen)).changed == ["new"]
 
 
-async def test_hint_with_too_much_to_tell_is_a_gap(place: Redis):
-    async with place.join("tested") as one, one.changes.watch() as hints:
+async def test_hint_with_too_much_to_tell_is_a_gap(storage: Redis):
+    async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.since(None)).place
         things = [f"resource:{number:01000}" for number in range(100)]
         await one.changes.note(things)
@@ -399,9 +401,9 @@ async def test_hint_with_too_much_to_tell_is_a_gap(place: Redis):
         assert sorted((await one.changes.since(start)).changed) == things
 
 
-async def test_hints_of_others_make_gaps_or_nothing(place: Redis, redis_server: RedisServer):
+async def test_hints_of_others_make_gaps_or_nothing(storage: Redis, redis_server: RedisServer):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
-    async with place.join("tested") as one, one.sessions.watch() as hints:
+    async with storage.join("tested") as one, one.sessions.watch() as hints:
         bus = PREFIX + b":bus"
         for message in (b"", b"unknown", b"sknown"):
             assert redis_server.ask("PUBLISH", bus, message) > 0
@@ -413,9 +415,9 @@ async def test_hints_of_others_make_gaps_or_nothing(place: Redis, redis_server: 
         assert await next_of(hints) == "known"
 
 
-async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(place: Redis, redis_server: RedisServer):
+async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: Redis, redis_server: RedisServer):
     """It gets tokens as any other does."""
-    async with place.join("tested") as one:
+    async with storage.join("tested") as one:
         assert await one.rates.take(b"caller", most=1, per=HOUR, burst=5) == 0
         (key,) = redis_server.ask("KEYS", "*:b:*")
         redis_server.ask("SET", key, 10**18)
@@ -426,11 +428,11 @@ async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(place: Redis, r
 
 
 async def test_replicas_of_different_layouts_share_nothing(
-    place: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
-    async with place.join("tested") as old:
+    async with storage.join("tested") as old:
         monkeypatch.setattr(shared, "_LAYOUT", 2)
-        async with place.join("tested") as new:
+        async with storage.join("tested") as new:
             await old.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
             assert await new.sessions.read("session", idle=HOUR) is None
             await old.courier.live(lease=HOUR)
@@ -439,10 +441,10 @@ async def test_replicas_of_different_layouts_share_nothing(
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
 
-async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(place: Redis, redis_server: RedisServer):
+async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: Redis, redis_server: RedisServer):
     """And nothing is taken for the key of a long letter."""
     redis_server.ask("SET", "kept", "by others")
-    async with place.join("tested") as one, one.courier.mailbox() as letters:
+    async with storage.join("tested") as one, one.courier.mailbox() as letters:
         assert redis_server.ask("PUBLISH", PREFIX + b":r:" + one.id.encode(), b"zkept") == 1
         await one.courier.post(one.id, b"letter")
         assert isinstance(await next_of(letters), Gap)

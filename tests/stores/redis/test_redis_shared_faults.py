@@ -1,4 +1,4 @@
-"""The place in Redis lives through a Redis that is away, frozen, full or empty, and answers that are lost."""
+"""The storage in Redis lives through a Redis that is away, frozen, full or empty, and answers that are lost."""
 
 from __future__ import annotations
 

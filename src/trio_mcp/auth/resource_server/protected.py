@@ -146,7 +146,7 @@ class Protected:
     are taken, or no others. Needs the extra ``trio-mcp[auth]``."""
     dpop_nonces: bool | bytes = attrs.field(default=False, validator=_nonces, repr=False)
     """True has clients repeat a value of the server in each proof, so that no proof can be made in advance, and clocks
-    need not agree; replicas that share a place take each other's. A secret of 32 bytes or more does the same for all
+    need not agree; replicas that share a storage take each other's. A secret of 32 bytes or more does the same for all
     processes that share the secret."""
     on_authenticated: OnAuthenticated | None = attrs.field(default=None, repr=False)
     """An ``async`` function of the `Principal` and the headers of a request, which returns the content of

@@ -19,7 +19,7 @@ from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, address_options, open_sockets, serving_on
 from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
-from ..sharing import place_at
+from ..sharing import storage_at
 from ..workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ def run(
         raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
     if tasks is not None and shared is not None:
         raise click.UsageError("--shared keeps the tasks, too: leave --tasks out")
-    place = None if shared is None else place_at(shared)
+    storage = None if shared is None else storage_at(shared)
     link = WorkerLink.from_environment()
     auth = _protected(**tokens)
-    addresses = attrs.evolve(addresses, stateless=stateless, shared=place, health=health, auth=auth, link=link)
+    addresses = attrs.evolve(addresses, stateless=stateless, shared=storage, health=health, auth=auth, link=link)
     if (workers is not None or reloads) and link is None:
         return _supervise(addresses, workers or 1, reloads=reloads)
     serve = serving_on(addresses)

@@ -1,4 +1,4 @@
-"""Redis is the place that the replicas of a fleet share."""
+"""Redis is the storage that the replicas of a fleet share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOOK_EVERY: Final = 10.0
 
 
 class Redis:
-    """The place behind the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
+    """The storage at the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
 
     Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and
     ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB``, with ``USER:PASSWORD@`` before the host; ``rediss`` in place

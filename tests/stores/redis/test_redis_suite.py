@@ -1,4 +1,4 @@
-"""The place in Redis does what every place that replicas share has to do."""
+"""The storage in Redis does what every storage that replicas share has to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trio_mcp.testing import SharedSuite
 class TestRedis(SharedSuite):
     @pytest.fixture(autouse=True)
     def storage(self, redis_url: str) -> None:
-        self.place = Redis(redis_url, limit=10.0)
+        self.redis = Redis(redis_url, limit=10.0)
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        return self.place.join(name)
+        return self.redis.join(name)

@@ -1,4 +1,4 @@
-"""Carried retries and shared changes by the places that processes share: a Redis, and a file."""
+"""Carried retries and shared changes by the storages that processes share: a Redis, and a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TestedPlace opens replicas at the place under test; the functions beside are for all suites of `Shared`."""
+"""TestedStorage opens replicas of the storage under test; the functions beside are for all suites of `Shared`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LENGTHS: Final = (100, 1000, 10_000, 100_000)
 """Milliseconds in which a busy machine should get to the next call: where it does not, a test tries the next length."""
 
 
-class TestedPlace:
-    """The place under test: empty when a test begins."""
+class TestedStorage:
+    """The storage under test: empty when a test begins."""
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        """Open a replica of the server ``name``. All replicas that one test opens have the same place in common."""
+        """Open a replica of the server ``name``. All replicas that one test opens have the same storage in common."""
         raise NotImplementedError("the test class that inherits the suite defines open_replica()")
 
 

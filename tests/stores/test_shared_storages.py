@@ -1,4 +1,4 @@
-"""Our places do what every place that replicas share has to do."""
+"""Our storages do what every storage that replicas share has to do."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_each_test_of_the_suite_has_a_name_of_its_own():
 class TestMemory(SharedSuite):
     @pytest.fixture(autouse=True)
     def storage(self, autojump_clock: MockClock) -> None:
-        self.place = Memory()
+        self.memory = Memory()
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        return self.place.join(name)
+        return self.memory.join(name)
 
 
 class TestSQLite(SharedSuite):

@@ -1,7 +1,7 @@
-"""A place that replicas share, and that does to them what a storage behind a network may do.
+"""A storage that replicas share, and that does to them what a storage behind a network may do.
 
-`UnreliablePlace` is `Memory` behind a way that loses calls, answers and hints, brings them late and twice, and at a
-failover forgets what was written last. Each replica has a way of its own. The place sees every write, and notes those
+`UnreliableStorage` is `Memory` behind a way that loses calls, answers and hints, brings them late and twice, and at a
+failover forgets what was written last. Each replica has a way of its own. The storage sees every write, and notes those
 that the contracts of the stores forbid.
 """
 
@@ -53,7 +53,7 @@ ROUGH = Weather(0.01, 0.01, 0.01, 0.01, 0.2, 0.05, 0.05)
 OUTAGE = Weather(refused=0.5, lost=0.4, unanswered=0.05, late=0.05, hints_lost=1.0)
 
 
-class UnreliablePlace:
+class UnreliableStorage:
     """What all replicas share. ``nursery`` carries what arrives late."""
 
     def __init__(self, nursery: trio.Nursery, chance: Random) -> None:
@@ -128,18 +128,18 @@ def _copy(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class Way:
-    """The way of one replica to the place: `Shared`."""
+    """The way of one replica to the storage: `Shared`."""
 
-    def __init__(self, place: UnreliablePlace) -> None:
-        self._place = place
+    def __init__(self, storage: UnreliableStorage) -> None:
+        self._storage = storage
         self.is_cut = False
         """True once nothing of this replica arrives any more: it was killed."""
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Any = ()) -> AsyncIterator[Replica]:
-        async with self._place.memory.join(name, secrets) as replica:
+        async with self._storage.memory.join(name, secrets) as replica:
             yield attrs.evolve(
-                replica, **{part: Part(part, getattr(replica, part), self._place, self) for part in PARTS}
+                replica, **{part: Part(part, getattr(replica, part), self._storage, self) for part in PARTS}
             )
 
 
@@ -149,10 +149,10 @@ _STREAMS = frozenset(("watch", "mailbox"))
 class Part:
     """One part of a replica, behind its way."""
 
-    def __init__(self, name: str, part: Any, place: UnreliablePlace, way: Way) -> None:
+    def __init__(self, name: str, part: Any, storage: UnreliableStorage, way: Way) -> None:
         self._name = name
         self._part = part
-        self._place = place
+        self._storage = storage
         self._way = way
 
     def __getattr__(self, name: str) -> Any:
@@ -166,7 +166,7 @@ class Part:
         return call
 
     async def _call(self, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        place, chance, weather = self._place, self._place.chance, self._place.weather
+        storage, chance, weather = self._storage, self._storage.chance, self._storage.weather
         await trio.lowlevel.checkpoint()
         with trio.CancelScope(shield=True):
             fate = chance.random()
@@ -180,7 +180,7 @@ class Part:
                 await trio.sleep(LIMIT)
                 raise Uncertain("unanswered")
             if (fate := fate - weather.late) < 0:
-                place.nursery.start_soon(self._arrive_late, chance.uniform(LIMIT, 5), name, method, args, options)
+                storage.nursery.start_soon(self._arrive_late, chance.uniform(LIMIT, 5), name, method, args, options)
                 await trio.sleep(LIMIT)
                 raise Uncertain("late")
             await trio.sleep(chance.uniform(0, 0.002))
@@ -192,29 +192,29 @@ class Part:
 
     async def _arrive_late(self, delay: float, *call: Any) -> None:
         await trio.sleep(delay)
-        self._place.happened["late calls"] += 1
+        self._storage.happened["late calls"] += 1
         try:
             await self._arrive(*call)
         except (OSError, ValueError, StoreFull):  # told to nobody
-            self._place.happened["late errors"] += 1
+            self._storage.happened["late errors"] += 1
 
     async def _arrive(self, name: str, method: Callable[..., Any], args: Any, options: Any) -> Any:
-        place = self._place
-        place.happened[f"{self._name}.{name}"] += 1
+        storage = self._storage
+        storage.happened[f"{self._name}.{name}"] += 1
         if self._name == "tasks" and name == "change":
             return await self._changed(method, *args, **options)
         return await method(*args, **options)
 
     async def _changed(self, method: Callable[..., Any], record: TaskRecord, **options: Any) -> bool:
-        place, before = self._place, self._place._records().get(record.id)
+        storage, before = self._storage, self._storage._records().get(record.id)
         is_kept = await method(record, **options)
         if is_kept and before is not None:
             if options["holder"] is not None and before.holder != options["holder"]:
-                place.faults.append(f"{record.id} was written by {options['holder']}, and {before.holder} holds it")
+                storage.faults.append(f"{record.id} was written by {options['holder']}, and {before.holder} holds it")
             if before.phase.is_final:
-                place.faults.append(f"{record.id} was written after its end")
+                storage.faults.append(f"{record.id} was written after its end")
             if record.phase.is_final:
-                place.ends[record.id] += 1
+                storage.ends[record.id] += 1
         return is_kept
 
     @asynccontextmanager
@@ -223,10 +223,10 @@ class Part:
             yield self._hints(hints)
 
     async def _hints(self, hints: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        place, chance = self._place, self._place.chance
+        storage, chance = self._storage, self._storage.chance
         missed = False
         async for hint in hints:
-            weather = place.weather
+            weather = storage.weather
             if self._way.is_cut:
                 continue
             if missed and weather.hints_lost < 1:
