@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def storage_at(text: str) -> Shared:
-    """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected or opened yet.
+    """Return the storage that ``text`` names: a URL of Redis, or the path of a file. Nothing is connected yet.
 
     Raises `Unusable` for what can be no such storage. The message shows no password of a URL."""
     return _redis(text) if "://" in text else _file(Path(text))
