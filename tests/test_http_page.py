@@ -99,6 +99,18 @@ async def test_a_server_speaks_tls(folder: Path, port: int) -> None:
         assert await processed(url, ssl_context=trusting) == "processed 2 items"
 
 
+async def test_a_server_on_a_unix_socket_is_called(folder: Path, socket_folder: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        ended = await trio.run_process(
+            [sys.executable, "local.py"],
+            cwd=folder,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(socket_folder)},
+            capture_stdout=True,
+        )
+    assert ended.stdout == b"processed 2 items\n"
+    assert os.listdir(socket_folder) == []
+
+
 async def test_replicas_serve_one_session(folder: Path, port: int) -> None:
     """Which one has opened, and the other goes on with."""
     other = free_port()
