@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .concurrency.interrupts import cancel_on_interrupt
     from .concurrency.time_limits import fail_after_silence, fail_after_work
     from .connecting.bad_target import BadTarget
+    from .connecting.cards import DiscoveryFailed, FoundServer, discover, read_card
     from .connecting.http.opening import open_http
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .openapi.tools import from_openapi
     from .protocol.converters import NotExpressible
     from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
+    from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from .protocol.meta import TraceContext
     from .protocol.revisions import REVISIONS, Revision
     from .protocol.types.content import (
@@ -103,6 +105,7 @@ if TYPE_CHECKING:
         SamplingMessage,
         ToolChoice,
     )
+    from .protocol.types.server_cards import CardRemote, ServerCard, SourceRepository
     from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
     from .proxying.gateway import Gateway, gateway
     from .proxying.proxy import Proxy, proxy
@@ -131,6 +134,7 @@ if TYPE_CHECKING:
     from .serving.callers import TrustedProxies
     from .serving.connections import serve_tcp, serve_unix
     from .serving.http.asgi import HTTPApp, http_app
+    from .serving.http.cards import Card
     from .serving.http.routes import Route, RouteRequest, RouteResponse
     from .serving.http.serve import serve_http
     from .serving.process import serve_stdio
@@ -197,6 +201,7 @@ _NAMES: Final = {
     ".concurrency.interrupts": "cancel_on_interrupt",
     ".concurrency.time_limits": "fail_after_silence fail_after_work",
     ".connecting.bad_target": "BadTarget",
+    ".connecting.cards": "DiscoveryFailed FoundServer discover read_card",
     ".connecting.http.opening": "open_http",
     ".connecting.lines": "open_tcp open_unix",
     ".connecting.memory": "open_memory",
@@ -215,6 +220,7 @@ _NAMES: Final = {
     ".openapi.tools": "from_openapi",
     ".protocol.converters": "NotExpressible",
     ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoWayBack",
+    ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest",
     ".protocol.meta": "TraceContext",
     ".protocol.revisions": "REVISIONS Revision",
     ".protocol.types.content": (
@@ -232,6 +238,7 @@ _NAMES: Final = {
     ".protocol.types.sampling": (
         "CreateMessageParams CreateMessageResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),
+    ".protocol.types.server_cards": "CardRemote ServerCard SourceRepository",
     ".protocol.types.tools": "CallToolResult Tool ToolAnnotations ToolError",
     ".proxying.gateway": "Gateway gateway",
     ".proxying.proxy": "Proxy proxy",
@@ -260,6 +267,7 @@ _NAMES: Final = {
     ".serving.callers": "TrustedProxies",
     ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "HTTPApp http_app",
+    ".serving.http.cards": "Card",
     ".serving.http.routes": "Route RouteRequest RouteResponse",
     ".serving.http.serve": "serve_http",
     ".serving.process": "serve_stdio",
@@ -304,6 +312,8 @@ __all__ = [
     "CancelCause",
     "Cancellation",
     "CapabilityMissing",
+    "Card",
+    "CardRemote",
     "Catalogue",
     "Change",
     "ChangeLog",
@@ -327,6 +337,7 @@ __all__ = [
     "Courier",
     "CreateMessageParams",
     "CreateMessageResult",
+    "DiscoveryFailed",
     "ElicitAnswer",
     "ElicitFormParams",
     "ElicitResult",
@@ -336,8 +347,12 @@ __all__ = [
     "EnterpriseManaged",
     "Entry",
     "EventLog",
+    "Extension",
+    "ExtensionNotification",
+    "ExtensionRequest",
     "File",
     "FileStorage",
+    "FoundServer",
     "Gap",
     "Gateway",
     "GetPromptResult",
@@ -425,11 +440,13 @@ __all__ = [
     "SeenOnce",
     "Server",
     "ServerCapabilities",
+    "ServerCard",
     "ServerRequest",
     "ServingOptions",
     "SessionDirectory",
     "Shared",
     "SignInNeeded",
+    "SourceRepository",
     "SqliteTaskStore",
     "Statistics",
     "Storage",
@@ -475,6 +492,7 @@ __all__ = [
     "cancel_on_interrupt",
     "concurrency_limit",
     "current_member",
+    "discover",
     "error_result",
     "fail_after_silence",
     "fail_after_work",
@@ -492,6 +510,7 @@ __all__ = [
     "open_websocket",
     "proxy",
     "rate_limit",
+    "read_card",
     "read_config",
     "run_process_tree",
     "serve_http",

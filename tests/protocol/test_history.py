@@ -39,7 +39,6 @@ CAME = {
         CallToolParams.inputResponses CallToolParams.requestState
         GetPromptParams.inputResponses GetPromptParams.requestState
         ReadResourceParams.inputResponses ReadResourceParams.requestState
-        ClientCapabilities.extensions ServerCapabilities.extensions
         ListPromptsResult.cacheScope ListPromptsResult.ttlMs
         ListResourceTemplatesResult.cacheScope ListResourceTemplatesResult.ttlMs
         ListResourcesResult.cacheScope ListResourcesResult.ttlMs

@@ -19,9 +19,9 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import WorkerShare, run_in_worker
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..protocol.converters import structure_params
+from ..protocol.converters import structure_params, unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.revisions import Revision
+from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ..protocol.types.input_required import ASKABLE, Askable, InputRequest, capability_for
 from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling, TasksCapability
@@ -97,15 +97,19 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare: exactly the capabilities with handlers and the ones that are answered later, or
-        the forwarded capabilities."""
+        """The capabilities to declare to a modern server: exactly the capabilities with handlers and the ones that are
+        answered later, or the forwarded capabilities."""
+        return self.capabilities_in(LATEST_MODERN)
+
+    def capabilities_in(self, revision: Revision) -> ClientCapabilities:
+        """Return the `capabilities` for a server that speaks ``revision``."""
         settings = self._settings
         if settings.forwards is not None:
             return settings.forwards
-        here = self._of_handlers()
+        here = self._of_handlers(revision)
         return here if settings.answers_later is None else _together(here, settings.answers_later)
 
-    def _of_handlers(self) -> ClientCapabilities:
+    def _of_handlers(self, revision: Revision) -> ClientCapabilities:
         settings = self._settings
         sampling = elicitation = None
         if settings.sampling is not None:
@@ -115,7 +119,13 @@ class Answers:
                 {} if settings.elicitation is not None else None, {} if settings.elicitation_url is not None else None
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
-        extensions: JSONObject | None = {TASKS_EXTENSION: {}} if settings.tasks else None
+        extensions: JSONObject = {}
+        if settings.extensions:
+            from ..protocol.extensions import declared_in  # late: most clients have no extension
+
+            extensions = declared_in(revision, settings.extensions, "client")
+        if settings.tasks and revision.tasks == "extension":
+            extensions[TASKS_EXTENSION] = {}
         requests: JSONObject = {}
         if sampling is not None:
             requests["sampling"] = {"createMessage": {}}
@@ -123,7 +133,7 @@ class Answers:
             requests["elicitation"] = {"create": {}}
         tasks = TasksCapability({}, {}, requests) if settings.question_tasks is not None and requests else None
         return ClientCapabilities(
-            roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions
+            roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions or None
         )
 
     def prepare(
@@ -150,7 +160,18 @@ class Answers:
             case "roots/list" if settings.roots is not None:
                 return self._roots
             case name:
-                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+                return self._of_extension(name, params, revision)
+
+    def _of_extension(self, method: str, params: Any, revision: Revision) -> Answer:
+        found = [row for row in self._settings.handlers if row.name == method]
+        if not found:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+        handler, given = self._settings.handlers[found[0]], structure_params(params, found[0].params, revision)
+
+        async def answer() -> Any:
+            return unstructure(await self._run(handler, given), revision)
+
+        return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
         """Return whether this question is to be answered ``later``, since no handler here takes the question."""
@@ -158,7 +179,7 @@ class Answers:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None
         question = InputRequest(cast("Askable", method), plain)
-        here, needed = self._of_handlers(), capability_for(question)
+        here, needed = self._of_handlers(LATEST_MODERN), capability_for(question)
         return all(map(later.supports, needed)) and not all(map(here.supports, needed))
 
     def _forwarded(self, method: str, params: Any, key: str | None) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import attrs
 import trio
@@ -13,10 +13,11 @@ from ..classes import Renamed, define
 from ..concurrency.fair_share import Caller
 from ..concurrency.time_limits import Graces
 from ..jsonrpc.codec import frame_notification
+from ..protocol.converters import unstructure
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import LOG_LEVEL
-from ..protocol.revisions import Revision, lacks_notification
+from ..protocol.revisions import CORE, Revision, Vocabulary, lacks_notification
 from ..protocol.types.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
@@ -60,6 +61,12 @@ from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
 
+if TYPE_CHECKING:
+    from ..protocol.extensions import Extension, ExtensionNotification
+
+S = TypeVar("S")
+P = TypeVar("P")
+
 
 class Client(Requests):
     """A connection to one server, open until the end of its ``open_*`` block.
@@ -92,7 +99,7 @@ class Client(Requests):
         answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, timeouts)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
-        self._state = ConnectionState("client")
+        self._state = ConnectionState("client", _vocabulary_of(settings))
         messages = ServerMessages(answers, self.callbacks, self.host, settings.question_tasks)
         self.question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
@@ -113,7 +120,6 @@ class Client(Requests):
         self.legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
-        self.server_capabilities = ServerCapabilities()
         self.instructions: str | None = None
         """The server's advice to the model."""
 
@@ -129,8 +135,8 @@ class Client(Requests):
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declares to servers."""
-        return self._answers.capabilities
+        """The capabilities that the client declares to the server."""
+        return self._answers.capabilities_in(self.revision)
 
     # Calling
 
@@ -307,12 +313,25 @@ class Client(Requests):
 
     # Any message
 
-    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Send any notification, once there is room in the outbox; cancelled before that, the call sends nothing.
+    def server_extension(self, extension: Extension[S, Any]) -> S | None:
+        """Return the settings with which the server has declared ``extension``; `None` where it has not."""
+        return extension.settings_in(self.server_capabilities.extensions, "server")
+
+    @overload
+    async def send_notification(self, method: ExtensionNotification[P], params: P) -> None: ...
+    @overload
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
+    async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
+        """Send any notification, once there is room in the outbox; cancelled before that, the call sends nothing. One
+        of an extension takes an object of the class of its parameters.
 
         Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a client does not send as
-        a notification in this revision, `NotSerializable`, and `ConnectionLost`.
+        a notification in this revision, and for one of an extension that the server has not declared,
+        `NotSerializable`, and `ConnectionLost`.
         """
+        if not isinstance(method, str):
+            self._check_declared(method)
+            method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "client", self.revision):
             raise MethodUnavailable(method, self.revision)
         line = frame_notification(method, params) + b"\n"
@@ -352,6 +371,14 @@ class Client(Requests):
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions
+
+
+def _vocabulary_of(settings: ClientSettings) -> Vocabulary:
+    if not settings.extensions:
+        return CORE
+    from ..protocol.extensions import vocabulary_of  # late: most clients have no extension
+
+    return vocabulary_of(settings.extensions)
 
 
 @define(eq=False)

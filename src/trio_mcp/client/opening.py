@@ -258,7 +258,7 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
     """Open a legacy session in the revision of the settings, by default ``wanted``, and adopt what the server agrees
     to. Raises the error of the request, and `ProtocolViolation` when the server chooses a revision that is not ours."""
     offered = REVISIONS[client.settings.revision or wanted.name]
-    params = InitializeParams(offered.name, client.capabilities, client.settings.info)
+    params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
     data: JSONObject = unstructure(params, offered)
     result = structured("initialize", await client.connection.request("initialize", data, offered), InitializeResult)
     revision = REVISIONS.get(result.protocol_version)

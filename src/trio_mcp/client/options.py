@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
@@ -28,6 +28,8 @@ from .timeouts import KeepAlive
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+    from ..protocol.methods import Method
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
@@ -61,6 +63,9 @@ class ClientOptions(TypedDict, total=False):
     on_log: Callable[[LogParams], Any]
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
+    extensions: Sequence[Extension[Any, Any]]
+    handlers: Mapping[ExtensionRequest[Any, Any], Callable[..., Any]]
+    on_notification: Mapping[ExtensionNotification[Any], Callable[[Any], Any]]
     on_unreadable: Callable[[UnreadableMessage], None] | None
     on_elicitation_complete: Callable[[str], Any]
     tasks: bool
@@ -91,6 +96,22 @@ def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
 def _is_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
     if inspect.iscoroutinefunction(callback):
         raise ValueError(f"{attribute.name} is called while reading, so write it with def, not with async def")
+
+
+def _are_handled(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
+    lacking = [row for extension in settings.extensions for row in extension.rows]
+    for row in handlers:
+        if row not in lacking or not row.sent_by("server"):
+            raise ValueError(f"{row.name} is not sent by servers in any of the extensions: extensions=[...]")
+    if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
+        raise ValueError(f"{', '.join(missing)} of a declared extension has no function: handlers={{...}}")
+
+
+def _are_told(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
+    rows = [row for extension in settings.extensions for row in extension.rows if not row.is_request]
+    for row in callbacks:
+        if row not in rows or not row.sent_by("server"):
+            raise ValueError(f"{row.name} is no notification of servers in any of the extensions: extensions=[...]")
 
 
 def _is_of_questions(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
@@ -157,6 +178,19 @@ class ClientSettings:
     order; no call and no log message waits for such a callback."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a changed resource after `Client.subscribe` for that URI."""
+    extensions: Sequence[Extension[Any, Any]] = attrs.field(default=(), converter=tuple[Any, ...])
+    """The extensions that are declared to the server. `Client.server_extension` tells what the server has declared."""
+    handlers: Mapping[ExtensionRequest[Any, Any], Callable[..., Any]] = attrs.field(
+        factory=dict[Any, Any], validator=_are_handled
+    )
+    """The functions that answer requests of extensions: each takes the parameters and returns the result, objects of
+    the classes of the method. Legacy servers alone send requests."""
+    on_notification: Mapping[ExtensionNotification[Any], Callable[[Any], Any]] = attrs.field(
+        factory=dict[Any, Any], validator=_are_told
+    )
+    """The callbacks for notifications of extensions, each called with the parameters, an object of the class of the
+    notification. Those that belong to a request are called in order with the logs, as ``on_log`` is; all others as
+    ``on_list_changed``."""
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
     """Called with output of the server that is no message of JSON-RPC: mostly text printed to its standard output. The
     server gets no answer. The output is logged, too, and counted: `Client.unreadable_messages`. The callback is a plain

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import trio
 
 from ..jsonrpc.codec import canonical_value
 from ..jsonrpc.errors import NotSerializable, PeerError
 from ..protocol.converters import unstructure
+from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
     BAGGAGE,
@@ -25,6 +26,7 @@ from ..protocol.meta import (
 )
 from ..protocol.methods import ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
+from ..protocol.types.lifecycle import ClientCapabilities, ServerCapabilities
 from ..protocol.types.notifications import ListenParams, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnNotification, OnProgress
@@ -39,7 +41,12 @@ from .server_messages import OpenURLs
 from .timeouts import CallTimeouts
 from .tool_calls import ToolCalls
 
+if TYPE_CHECKING:
+    from ..protocol.extensions import ExtensionRequest
+    from ..protocol.methods import Method
+
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 class Requests:
@@ -62,6 +69,10 @@ class Requests:
         """The calls of tools, which may become tasks of the server."""
         self.revision: Revision = LATEST_LEGACY
         """The protocol revision of the connection."""
+        self.server_capabilities = ServerCapabilities()
+        """The capabilities that the server has declared."""
+        rows = [row for extension in settings.extensions for row in extension.rows]
+        self._cacheable = CACHEABLE.union(row.name for row in rows if row.cacheable) if rows else CACHEABLE
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
 
@@ -70,9 +81,31 @@ class Requests:
         return {
             PROTOCOL_VERSION: revision.name,
             CLIENT_INFO: unstructure(self.settings.info, revision),
-            CLIENT_CAPABILITIES: unstructure(self._answers.capabilities, revision),
+            CLIENT_CAPABILITIES: unstructure(self.capabilities_in(revision), revision),
         }
 
+    def capabilities_in(self, revision: Revision) -> ClientCapabilities:
+        """Return the capabilities that are declared to a server that speaks ``revision``."""
+        return self._answers.capabilities_in(revision)
+
+    def _check_declared(self, row: Method) -> None:
+        """Raise `MethodUnavailable` for a method of an extension that the server has not declared."""
+        assert row.extension is not None, "the methods of the specification are given by their names"
+        declared = self.server_capabilities.extensions or {}
+        if type(declared.get(row.extension)) is not dict:  # a value that is no object declares nothing
+            raise MethodUnavailable(row.name, self.revision, row.extension)
+
+    @overload
+    async def request(
+        self,
+        method: ExtensionRequest[P, T],
+        params: P,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
+    ) -> T: ...
+    @overload
     async def request(
         self,
         method: str,
@@ -82,15 +115,31 @@ class Requests:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
         refresh: bool = False,
+    ) -> T: ...
+    async def request(
+        self,
+        method: str | ExtensionRequest[Any, T],
+        params: Any,
+        result_type: type[T] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
     ) -> T:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
-        ``meta`` is added to its ``_meta``. See `Client` for errors, `call_tool` for ``on_progress``.
+        ``meta`` is added to its ``_meta``. See `Client` for errors, `call_tool` for ``on_progress``. A method of an
+        extension takes and returns objects of its own classes; where the server has not declared the extension, the
+        call raises `MethodUnavailable`, with nothing sent.
 
         Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
         ``refresh`` is set. See `ClientSettings.cache`.
         """
+        if not isinstance(method, str):
+            self._check_declared(method)
+            method, result_type = method.name, method.result
         data: JSONObject = {} if params is None else unstructure(params, self.revision)
-        return await self._request_plain(method, data, result_type, on_progress=on_progress, meta=meta, refresh=refresh)
+        kind = cast("type[T]", result_type)
+        return await self._request_plain(method, data, kind, on_progress=on_progress, meta=meta, refresh=refresh)
 
     async def _request_plain(
         self,
@@ -108,7 +157,7 @@ class Requests:
         revision = self.revision
         if self._meta or meta:
             data = self._with_meta(data, meta)
-        if revision.cache_hints and method in CACHEABLE:
+        if revision.cache_hints and method in self._cacheable:
             sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
         elif method == "tools/call" and self.tool_calls.may_become_tasks:
             sent = self.tool_calls.call(data, revision, on_progress, on_task)

@@ -88,6 +88,8 @@ class Callbacks:
         if change is not None:
             self.seen(change)
             return self._told_of(change) is not None
+        if event.method.extension is not None:
+            return event.method in self._settings.on_notification
         if event.method.name != _COMPLETE or not self.urls.completed(event.params):
             return False
         return self._settings.on_elicitation_complete is not None
@@ -136,6 +138,12 @@ class Callbacks:
         if event.method.name == _LOG:
             return self._log(event.params)
         callback: Callable[[Any], Any] | None
+        if event.method.extension is not None:
+            try:
+                params = structure(event.params, event.method.params)
+            except ValueError:
+                return None  # as above
+            return cast("Any", self._settings.on_notification)[event.method](params)
         change = change_in(event)
         if change is None:
             callback, value = self._settings.on_elicitation_complete, event.params["elicitationId"]

@@ -78,10 +78,12 @@ class NoWayBack(CodedError):
 
 
 class MethodUnavailable(CodedError):
-    """The revision of this connection does not have the method. Nothing was sent.
+    """The revision of this connection does not have the method, or the peer has not declared the extension that has.
+    Nothing was sent.
 
     If a handler does not catch the error, its own request is answered with -32603: the method of that request exists.
     """
 
-    def __init__(self, method: str, revision: Revision) -> None:
-        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")
+    def __init__(self, method: str, revision: Revision, extension: str | None = None) -> None:
+        reason = f"in revision {revision}" if extension is None else f"to a peer that has not declared {extension}"
+        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent {reason}")

@@ -18,7 +18,9 @@ class Method:
     ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern result carries ``ttlMs``
     and ``cacheScope``. ``streams``: the request stays open for notifications until its result. ``tells_failures``: a
     failure of its handler is a result with ``isError``, shown to the model (2025-11-25 tools, Error Handling).
-    ``of_request``: a notification is part of some request in flight.
+    ``of_request``: a notification is part of some request in flight. ``extension`` is the name of the extension that
+    has the method; `None`: the specification has. ``requires_client``: the client must have declared that extension.
+    ``scopes``: a request of an extension needs them, where callers are authorized.
     """
 
     name: str
@@ -32,6 +34,9 @@ class Method:
     streams: bool = False
     tells_failures: bool = False
     of_request: bool = False
+    extension: str | None = None
+    requires_client: bool = False
+    scopes: frozenset[str] = frozenset()
 
     @property
     def is_request(self) -> bool:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -145,6 +145,25 @@ def requests_of(role: Literal["client", "server"], revision: Revision) -> Mappin
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
     """Return the notifications that ``role`` may send in ``revision``, by name."""
     return {name: row for name, row in revision.methods.items() if not row.is_request and row.sent_by(role)}
+
+
+Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str, Method]]
+
+
+@frozen(eq=False)
+class Vocabulary:
+    """The methods of a connection: those of the specification and, besides, those of extensions."""
+
+    requests_of: Rows
+    """Returns the requests that a role may send in a revision, by name."""
+    notifications_of: Rows
+    """Returns the notifications that a role may send in a revision, by name."""
+    names: frozenset[str]
+    """All methods, of any revision."""
+
+
+CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
+"""The methods of the specification alone."""
 
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:

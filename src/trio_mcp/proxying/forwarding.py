@@ -256,8 +256,10 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 def offered(upstream: Upstream, revision: Revision) -> ServerCapabilities:
     """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
-    speak the same form of tasks."""
+    speak the same form of tasks, and with extensions where both sides speak the same era: what they say differs."""
     declared = upstream.capabilities
+    if upstream.revision.handshake != revision.handshake:
+        declared = attrs.evolve(declared, extensions=None)
     if upstream.passes_tasks(revision):
         return declared
     extensions = {name: value for name, value in (declared.extensions or {}).items() if name != TASKS_EXTENSION}

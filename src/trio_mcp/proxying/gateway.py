@@ -22,6 +22,7 @@ from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
 from ..hosting.descriptions import MemberState, MemberUnavailable
 from ..hosting.group import Group
 from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.host import RequestHost
@@ -102,11 +103,10 @@ class Gateway(Server):
         self._met: set[str] = set()
         """Members that were there before."""
 
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """The capabilities, with all kinds of lists, since members come and go."""
+    def capabilities_in(self, revision: Revision) -> ServerCapabilities:
+        """Return the capabilities, with all kinds of lists, since members come and go."""
         return attrs.evolve(
-            super().capabilities,
+            super().capabilities_in(revision),
             tools=ToolsCapability(list_changed=True),
             prompts=PromptsCapability(list_changed=True),
             resources=ResourcesCapability(subscribe=True, list_changed=True),

@@ -14,6 +14,7 @@ from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..jsonrpc.messages import ErrorResponse, Request
 from ..protocol.errors import REPLICA_LOST
+from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import CancelCause
 from ..runtime.exchange import Exchange
 from ..runtime.outbox import Outbox
@@ -99,13 +100,20 @@ class CarriedExchange(Exchange):
 
 class RetriesHere:
     """The retries that other replicas have carried to the handlers parked in ``host``, while `run` runs. ``on_open`` is
-    called when one comes."""
+    called when one comes. ``vocabulary``: the methods that there are."""
 
-    def __init__(self, host: RequestHost, letters: Letters, seal: LetterSeal, on_open: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        host: RequestHost,
+        letters: Letters,
+        seal: LetterSeal,
+        on_open: Callable[[], object],
+        vocabulary: Vocabulary = CORE,
+    ) -> None:
         self._host = host
         self._letters = letters
         self._seal = seal
-        self._state = StatelessState()
+        self._state = StatelessState(vocabulary)
         self.open: dict[tuple[str, int], CarriedExchange] = {}
         """The exchanges that have not ended, by the names of their calls."""
         self._given_up = BoundedDict[tuple[str, int], None](_MOST_GIVEN_UP)

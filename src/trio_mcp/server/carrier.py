@@ -21,6 +21,7 @@ from ..jsonrpc.codec import decode, pack_value
 from ..jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
 from ..jsonrpc.messages import ErrorResponse, Response
 from ..protocol.errors import REPLICA_LOST
+from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.letters import Letter, LetterRefused, Letters, ReplicaDead
 from .carried import PATIENCE, RetriesHere, replica_lost
@@ -101,12 +102,12 @@ class _Call:
 class Carrier:
     """The retries that this replica, ``host``, carries to others, and, in `here`, the ones that others carry here."""
 
-    def __init__(self, host: RequestHost, letters: Letters, cipher: StateCipher) -> None:
+    def __init__(self, host: RequestHost, letters: Letters, cipher: StateCipher, vocabulary: Vocabulary = CORE) -> None:
         self._host = host
         self._letters = letters
         self._seal = LetterSeal(cipher, letters.replica.id)
         self._checker = Sleeper()
-        self.here = RetriesHere(host, letters, self._seal, self._checker.wake)
+        self.here = RetriesHere(host, letters, self._seal, self._checker.wake, vocabulary)
         self._last = 0
         self._calls: dict[int, _Call] = {}
         """The calls that were carried and have not ended, by their numbers."""

@@ -20,7 +20,7 @@ from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader
-from ..protocol.revisions import MODERN_REVISIONS
+from ..protocol.revisions import CORE, MODERN_REVISIONS, Revision, Vocabulary
 from ..protocol.types.lifecycle import (
     CacheScope,
     DiscoverResult,
@@ -33,7 +33,7 @@ from ..protocol.types.lifecycle import (
 from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.prompts import ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
-from ..protocol.types.tools import ListToolsResult
+from ..protocol.types.tools import TASKS_EXTENSION, ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.limits import Limits
@@ -56,6 +56,7 @@ from .tools import RegisteredTool
 
 if TYPE_CHECKING:
     from ..stores.shared import Shared
+    from .extension_handlers import ExtensionHandlers
 
 _DONE: Final = EmptyResult()
 
@@ -77,7 +78,9 @@ class ServerConnection:
         self._server = server
         self._lifespan = running.lifespan
         self._arounds = running.arounds
-        self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
+        self.state = state or ConnectionState(
+            "server", server.vocabulary, require_initialized=server.require_initialized
+        )
         # Not by a method of this object: that would be a cycle, for the garbage collector to find.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(_exists, server)
@@ -125,13 +128,15 @@ class ServerConnection:
         if answer is not None:
             result = answer(self, request, exchange)
             return LATER if result is LATER else Now(result)
+        if request.method.extension is not None:
+            extension_handlers(self._server).check(request)
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer)
         return LATER
 
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
-        declared = self._declared()
+        declared = self._declared(request.revision)
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_told_apart:
@@ -143,11 +148,14 @@ class ServerConnection:
     def _discover(self, request: InboundRequest, _: Exchange) -> DiscoverResult:
         server = self._server
         versions = [row.name for row in MODERN_REVISIONS]
-        return DiscoverResult(versions, self._declared(), server.instructions, *self._hints(request))
+        return DiscoverResult(versions, self._declared(request.revision), server.instructions, *self._hints(request))
 
-    def _declared(self) -> ServerCapabilities:
-        declared = self._server.capabilities
-        return declared if self._tasks.are_kept else attrs.evolve(declared, tasks=None, extensions=None)
+    def _declared(self, revision: Revision) -> ServerCapabilities:
+        declared = self._server.capabilities_in(revision)
+        if self._tasks.are_kept or declared.tasks is None:
+            return declared
+        others = {name: settings for name, settings in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
+        return attrs.evolve(declared, tasks=None, extensions=others or None)
 
     def _hints(self, request: InboundRequest) -> tuple[int, CacheScope]:
         hints = self._server.cache_hints[request.method.name]
@@ -197,6 +205,8 @@ class ServerConnection:
                     return methods.answer(scope)
                 return self._tasks.answer_checked(methods, scope)
             case unknown:
+                if scope.request.method.extension is not None:
+                    return extension_handlers(server).answer(scope, self._lifespan)
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
@@ -211,8 +221,10 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to run: only for changed roots. All other notifications were handled by the
-        connection state. See `RequestHandler.wants`."""
+        """Return whether `notified` is to run: for changed roots, and for notifications of extensions. All others were
+        handled by the connection state. See `RequestHandler.wants`."""
+        if event.method.extension is not None:
+            return extension_handlers(self._server).wants(event)
         if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
@@ -221,11 +233,14 @@ class ServerConnection:
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the function that was given for changed roots. See `RequestHandler.notified`."""
-        self._roots_changed = False
-        tell = self._server.roots_changed
-        assert tell is not None, "it was there when this was wanted, and stays"
-        pending = tell(self._client)
+        """Call the function for changed roots, or for a notification of an extension. See `RequestHandler.notified`."""
+        if event.method.extension is not None:
+            pending = extension_handlers(self._server).told(event, self._client)
+        else:
+            self._roots_changed = False
+            tell = self._server.roots_changed
+            assert tell is not None, "it was there when this was wanted, and stays"
+            pending = tell(self._client)
         if inspect.isawaitable(pending):
             await pending
 
@@ -281,6 +296,12 @@ class SharedConnection(AroundConnection):
         return super().answer(scope, arguments)
 
 
+def extension_handlers(server: Server) -> ExtensionHandlers:
+    """Return the handlers of the extensions of ``server``, which has some: the vocabulary knows no method of others."""
+    assert server.extension_handlers is not None, "its vocabulary has a method of an extension"
+    return server.extension_handlers
+
+
 _NO_SCOPES: Final = frozenset[str]()
 
 
@@ -288,7 +309,8 @@ def required_scopes(server: Server, method: str, params: object, auth: Auth | No
     """Return the scopes that a request to ``server`` needs: those of all that the request names, and that exists for
     this caller. Nothing is known here of whether the request makes sense."""
     if method not in _NAMING or not isinstance(params, dict):
-        return _NO_SCOPES
+        extended = server.extension_handlers
+        return _NO_SCOPES if extended is None else extended.scopes.get(method, _NO_SCOPES)
     offers = _named(server, method, cast("JSONObject", params), auth)
     needed = _NO_SCOPES
     for offer in offers:
@@ -375,6 +397,8 @@ class RunningStandIn:
     """The limits of each connection."""
     connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
     """Returns the connection of one more client, whose messages the state rules on."""
+    vocabulary: Vocabulary = CORE
+    """The methods that clients may use."""
     stateless: bool = attrs.field(default=False, init=False)
     """A stand-in keeps the state of its connections between requests."""
 
@@ -443,6 +467,8 @@ def needs_scopes(running: Running) -> bool:
     if not isinstance(running, RunningServer):
         return False
     server = running.server
+    if server.extension_handlers is not None and server.extension_handlers.scopes:
+        return True
     offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
     return any(offer.scopes for registry in offers for offer in registry.including_disabled())
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 import trio
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import RequestId
-from ..protocol.converters import NotExpressible
+from ..protocol.converters import NotExpressible, unstructure
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
@@ -35,7 +35,12 @@ from .kept_tasks import CallerTasks, LiveTask, TaskContext
 from .logs import SilentLog
 from .registration import ContextNames, L_co, SamplingOptions
 
+if TYPE_CHECKING:
+    from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+
 T = TypeVar("T")
+P = TypeVar("P")
+C = TypeVar("C")
 
 
 class RequestContext(ContextNames[L_co]):
@@ -192,13 +197,23 @@ class RequestContext(ContextNames[L_co]):
         """The client's log: ``await ctx.log.info({"rows": 3}, logger="db")``."""
         return SilentLog() if self._live is None else self._live.log
 
-    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Send a notification that belongs to this request. A notification after the end of the request is dropped.
+    @overload
+    async def send_notification(self, method: ExtensionNotification[P], params: P) -> None: ...
+    @overload
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
+    async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
+        """Send a notification that belongs to this request. A notification after the end of the request is dropped. One
+        of an extension takes an object of the class of its parameters, and is dropped, too, where the client has not
+        declared the extension.
 
         Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a server does not send as
         a notification in this revision, and `NotSerializable`.
         """
         scope = self._live
+        if not isinstance(method, str):
+            if not self.client_supports(f"extensions.{method.extension}"):
+                scope = None
+            method, params = method.name, unstructure(params, self.revision)
         if scope is None:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
@@ -294,6 +309,11 @@ class RequestContext(ContextNames[L_co]):
             return False
         return self._declares(capability)
 
+    def client_extension(self, extension: Extension[Any, C]) -> C | None:
+        """Return the settings with which the client has declared ``extension``; `None` where it has not."""
+        declared = None if self._live is None else self._live.request.capabilities.extensions
+        return extension.settings_in(declared, "client")
+
     def no_channel(self) -> CodedError:
         """Return the error of every question of this context. Subclasses may say why there is no channel."""
         return CodedError(
@@ -302,10 +322,23 @@ class RequestContext(ContextNames[L_co]):
             "in tests, use trio_mcp.testing.RecordingContext",
         )
 
+    @overload
+    async def send_request(self, method: ExtensionRequest[P, T], params: P) -> T: ...
+    @overload
     async def send_request(
         self, method: str, params: JSONObject | None, result_type: type[T], *, task_ttl: float | None = None
+    ) -> T: ...
+    async def send_request(
+        self,
+        method: str | ExtensionRequest[Any, T],
+        params: Any,
+        result_type: type[T] | None = None,
+        *,
+        task_ttl: float | None = None,
     ) -> T:
-        """Send a request to the client, as part of this request, and return its result as a ``result_type``.
+        """Send a request to the client, as part of this request, and return its result as a ``result_type``. A method
+        of an extension takes and returns objects of its own classes; a client that has not declared the extension is
+        `CapabilityMissing`. Modern clients answer the three questions of the specification alone.
 
         A cancel of this request cancels the sent request, for the same reason. Raises `PeerError`, `ConnectionLost`,
         `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
@@ -315,7 +348,11 @@ class RequestContext(ContextNames[L_co]):
         cancels the task. A client that did not declare to do so (``tasks.requests.sampling.createMessage`` for example;
         revision 2025-11-25 alone) is `CapabilityMissing`; a task that the client's side cancels is `TaskCancelled`.
         """
-        return structured(method, await self._ask_raw(method, params, task_ttl), result_type, self.revision)
+        if not isinstance(method, str):
+            self._check(f"extensions.{method.extension}")
+            method, params, result_type = method.name, unstructure(params, self.revision), method.result
+        kind = cast("type[T]", result_type)
+        return structured(method, await self._ask_raw(method, params, task_ttl), kind, self.revision)
 
     async def sample(
         self,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from inspect import isasyncgenfunction, isgeneratorfunction, signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
 
 import attrs
 
@@ -15,7 +15,8 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
 from ..protocol.converters import unstructure
-from ..protocol.revisions import MODERN_REVISIONS
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import CORE, LATEST_MODERN, MODERN_REVISIONS, Revision, Vocabulary
 from ..protocol.types.lifecycle import (
     Icon,
     Implementation,
@@ -46,12 +47,16 @@ from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..stores.letters import Letters
     from ..stores.shared import Shared
     from .around import Arounds
     from .carrier import Carrier
+    from .extension_handlers import ExtensionHandlers
     from .provider import Provider
     from .shared_changes import SharedChanges
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
@@ -76,6 +81,8 @@ class Server(Offering):
     ``encoders`` write values of classes without a JSON form in results: ``{Frame: rows_of}``, where the annotation of
     what the function returns gives the schema. An encoder holds for subclasses, too, and goes before what is known of
     pydantic and numpy. Raises `TypeError` for a class that has a JSON form, such as a dataclass.
+    ``extensions`` are declared to clients; `handles` registers the handlers of their methods. Those of a mounted server
+    are not offered. Raises `ValueError` for two extensions of one name, or with one method.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class Server(Offering):
         cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
         tasks: TaskSettings = DEFAULT_TASKS,
         encoders: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
+        extensions: Sequence[Extension[Any, Any]] = (),
         **foreign: Never,
     ) -> None:
         if foreign:
@@ -115,6 +123,13 @@ class Server(Offering):
         written = encoders_of(encoders)
         self.cache_hints = hints_by_method(cache, cache_by_method)
         super().__init__(page_size, self.cache_hints["resources/read"], written)
+        self.extensions = tuple(extensions)
+        self.vocabulary = CORE
+        """The methods of the specification and of the extensions."""
+        self.extension_handlers: ExtensionHandlers | None = None
+        """The handlers of the methods of the extensions; `None` where there are no extensions."""
+        if self.extensions:
+            self._extend(cache)
         self.state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self.load = Load()
@@ -133,10 +148,18 @@ class Server(Offering):
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that are declared to clients: the kinds of things that exist at this moment, disabled ones
-        included."""
+        """The capabilities that are declared to modern clients: the kinds of things that exist at this moment, disabled
+        ones included."""
+        return self.capabilities_in(LATEST_MODERN)
+
+    def capabilities_in(self, revision: Revision) -> ServerCapabilities:
+        """Return the capabilities that are declared to clients of ``revision``."""
+        methods = self.extension_handlers
+        extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
         has_resources = self.resources.registry.is_used or self.resources.templates.is_used
         has_tasks = self.tools.has_tasks
+        if has_tasks and revision.tasks == "extension":
+            extensions[TASKS_EXTENSION] = {}
         return ServerCapabilities(
             logging={} if self.logging else None,
             completions={} if len(self.completions) else None,
@@ -144,8 +167,34 @@ class Server(Offering):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
             tools=ToolsCapability(list_changed=True) if self.tools.registry.is_used else None,
             tasks=TasksCapability({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
-            extensions={TASKS_EXTENSION: {}} if has_tasks else None,
+            extensions=extensions or None,
         )
+
+    # Extensions
+
+    def _extend(self, cache: CacheHints) -> None:
+        from ..protocol.extensions import vocabulary_of  # late: most servers have no extension
+        from .extension_handlers import ExtensionHandlers
+
+        self.vocabulary = vocabulary_of(self.extensions)
+        self.extension_handlers = ExtensionHandlers(self.extensions, cache)
+        for extension in self.extensions:
+            extension.register(self)
+
+    def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
+        """Register a function for a method of one of the extensions: ``@server.handles(query)``.
+
+        The function takes the parameters, an object of the class of the method, and, if it wants, a `RequestContext`
+        (`WorkerContext` in a plain ``def``), and returns the result. It is a handler like that of a tool: with
+        progress, logs, questions, `Provide`, bounds, and a cancel scope. The function for a notification takes the
+        parameters and, if it wants, a `ConnectedClient`; it is called as that of `on_roots_changed`.
+
+        Raises `ValueError` for a method of no extension of this server, for one that clients do not send, and for one
+        that has a function; `TypeError` for a signature that does not fit.
+        """
+        if self.extension_handlers is None:
+            raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
+        return self.extension_handlers.registration(row)
 
     # The whole, of several servers
 
@@ -240,6 +289,8 @@ class Server(Offering):
                 replica = await parts.enter_async_context(shared.join(self.info.name, self._secrets))
                 settings = attrs.evolve(settings, store=settings.store or replica.tasks)
                 cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
+            if self.extension_handlers is not None:
+                self.extension_handlers.check_complete()
             host = RequestHost(
                 limits or self.limits,
                 load=self.load,
@@ -270,7 +321,7 @@ class Server(Offering):
                 letters = Letters(replica)
                 parts.enter_context(self.load.links.including(replica.counts, letters))
                 await services.start(letters.run)
-                carrier = Carrier(host, letters, cipher)
+                carrier = Carrier(host, letters, cipher, self.vocabulary)
                 await services.start(carrier.run)
             outcomes, arounds = Outcomes(expose_errors=self.expose_errors), self._composed()
             tasks = RunningTasks(self.tools, host, outcomes, settings, value, arounds)
@@ -359,6 +410,11 @@ class RunningServer:
     """Carries retries to other replicas; `None` where nothing is shared."""
     changes: SharedChanges | None
     """Tells other replicas of changes; `None` where nothing is shared."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The methods that clients may use."""
+        return self.server.vocabulary
 
     @property
     def callers(self) -> Callers:

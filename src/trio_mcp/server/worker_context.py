@@ -207,6 +207,7 @@ class WorkerContext(ContextNames[L_co]):
     # Asking the client
 
     client_supports = passed_on(RequestContext.client_supports)
+    client_extension = passed_on(RequestContext.client_extension)
     no_channel = passed_on(RequestContext.no_channel)
     send_request = asking(RequestContext.send_request)
     sample = asking(RequestContext.sample)

@@ -39,7 +39,7 @@ from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED, MethodUnavailable
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
-from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
+from ..protocol.revisions import CORE, LATEST_LEGACY, Revision, Vocabulary, negotiate
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, InitializeParams
 from ..protocol.types.notifications import DEFAULT_LOG_LEVEL, log_level_rank
 from .events import (
@@ -77,12 +77,15 @@ class ConnectionState:
 
     ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized`` has
     come. Otherwise, requests between ``initialize`` and that notification are served, as most peers expect.
+    ``vocabulary``: the methods that there are.
     """
 
-    def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
+    def __init__(self, role: Role, vocabulary: Vocabulary = CORE, *, require_initialized: bool = False) -> None:
         self.role: Final[Role] = role
         self.peer: Final[Role] = "client" if role == "server" else "server"
         self.require_initialized = require_initialized
+        self._vocabulary = vocabulary
+        self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
         self.revision: Revision | None = None
         """Revision settled by ``initialize``, for a client also by discovery; `None` until then."""
         self.initialized = False
@@ -118,7 +121,7 @@ class ConnectionState:
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
         ``revision`` does not let our role send ``method``.
         """
-        row = requests_of(self.role, revision).get(method)
+        row = self._requests_of(self.role, revision).get(method)
         if row is None:
             raise MethodUnavailable(method, revision)
         request_id = self._fresh_id()
@@ -288,7 +291,7 @@ class ConnectionState:
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
-        row = requests_of(self.peer, revision).get(name)
+        row = self._requests_of(self.peer, revision).get(name)
         if row is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name[:200]})
         return row
@@ -356,7 +359,7 @@ class ConnectionState:
     def _before_initialize(self, method: str) -> Revision:
         if method == "ping":  # 2025-11-25 lifecycle: pings are allowed before initialization
             return LATEST_LEGACY
-        if method not in METHODS:
+        if method not in self._vocabulary.names:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
@@ -373,7 +376,7 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision or LATEST_LEGACY
-        row = notifications_of(self.peer, revision).get(method)
+        row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
             # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.
             return Ignored(f"unknown notification {clean(method[:200])}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..jsonrpc.errors import INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response, Unreadable
 from ..protocol.converters import structure_params
-from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate
+from ..protocol.revisions import CORE, LATEST_LEGACY, Revision, Vocabulary, negotiate
 from ..protocol.types.lifecycle import InitializeParams
 from .connection import ConnectionState, no_initialize, params_and_meta, refused
 from .events import BatchReceived, Event, Ignored, Refused, RequestReceived
@@ -21,8 +21,8 @@ class StatelessState(ConnectionState):
     exchange: a cancel, for example, would let one client end the work of another.
     """
 
-    def __init__(self) -> None:
-        super().__init__("server")
+    def __init__(self, vocabulary: Vocabulary = CORE) -> None:
+        super().__init__("server", vocabulary)
         self._open: set[InboundRequest] = set()
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:

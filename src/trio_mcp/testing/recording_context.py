@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import trio
 
@@ -31,6 +31,7 @@ from ..jsonrpc.errors import CodedError, PeerError
 from ..jsonrpc.messages import RequestId
 from ..protocol.converters import unstructure
 from ..protocol.errors import MethodUnavailable
+from ..protocol.extensions import ExtensionNotification
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
@@ -131,6 +132,7 @@ class Said:
 
 
 C = TypeVar("C", bound=type)
+P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
@@ -288,7 +290,15 @@ class RecordingContext(RequestContext):
         reports.append(Progress(number, plain_total, text if self.revision.progress_message else None))
         return True
 
-    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+    @overload
+    async def send_notification(self, method: ExtensionNotification[P], params: P) -> None: ...
+    @overload
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
+    async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
+        if not isinstance(method, str):
+            if not self.client_supports(f"extensions.{method.extension}"):
+                return
+            method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
         frame_notification(method, params)  # a notification that could not be sent fails here, too

@@ -57,7 +57,9 @@ class ClientCapabilities:
     sampling: Sampling | None = None
     elicitation: Elicitation | None = since("2025-06-18")
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
-    extensions: JSONObject | None = since("2026-07-28")
+    extensions: JSONObject | None = None
+    """The settings of each extension, by its identifier. The schemas of legacy revisions lack this member, but SEP-2133
+    shows it in ``initialize``."""
 
     def supports(self, path: str) -> bool:
         """Return whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
@@ -125,7 +127,8 @@ class ServerCapabilities:
     resources: ResourcesCapability | None = None
     tools: ToolsCapability | None = None
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
-    extensions: JSONObject | None = since("2026-07-28")
+    extensions: JSONObject | None = None
+    """The settings of each extension, by its identifier. See `ClientCapabilities`."""
 
     def supports(self, path: str) -> bool:
         """Return whether ``path`` was declared, as in ``"tools.listChanged"``, ``"tasks.requests.tools.call"``."""

@@ -160,7 +160,7 @@ class StatelessEndpoint:
         self._nursery = nursery
         self._gate = gate
         self._limits = running.limits
-        self.state = StatelessState()
+        self.state = StatelessState(running.vocabulary)
         """The state that rules on all the requests."""
         self._open_ones: dict[StatelessExchange, None] = {}
         self._connection = self._connect()

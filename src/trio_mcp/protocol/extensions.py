@@ -1,0 +1,215 @@
+"""Extension: what two sides may agree on besides the specification (SEP-2133), with methods of its own.
+
+An extension is data, and the same object serves both roles: its handlers are registered where a server or a client is
+made. `vocabulary_of` adds its rows to those of the specification.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+
+import attrs
+
+from ..classes import define, frozen
+from ..jsonrpc.errors import clean
+from .converters import structure, unstructure
+from .fields import JSONObject
+from .methods import METHODS, Method, Sender
+from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
+
+logger = logging.getLogger("trio_mcp")
+
+S = TypeVar("S")
+C = TypeVar("C")
+P = TypeVar("P")
+R = TypeVar("R")
+
+_LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""SEP-2133, Definition: a mandatory prefix of labels, and a name."""
+_OFFICIAL: Final = ("modelcontextprotocol", "mcp")
+"""Second labels of prefixes that are reserved for the authors of the specification."""
+_OURS: Final = __name__.partition(".")[0]
+
+
+@frozen(eq=False)
+class ExtensionRequest(Method, Generic[P, R]):
+    """A request of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by identity. Made
+    by `Extension.method`."""
+
+
+@frozen(eq=False)
+class ExtensionNotification(Method, Generic[P]):
+    """A notification of an extension, with parameters of class ``P``. Compared by identity. Made by
+    `Extension.notification`."""
+
+
+@define(eq=False)
+class Extension(Generic[S, C]):
+    """An extension of the protocol, for servers and for clients.
+
+        search = Extension("com.example/search", server=SearchSettings(max_hits=100))
+        query = search.method("com.example/search/query", Query, Hits)
+
+    ``name`` is a prefix, best the reversed name of a domain of its author, a slash and a name. ``server`` and
+    ``client`` are the settings that each side declares: an object of an attrs class, or a dict; the settings of the
+    other side are read as an object of the same class. ``since`` is the first revision in which the extension is
+    declared. Members in JSON are written in camelCase: ``max_hits`` is ``maxHits``.
+
+    A breaking change takes a new name (SEP-2133). Raises `ValueError` for a name that is malformed, or reserved for the
+    authors of the specification.
+    """
+
+    name: str
+    server: S = attrs.field(factory=cast("Any", dict), kw_only=True)
+    client: C = attrs.field(factory=cast("Any", dict), kw_only=True)
+    since: str = attrs.field(default="2024-11-05", kw_only=True, validator=attrs.validators.in_(REVISIONS))
+    rows: list[Method] = attrs.field(factory=list[Method], init=False)
+    """The methods and notifications of the extension."""
+    _told: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise ValueError(
+                f"{self.name!r} is no name of an extension, which is the reversed name of a domain, a slash and a "
+                "name, as in com.example/search (SEP-2133)"
+            )
+        labels = self.name.partition("/")[0].lower().split(".")
+        # SEP-2133, Definition: a second label "modelcontextprotocol" or "mcp" is reserved.
+        is_ours = type(self) is not Extension and type(self).__module__.startswith(f"{_OURS}.")
+        if len(labels) > 1 and labels[1] in _OFFICIAL and not is_ours:
+            raise ValueError(f"{self.name!r} is reserved for extensions of the specification: take a domain of yours")
+
+    def method(
+        self,
+        name: str,
+        params: type[P],
+        result: type[R],
+        *,
+        sender: Sender = "client",
+        since: str | None = None,
+        until: str | None = None,
+        may_ask: bool = False,
+        cacheable: bool = False,
+        requires_client: bool = True,
+        scopes: Iterable[str] = (),
+    ) -> ExtensionRequest[P, R]:
+        """Declare a request, and return it, to be given to `Server.handles` and `Client.request`.
+
+        ``params`` and ``result`` are attrs classes or ``dict[str, Any]``. ``sender``: who sends the request; servers
+        send requests in legacy revisions alone. ``since`` and ``until``: the first and last revision with the method.
+        ``may_ask``: the handler may return `InputRequired`. ``cacheable``: clients may keep results, as `Server.cache`
+        says. ``requires_client``: clients that have not declared the extension are refused (-32021; -32600 in legacy
+        revisions). ``scopes`` are those that a request needs, where callers are authorized.
+
+        Raises `ValueError` for a method of the specification, and for one that the extension has already.
+        """
+        row = ExtensionRequest[P, R](
+            name,
+            sender,
+            params,
+            result,
+            since or self.since,
+            until,
+            may_ask,
+            cacheable,
+            extension=self.name,
+            requires_client=requires_client,
+            scopes=frozenset(scopes),
+        )
+        self._add(row)
+        return row
+
+    def notification(
+        self,
+        name: str,
+        params: type[P],
+        *,
+        sender: Sender = "server",
+        since: str | None = None,
+        until: str | None = None,
+        of_request: bool = False,
+    ) -> ExtensionNotification[P]:
+        """Declare a notification, and return it, to be given to `RequestContext.send_notification`,
+        `Client.send_notification` and `Server.handles`. ``of_request``: it belongs to a request in flight, is told in
+        order with the logs of that request, and ends with it. Raises as `method`."""
+        row = ExtensionNotification[P](
+            name, sender, params, None, since or self.since, until, of_request=of_request, extension=self.name
+        )
+        self._add(row)
+        return row
+
+    def _add(self, row: Method) -> None:
+        if row.name in METHODS:
+            raise ValueError(f"{row.name} is a method of the specification, not of {self.name}")
+        if any(row.name == other.name for other in self.rows):
+            raise ValueError(f"{self.name} has {row.name} already")
+        self.rows.append(row)
+
+    def register(self, server: Any) -> None:
+        """Register the handlers that the extension brings along on ``server``, a `Server` that is being made. Does
+        nothing here: the handlers of most extensions are registered by `Server.handles`."""
+
+    def settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
+        """Return the settings that the other side, of this ``role``, has ``declared`` among its extensions, as an
+        object of the class of `server` or `client`; `None` where the extension is not declared. What does not fit is no
+        declaration, and is logged once."""
+        found = None if declared is None else declared.get(self.name)
+        if found is None:
+            return None
+        kind: Any = type(self.client if role == "client" else self.server)
+        try:
+            return structure(found, dict[str, Any] if kind is dict else kind)
+        except ValueError as error:
+            if not self._told:
+                self._told = True
+                logger.warning("the settings of the extension %s make no sense: %s", self.name, clean(str(error)[:200]))
+            return None
+
+
+def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
+    """Return the methods of the specification and of ``extensions``. Raises `ValueError` for two extensions of a name,
+    and for a method that two of them have."""
+    if not extensions:
+        return CORE
+    names = [extension.name for extension in extensions]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"the extension {min(twice)} is given twice")
+    rows: dict[str, Method] = {}
+    for row in (row for extension in extensions for row in extension.rows):
+        if row.name in rows:
+            raise ValueError(f"two extensions have the method {row.name}")
+        rows[row.name] = row
+    requests = {name: row for name, row in rows.items() if row.is_request}
+    notifications = {name: row for name, row in rows.items() if not row.is_request}
+    return Vocabulary(
+        _with(CORE.requests_of, requests), _with(CORE.notifications_of, notifications), CORE.names | rows.keys()
+    )
+
+
+def _with(core: Rows, rows: Mapping[str, Method]) -> Rows:
+    @cache
+    def rows_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
+        has = {
+            name: row
+            for name, row in rows.items()
+            if row.sent_by(role) and row.since <= revision.name and (row.until is None or revision.name <= row.until)
+        }
+        return {**core(role, revision), **has}
+
+    return rows_of
+
+
+def declared_in(
+    revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
+) -> JSONObject:
+    """Return what a side of this ``role`` declares of ``extensions`` in ``revision``: settings by name."""
+    return {
+        each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
+        for each in extensions
+        if each.since <= revision.name
+    }

@@ -1,0 +1,140 @@
+"""ExtensionHandlers: the handlers of the methods that extensions have brought to a server.
+
+They run as all handlers do; only their parameters and results are those of the author's classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin
+
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
+from ..protocol.converters import structure, structure_params, unstructure
+from ..protocol.errors import CapabilityMissing
+from ..protocol.extensions import declared_in
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from .input_required import FINISHED, InputRequired, settle
+from .signature import UserFunction
+
+if TYPE_CHECKING:
+    from ..protocol.extensions import Extension
+    from ..protocol.methods import Method
+    from ..runtime.requests.scope import RequestScope
+    from ..state.events import NotificationReceived
+    from ..state.requests import InboundRequest
+    from .connected_clients import ConnectedClient
+    from .registration import CacheHints
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ExtensionHandlers:
+    """The methods of ``extensions``, with the functions that handle them. ``hints``: how clients may keep results of
+    cacheable methods."""
+
+    def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
+        self._extensions = extensions
+        self._rows = {row.name: row for extension in extensions for row in extension.rows}
+        self._hints = hints
+        self._handlers: dict[Method, UserFunction] = {}
+        self._told: dict[Method, Callable[..., Any]] = {}
+        self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
+        """The scopes that requests need, by method."""
+
+    def declared_in(self, revision: Revision) -> JSONObject:
+        """Return the settings of the extensions that are declared in ``revision``, by their names."""
+        return declared_in(revision, self._extensions, "server")
+
+    def registration(self, row: Method) -> Callable[[F], F]:
+        """Return the decorator that registers a function for ``row``. See `Server.handles`."""
+        if self._rows.get(row.name) is not row:
+            raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
+        if not row.sent_by("client"):
+            raise ValueError(f"{row.name} is sent by servers, so clients handle it: handlers={{...}} of open_*")
+        if row in self._handlers or row in self._told:
+            raise ValueError(f"{row.name} has a function already")
+
+        def register(function: F) -> F:
+            if row.is_request:
+                self._handlers[row] = _taken_apart(function, row)
+            else:
+                self._told[row] = function
+            return function
+
+        return register
+
+    def check_complete(self) -> None:
+        """Raise `RuntimeError` for a request without a handler: what is declared is served."""
+        lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
+        handled = {row.name for row in self._handlers}
+        if missing := [name for name in lacking if name not in handled]:
+            raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: @server.handles(...)")
+
+    # Requests
+
+    def check(self, request: InboundRequest) -> None:
+        """Raise `CapabilityMissing` where the client must have declared the extension of ``request``, and has not."""
+        name, declared = request.method.extension, request.capabilities.extensions or {}
+        # A value that is no object declares nothing.
+        if name is not None and request.method.requires_client and type(declared.get(name)) is not dict:
+            raise CapabilityMissing(f"extensions.{name}", request.revision)
+
+    async def answer(self, scope: RequestScope, lifespan: Any) -> Any:
+        """Answer a request of an extension, in its task, with plain data. Parameters that do not fit are `CodedError`
+        -32602; a result of another class is a `TypeError`, which the client is not told."""
+        request = scope.request
+        row, revision = request.method, request.revision
+        handler = self._handlers.get(row)
+        if handler is None:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": row.name})
+        params = structure_params(request.params, row.params, revision)
+        run = partial(handler.call, scope, lifespan, dict.fromkeys(handler.names, params))
+        value = await run()
+        if isinstance(value, InputRequired) and row.may_ask:
+            value = await settle(value, scope, run)
+        if isinstance(value, FINISHED):
+            return value
+        if not isinstance(value, get_origin(row.result) or row.result):
+            raise TypeError(f"{row.name} answers with {row.result!r}, not with {type(value).__name__}")
+        result = unstructure(value, revision)
+        if row.cacheable and revision.cache_hints:
+            result = {"ttlMs": self._hints.ttl_ms, "cacheScope": self._hints.scope, **result}
+        return result
+
+    # Notifications
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """Return whether a function is to be told of ``event``."""
+        return event.method in self._told
+
+    def told(self, event: NotificationReceived, client: ConnectedClient) -> Any:
+        """Call the function for ``event``, and return what it returned. Parameters that do not fit are ignored: a
+        notification has no error reply."""
+        tell = self._told[event.method]
+        try:
+            params = structure(event.params, event.method.params)
+        except ValueError:
+            return None
+        return tell(params, client) if len(inspect.signature(tell).parameters) > 1 else tell(params)
+
+
+def _taken_apart(function: Callable[..., Any], row: Method) -> UserFunction:
+    """Return ``function`` as a handler of ``row``. Raises `TypeError` for a signature that does not fit."""
+    handler = UserFunction.of(function)
+    if len(handler.names) > 1:
+        raise TypeError(
+            f"{function.__qualname__}: a handler of {row.name} takes one {_name(row.params)} and, if it wants, a "
+            f"RequestContext, not {', '.join(handler.names)}"
+        )
+    if handler.names:
+        said = inspect.get_annotations(function, eval_str=True).get(handler.names[0], row.params)
+        if said is not row.params and said != row.params:
+            raise TypeError(f"{function.__qualname__}: {row.name} takes {_name(row.params)}, not {said!r}")
+    return handler
+
+
+def _name(kind: Any) -> str:
+    return cast("str", getattr(kind, "__name__", repr(kind)))

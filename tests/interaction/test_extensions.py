@@ -1,0 +1,420 @@
+"""Extensions of an author's own: declared by both sides, with requests and notifications in either direction, in both
+eras, in memory and over HTTP (SEP-2133)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+
+from trio_mcp import (
+    CacheHints,
+    CapabilityMissing,
+    Client,
+    CodedError,
+    ConnectedClient,
+    Extension,
+    InputRequest,
+    InputRequired,
+    MethodUnavailable,
+    PeerError,
+    ProtocolViolation,
+    RequestContext,
+    Server,
+    TextContent,
+    WorkerContext,
+    open_memory,
+)
+
+Era = Literal["modern", "legacy"]
+
+
+@attrs.frozen
+class SearchSettings:
+    max_hits: int = 10
+
+
+@attrs.frozen
+class SearcherSettings:
+    wants_scores: bool = False
+
+
+@attrs.frozen
+class Query:
+    search_text: str
+    most: int = 3
+
+
+@attrs.frozen
+class Hits:
+    found_names: list[str]
+
+
+@attrs.frozen
+class Indexed:
+    count: int
+
+
+@attrs.frozen
+class Ask:
+    why: str
+
+
+@attrs.frozen
+class Said:
+    yes: bool
+
+
+search = Extension("com.example/search", server=SearchSettings(100), client=SearcherSettings(wants_scores=True))
+query = search.method("com.example/search/query", Query, Hits, cacheable=True)
+refine = search.method("com.example/search/refine", Query, Hits, may_ask=True, requires_client=False)
+confirm = search.method("com.example/search/confirm", Ask, Said, sender="server", until="2025-11-25")
+indexed = search.notification("notifications/com.example/search/indexed", Indexed, of_request=True)
+added = search.notification("notifications/com.example/search/added", Indexed, sender="client")
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server("search", extensions=[search])
+
+    @server.handles(query)
+    async def answer(params: Query, ctx: RequestContext) -> Hits:
+        await ctx.send_notification(indexed, Indexed(7))
+        return Hits([params.search_text] * params.most)
+
+    @server.handles(refine)
+    def again(params: Query) -> Hits:  # in a thread
+        return Hits([params.search_text.upper()])
+
+    return server
+
+
+async def no_answer(question: Ask) -> Said:
+    raise AssertionError(question)
+
+
+def declaring(server: Server, **options: Any) -> AbstractAsyncContextManager[Client]:
+    return open_memory(server, extensions=[search], handlers={confirm: no_answer}, **options)
+
+
+async def test_a_request_takes_and_gives_objects_of_its_classes(server: Server, era: Era) -> None:
+    async with declaring(server, era=era) as client:
+        assert await client.request(query, Query("trio", 2)) == Hits(["trio", "trio"])
+        assert await client.request(refine, Query("trio")) == Hits(["TRIO"])
+
+
+async def test_each_side_sees_what_the_other_has_declared(server: Server, era: Era) -> None:
+    seen: list[SearcherSettings | None] = []
+
+    @server.tool
+    def look(ctx: WorkerContext) -> str:
+        seen.append(ctx.client_extension(search))
+        return "seen"
+
+    async with declaring(server, era=era) as client:
+        assert client.server_extension(search) == SearchSettings(100)
+        await client.call_tool("look")
+    async with open_memory(server, era=era) as client:
+        await client.call_tool("look")
+    async with open_memory(Server("plain"), era=era, extensions=[search], handlers={confirm: no_answer}) as client:
+        assert client.server_extension(search) is None
+    assert seen == [SearcherSettings(wants_scores=True), None]
+
+
+async def test_members_are_written_in_camel_case(server: Server) -> None:
+    async with declaring(server) as client:
+        assert (client.server_capabilities.extensions or {})["com.example/search"] == {"maxHits": 100}
+        with pytest.raises(PeerError) as caught:
+            await client.request("com.example/search/query", {"search_text": "trio"}, dict[str, Any])
+        assert (caught.value.code, "missing 'searchText'" in caught.value.message) == (-32602, True)
+
+
+async def test_what_a_server_has_not_declared_is_not_sent(era: Era) -> None:
+    async with declaring(Server("plain"), era=era) as client:
+        with pytest.raises(MethodUnavailable, match=r"has not declared com\.example/search"):
+            await client.request(query, Query("trio"))
+        with pytest.raises(MethodUnavailable, match=r"has not declared com\.example/search"):
+            await client.send_notification(added, Indexed(1))
+
+
+async def test_a_method_of_no_extension_here_is_unknown(era: Era) -> None:
+    """The names of the peer's extensions are unknown methods to a server without them."""
+    other = Extension("com.example/search")
+    row = other.method("com.example/search/query", Query, Hits)
+    server = Server("other", extensions=[Extension("com.example/search")])
+    async with open_memory(server, era=era, extensions=[other]) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.request(row, Query("trio"))
+        assert caught.value.code == -32601
+
+
+async def test_a_client_that_has_not_declared_the_extension_is_refused(server: Server, era: Era) -> None:
+    undeclared = Extension("com.example/other")
+    stolen = undeclared.method("com.example/search/query", Query, Hits)
+    free = undeclared.method("com.example/search/refine", Query, Hits)
+    async with open_memory(server, era=era, extensions=[undeclared]) as client:
+        assert await client.request(free.name, {"searchText": "a"}, dict[str, Any]) != {}
+        with pytest.raises(PeerError) as caught:
+            await client.request(stolen.name, {"searchText": "trio"}, dict[str, Any])
+    required = {"requiredCapabilities": {"extensions": {"com.example/search": {}}}}
+    expected = (-32021, required) if era == "modern" else (-32600, None)
+    assert (caught.value.code, caught.value.data) == expected
+
+
+async def test_a_notification_of_a_request_comes_before_its_answer(server: Server, era: Era) -> None:
+    seen: list[Indexed] = []
+    async with declaring(server, era=era, on_notification={indexed: seen.append}) as client:
+        await client.request(query, Query("trio"))
+        assert seen == [Indexed(7)]
+
+
+async def test_a_client_that_has_not_declared_it_is_told_nothing(era: Era) -> None:
+    server = Server("search", extensions=[search])
+    server.handles(query)(lambda: Hits([]))
+    server.handles(refine)(lambda: Hits([]))
+    told: list[Any] = []
+
+    @server.tool
+    async def tell(ctx: RequestContext) -> str:
+        await ctx.send_notification(indexed, Indexed(7))
+        return "told"
+
+    others = Extension("com.example/others")
+    same = others.notification(indexed.name, Indexed)
+    async with open_memory(server, era=era, extensions=[others], on_notification={same: told.append}) as client:
+        await client.call_tool("tell")
+    assert told == []
+
+
+async def test_a_legacy_server_asks_by_a_request_of_the_extension(server: Server) -> None:
+    @server.tool
+    async def delete(ctx: RequestContext) -> str:
+        return str(await ctx.send_request(confirm, Ask("delete all?")))
+
+    def allow(question: Ask) -> Said:
+        return Said(question.why == "delete all?")
+
+    async with open_memory(server, era="legacy", extensions=[search], handlers={confirm: allow}) as client:
+        result = await client.call_tool("delete")
+    assert result.content == [TextContent("Said(yes=True)")]
+
+
+async def test_a_client_that_has_not_declared_it_is_not_asked(server: Server, era: Era) -> None:
+    raised: list[BaseException] = []
+
+    @server.tool
+    async def delete(ctx: RequestContext) -> str:
+        try:
+            await ctx.send_request(confirm, Ask("delete all?"))
+        except CodedError as error:
+            raised.append(error)
+        return "no"
+
+    async with open_memory(server, era=era) as client:
+        await client.call_tool("delete")
+    async with declaring(server, era="modern") as client:
+        await client.call_tool("delete")
+    first, second = raised
+    assert isinstance(first, CapabilityMissing)
+    assert first.missing == ("extensions.com.example/search",)
+    assert isinstance(second, CodedError), "modern servers send no requests"
+
+
+async def test_a_handler_asks_by_returning_questions(server: Server) -> None:
+    asking = Extension("com.example/asking")
+    deep = asking.method("com.example/asking/deep", Query, Hits, may_ask=True)
+    server = Server("asking", extensions=[asking])
+
+    @server.handles(deep)
+    async def dig(params: Query, ctx: RequestContext) -> Hits | InputRequired:
+        if not ctx.is_resubmit:
+            return InputRequired({"roots": InputRequest("roots/list")})
+        return Hits([params.search_text, *ctx.input_responses])
+
+    async with open_memory(server, extensions=[asking], roots=[]) as client:
+        assert await client.request(deep, Query("trio")) == Hits(["trio", "roots"])
+
+
+async def test_leaving_the_call_stops_the_handler(server: Server, era: Era) -> None:
+    slow = Extension("com.example/slow")
+    wait = slow.method("com.example/slow/wait", Query, Hits)
+    server = Server("slow", extensions=[slow])
+    begun, ended = trio.Event(), trio.Event()
+
+    @server.handles(wait)
+    async def hang(ctx: RequestContext) -> Hits:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with open_memory(server, era=era, extensions=[slow]) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.request, wait, Query("trio"))
+            await begun.wait()
+            nursery.cancel_scope.cancel(reason="enough")
+        with trio.fail_after(5):
+            await ended.wait()
+
+
+async def test_a_client_tells_a_server(server: Server, era: Era) -> None:
+    told: list[tuple[Indexed, type]] = []
+    came = trio.Event()
+
+    @server.handles(added)
+    async def note(params: Indexed, client: ConnectedClient) -> None:
+        told.append((params, type(client)))
+        came.set()
+
+    async with declaring(server, era=era) as client:
+        await client.send_notification(added, Indexed(3))
+        with trio.fail_after(5):
+            await came.wait()
+    assert told == [(Indexed(3), ConnectedClient)]
+
+
+@pytest.mark.parametrize("params", [{}, {"count": "three"}])
+async def test_a_notification_that_does_not_fit_is_ignored(server: Server, params: dict[str, Any]) -> None:
+    told: list[Indexed] = []
+    came = trio.Event()
+
+    @server.handles(added)
+    def note(given: Indexed) -> None:
+        told.append(given)
+        came.set()
+
+    async with declaring(server, era="legacy") as client:
+        await client.send_notification(added.name, params)
+        await client.send_notification(added, Indexed(3))
+        with trio.fail_after(5):
+            await came.wait()
+    assert told == [Indexed(3)]
+
+
+async def test_fresh_answers_are_kept_where_the_method_says_so() -> None:
+    calls: list[str] = []
+    server = Server("search", extensions=[search], cache=CacheHints(60_000, "private"))
+
+    @server.handles(query)
+    async def answer(params: Query) -> Hits:
+        calls.append(params.search_text)
+        return Hits([])
+
+    server.handles(refine)(lambda: Hits([]))
+    async with declaring(server) as client:
+        for _ in range(2):
+            assert await client.request(query, Query("trio")) == Hits([])
+        await client.request(query, Query("trio"), refresh=True)
+    assert calls == ["trio", "trio"]
+
+
+async def test_an_answer_of_another_class_is_a_failure_of_the_server(era: Era) -> None:
+    server = Server("search", extensions=[search])
+    server.handles(query)(lambda: ["no hits"])
+    server.handles(refine)(lambda: Hits([]))
+    async with declaring(server, era=era) as client:
+        with pytest.raises(PeerError, match="Internal error"):
+            await client.request(query, Query("trio"))
+
+
+async def test_an_answer_that_does_not_fit_is_a_violation(era: Era) -> None:
+    theirs = Extension("com.example/search")
+    row = theirs.method("com.example/search/query", Query, dict[str, Any])
+    server = Server("search", extensions=[theirs])
+    server.handles(row)(lambda: {"foundNames": 3})
+    async with declaring(server, era=era) as client:
+        with pytest.raises(ProtocolViolation, match=r"expected a list of str @ \$\.foundNames"):
+            await client.request(query, Query("trio"))
+
+
+async def test_settings_that_make_no_sense_declare_nothing(era: Era, caplog: pytest.LogCaptureFixture) -> None:
+    theirs: Extension[Any, Any] = Extension("com.example/search", server={"maxHits": "many"})
+    async with declaring(Server("odd", extensions=[theirs]), era=era) as client:
+        assert [client.server_extension(search) for _ in range(2)] == [None, None]
+
+
+# What an author may declare
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["search", "/search", "com.example/", "com..example/search", "1com.example/search", "com.example/sea rch", "a/b/c"],
+)
+def test_a_name_has_a_prefix_and_a_name(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of an extension"):
+        Extension(name)
+
+
+@pytest.mark.parametrize("name", ["io.modelcontextprotocol/mine", "dev.mcp/mine", "COM.MCP.tools/mine"])
+def test_names_of_the_specification_are_reserved(name: str) -> None:
+    with pytest.raises(ValueError, match="reserved"):
+        Extension(name)
+
+
+def core(extension: Extension[Any, Any]) -> None:
+    extension.method("tools/call", Query, Hits)
+
+
+def twice(extension: Extension[Any, Any]) -> None:
+    extension.method("com.example/a/b", Query, Hits)
+    extension.notification("com.example/a/b", Query)
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"), [(core, "is a method of the specification"), (twice, "has com.example/a/b already")]
+)
+def test_a_method_is_declared_once(declare: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        declare(Extension("com.example/a"))
+
+
+def test_two_extensions_have_no_name_and_no_method_in_common() -> None:
+    with pytest.raises(ValueError, match="is given twice"):
+        Server("s", extensions=[search, search])
+    other = Extension("com.example/other")
+    other.method(query.name, Query, Hits)
+    with pytest.raises(ValueError, match="two extensions have the method"):
+        Server("s", extensions=[search, other])
+
+
+def test_only_methods_of_clients_are_handled_once(server: Server) -> None:
+    with pytest.raises(ValueError, match="has a function already"):
+        server.handles(query)
+    with pytest.raises(ValueError, match="clients handle it"):
+        server.handles(confirm)
+    with pytest.raises(ValueError, match="does not have"):
+        Server("plain").handles(query)
+
+
+def test_a_handler_takes_the_parameters_of_its_method() -> None:
+    server = Server("s", extensions=[search])
+    with pytest.raises(TypeError, match="takes Query, not"):
+
+        @server.handles(query)
+        async def answer(params: Hits) -> Hits:
+            return params
+
+    with pytest.raises(TypeError, match="takes one Query and"):
+
+        @server.handles(query)
+        async def spread(search_text: str, most: int) -> Hits:
+            return Hits([])
+
+
+async def test_what_is_declared_is_handled() -> None:
+    server = Server("s", extensions=[search])
+    with pytest.raises(RuntimeError, match=r"search/query, com\.example/search/refine of a declared extension"):
+        async with open_memory(server):
+            raise AssertionError
+    with pytest.raises(ValueError, match="confirm of a declared extension has no function"):
+        async with open_memory(Server("s"), extensions=[search]):
+            raise AssertionError
