@@ -139,14 +139,14 @@ class CheckReceipt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LetterSeal:
-    """Seals and opens the letters of carried retries, with the secrets of ``cipher``. A letter is good for its kind,
-    between two replicas."""
+    """Seals and opens the letters of carried retries, and of sessions, with the secrets of ``cipher``. A letter is good
+    for its kind, between two replicas."""
 
     def __init__(self, cipher: StateCipher, replica: str) -> None:
         self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
         self._replica = replica
 
-    def seal(self, kind: str, receiver: str, content: msgspec.Struct) -> bytes:
+    def seal(self, kind: str, receiver: str, content: object) -> bytes:
         """Return ``content`` sealed, for a letter to ``receiver``."""
         about = f"{kind} {self._replica} {receiver}".encode()
         return self._keys[0].seal(msgspec.msgpack.encode(content), about)

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
+import msgspec
 import trio
 
 from ...classes import define, frozen
 from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
+from ...server.retry_letters import LetterSeal
 from ...server.server import RunningServer
 from ...server.shared_changes import SharedChanges
-from ...stores.letters import Letters
+from ...stores.letters import Letter, Letters
+from ...stores.sealing import SealingKey
 from ...stores.shared import Replica, StoredSession
 from ...stores.task_store import StoreFull, Uncertain, new_mark
 from .session_facts import MAX_FACTS, Change, SessionFacts, decode_facts, encode_facts
 
 logger = logging.getLogger("trio_mcp")
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 FRESH: Final = 5.0
 """Seconds for which facts hold that were read."""
 _MOST_WRITES: Final = 20
 """Tries of a write that others are quicker than."""
+_LETTER_PATIENCE: Final = 5.0
 _UNUSED: Final = 60.0
 """Seconds after which a session ends that its client has opened and not used."""
 UNREACHABLE: Final = "the sessions of this server cannot be reached; try again later"
@@ -64,6 +70,21 @@ class SessionHost:
     """Ends a session for one more of a caller, where there is one to end, and returns whether there was."""
     changes: SharedChanges
     """Tells the clients of this replica of changes on others."""
+    seal: LetterSeal | None = None
+    """Seals the letters about sessions; `None` where the author has given no secrets."""
+    keys: Sequence[SealingKey] = ()
+    """Keys of the events of sessions; none where the author has given no secrets."""
+
+    def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
+        """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Letters.send`."""
+        encoded = msgspec.msgpack.encode(content) if self.seal is None else self.seal.seal(kind, replica, content)
+        return self.letters.send(replica, kind, encoded, patience=_LETTER_PATIENCE)
+
+    def open(self, kind: str, letter: Letter, form: type[T]) -> T | None:
+        """Return the content of ``letter``; `None`, and the letter is refused, where that cannot be read."""
+        if self.seal is None:
+            return msgspec.msgpack.decode(letter.content, type=form)
+        return self.seal.open(kind, letter, form)
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""

@@ -27,7 +27,6 @@ logger = logging.getLogger("trio_mcp")
 
 RESUMED_LETTER: Final = "session.resumed"
 """Kind of the letters that say that a client has come back for a stream, elsewhere."""
-_LETTER_PATIENCE: Final = 5.0
 _LOOK: Final = 1.0
 """Seconds between two looks at a stream that another replica writes, where no hint comes before."""
 
@@ -169,11 +168,11 @@ class FollowedStreams:
     def tell_resumed(self, told: str, name: str, replica: str) -> None:
         """Tell the replica ``told`` that the client has come back for the stream ``name``, to ``replica``. The response
         that had the stream may be one whose client is gone unsaid."""
-        self._host.start(self._tell_resumed, told, msgspec.msgpack.encode((self._id, name, replica)))
+        self._host.start(self._tell_resumed, told, (self._id, name, replica))
 
-    async def _tell_resumed(self, told: str, content: bytes) -> None:
+    async def _tell_resumed(self, told: str, content: tuple[str, str, str]) -> None:
         try:
-            await self._host.letters.send(told, RESUMED_LETTER, content, patience=_LETTER_PATIENCE)
+            await self._host.send(told, RESUMED_LETTER, content)
         except (ReplicaDead, LetterRefused, OSError) as error:
             logger.debug("a response could not be ended: %s", error)
 

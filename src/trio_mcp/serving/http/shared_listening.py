@@ -14,7 +14,6 @@ from http import HTTPStatus
 from itertools import count
 from typing import Final
 
-import msgspec
 import trio
 
 from ...concurrency.time_limits import growing_delay
@@ -38,7 +37,6 @@ logger = logging.getLogger("trio_mcp")
 
 LINES_LETTER: Final = "session.lines"
 """Kind of the letters with lines for the own stream of a session."""
-_LETTER_PATIENCE: Final = 5.0
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events behind this event id are no longer kept"
@@ -70,7 +68,8 @@ class SharedListening:
         self._followed = followed
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
-        self.own_log = StreamLog(host.replica.events, f"{session_id} own", max(limits.max_replay_bytes // 4, 1), keep)
+        most, log_id = max(limits.max_replay_bytes // 4, 1), f"{session_id} own"
+        self.own_log = StreamLog(host.replica.events, log_id, most, keep, host.keys)
         """The log of the session's own stream, which lasts as long as the session."""
         self._own: OwnStream | None = None
         """The own stream; `None` while this replica has none."""
@@ -322,10 +321,8 @@ class SharedListening:
         """Send to the replica that has the own stream; where there is none, take the stream, and return false."""
         listener = self._facts.now.listener
         if self.is_elsewhere:
-            content = msgspec.msgpack.encode((self._id, b"".join(lines)))
             try:
-                letters = self._host.letters
-                await letters.send(replica_of(listener), LINES_LETTER, content, patience=_LETTER_PATIENCE)
+                await self._host.send(replica_of(listener), LINES_LETTER, (self._id, b"".join(lines)))
             except (ReplicaDead, LetterRefused):
                 if not await self._facts.read():
                     raise SessionEnded from None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar, cast
 
+import attrs
 import msgspec
 import trio
 
@@ -15,7 +18,9 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.messages import RequestId
 from ...protocol.errors import REPLICA_LOST
+from ...stores.sealing import BadSeal, SealingKey
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
+from ...stores.task_store import UnreadableRecord
 from ...transports.sse import identified_events
 
 T = TypeVar("T")
@@ -90,6 +95,8 @@ class StreamLog:
     log_id: str
     most: int
     keep: int
+    keys: Sequence[SealingKey] = ()
+    """With any, the first seals events, and each opens them. An event is good for its stream alone."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
         """Begin a stream: see `EventLog.open`."""
@@ -112,6 +119,7 @@ class StreamLog:
     ) -> bool:
         """Append lines: see `EventLog.append`. Return false also where the log has lost events between. A larger
         bound, by ``more`` bytes, holds for now."""
+        lines = [self._sealed(name, line) for line in lines]
         try:
             return await self.events.append(
                 self.log_id,
@@ -127,9 +135,13 @@ class StreamLog:
         except ValueError:
             return False
 
-    def after(self, name: str, number: int) -> Awaitable[StoredEvents | None]:
-        """Return the events behind ``number``: see `EventLog.after`."""
-        return self.events.after(self.log_id, name, number, keep=self.keep)
+    async def after(self, name: str, number: int) -> StoredEvents | None:
+        """Return the events behind ``number``: see `EventLog.after`. Raises `UnreadableRecord`, an `OSError`, for
+        events that were sealed with none of the keys."""
+        found = await self.events.after(self.log_id, name, number, keep=self.keep)
+        if found is None or not self.keys:
+            return found
+        return attrs.evolve(found, lines=[self._opened(name, line) for line in found.lines])
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
         """Have the log last for `keep` from now."""
@@ -141,7 +153,7 @@ class StreamLog:
             self.log_id,
             stream.name,
             dead=stream.holder,
-            line=lost_line(stream.request_id),
+            line=self._sealed(stream.name, lost_line(stream.request_id)),
             most=self.most,
             keep=self.keep,
         )
@@ -149,6 +161,15 @@ class StreamLog:
     def forget(self) -> Awaitable[None]:
         """Forget all streams."""
         return self.events.forget(self.log_id)
+
+    def _sealed(self, name: str, line: bytes) -> bytes:
+        return self.keys[0].seal(line, f"{self.log_id} {name}".encode()) if self.keys else line
+
+    def _opened(self, name: str, line: bytes) -> bytes:
+        for key in self.keys:
+            with suppress(BadSeal):
+                return key.open(line, f"{self.log_id} {name}".encode())
+        raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret")
 
 
 def events_of(name: str, first: int, lines: Sequence[bytes]) -> bytes:

@@ -38,7 +38,6 @@ MESSAGE_LETTER: Final = "session.message"
 """Kind of the letters with a message for a request of the replica that reads it."""
 UNREADABLE_LETTER: Final = "session.unreadable"
 """Kind of the letters that say that the answer to a request cannot be read."""
-_LETTER_PATIENCE: Final = 5.0
 _MOST_CAME: Final = 100
 _TOO_LATE: Final = "the process that ran the request has ended, and takes no answer any more"
 
@@ -49,8 +48,7 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 
 def tell_unreadable(host: SessionHost, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
     """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Letters.send`."""
-    content = msgspec.msgpack.encode((session_id, message.settles, message.reason))
-    return host.letters.send(owner, UNREADABLE_LETTER, content, patience=_LETTER_PATIENCE)
+    return host.send(owner, UNREADABLE_LETTER, (session_id, message.settles, message.reason))
 
 
 class MessagesElsewhere:
@@ -117,7 +115,7 @@ class MessagesElsewhere:
         owner = self._host.owner_of(named)
         if not owner:
             return None
-        return partial(self._send, owner, MESSAGE_LETTER, msgspec.msgpack.encode((self._id, body)))
+        return partial(self._host.send, owner, MESSAGE_LETTER, (self._id, body))
 
     def _cancel_elsewhere(self, params: dict[str, Any]) -> Step | None:
         """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""
@@ -131,9 +129,6 @@ class MessagesElsewhere:
             return None
         told = reason if isinstance(reason, str) else None
         return partial(self._facts.change, cancelled(self._host.new_id(), request_id, told))
-
-    def _send(self, owner: str, kind: str, content: bytes) -> Awaitable[bytes]:
-        return self._host.letters.send(owner, kind, content, patience=_LETTER_PATIENCE)
 
     async def carry_out(self, steps: list[Step], posted: HttpRequest) -> bool:
         """Do ``steps`` for the ``posted`` message. Return false where a step fails, and all is answered."""

@@ -83,7 +83,7 @@ class SharedSession(ClientSession):
         self._host = host
         limits = self._limits
         most, keep = max(limits.max_replay_bytes * 3 // 4, 1), in_milliseconds(limits.replay_timeout)
-        self._log = StreamLog(host.replica.events, session_id, most, keep)
+        self._log = StreamLog(host.replica.events, session_id, most, keep, host.keys)
         """The log of the streams that answer requests."""
         unknown = SessionFacts(opening, "", principal_text(peer.principal), new_stream_name())
         self.facts = SharedFacts(host, session_id, unknown, self._adopt, self.end)

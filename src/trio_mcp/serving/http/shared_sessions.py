@@ -10,6 +10,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any, Final, cast
 
+import attrs
 import msgspec
 import trio
 
@@ -19,6 +20,7 @@ from ...jsonrpc.codec import encode_value
 from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Request, Unreadable
 from ...runtime.peer import Headers, Peer, PrincipalId
+from ...server.retry_letters import LetterSeal
 from ...server.server import RunningServer
 from ...stores.letters import Letter, LetterRefused, Letters, ReplicaDead
 from ...stores.task_store import Gap
@@ -98,6 +100,9 @@ class SharedSessions:
             self._make_room,
             changes,
         )
+        if running.cipher is running.server.state_cipher:  # with secrets that the storage does not know
+            keys = running.cipher.keys_for(b"trio-mcp session events 1 ")
+            self._host = attrs.evolve(self._host, seal=LetterSeal(running.cipher, self._replica.id), keys=keys)
         self._nursery = nursery
         self._idle = in_milliseconds(running.limits.session_timeout)
         self._views: dict[str, SharedSession] = {}
@@ -303,7 +308,9 @@ class SharedSessions:
     # Letters
 
     def _read_message(self, letter: Letter) -> None:
-        content = msgspec.msgpack.decode(letter.content, type=_MessageLetter)
+        content = self._host.open(MESSAGE_LETTER, letter, _MessageLetter)
+        if content is None:
+            return
         view = self._views.get(content.session_id)
         if view is None or view.is_over:
             letter.refuse(_NOT_HERE)
@@ -312,7 +319,9 @@ class SharedSessions:
             letter.take()
 
     def _read_unreadable(self, letter: Letter) -> None:
-        content = msgspec.msgpack.decode(letter.content, type=_UnreadableLetter)
+        content = self._host.open(UNREADABLE_LETTER, letter, _UnreadableLetter)
+        if content is None:
+            return
         view = self._views.get(content.session_id)
         if view is None or view.is_over:
             letter.refuse(_NOT_HERE)
@@ -321,7 +330,9 @@ class SharedSessions:
             letter.take()
 
     def _read_lines(self, letter: Letter) -> None:
-        content = msgspec.msgpack.decode(letter.content, type=_LinesLetter)
+        content = self._host.open(LINES_LETTER, letter, _LinesLetter)
+        if content is None:
+            return
         view = self._views.get(content.session_id)
         if view is not None and view.listening.put_lines(content.lines):
             letter.take()
@@ -329,7 +340,9 @@ class SharedSessions:
             letter.refuse(_NOT_HERE)
 
     def _read_resumed(self, letter: Letter) -> None:
-        content = msgspec.msgpack.decode(letter.content, type=_ResumedLetter)
+        content = self._host.open(RESUMED_LETTER, letter, _ResumedLetter)
+        if content is None:
+            return
         view = self._views.get(content.session_id)
         if view is not None:
             view.resumed(content.stream, content.replica)
