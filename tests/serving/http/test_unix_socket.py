@@ -1,4 +1,4 @@
-"""HTTP over a Unix socket: one server for the programs of one user, in both eras."""
+"""HTTP over a Unix socket: one server for the programs of one user, in both eras (HTT-13)."""
 
 from __future__ import annotations
 
