@@ -3,4 +3,4 @@
 from typing import Final
 
 ALONE: Final = "alone"
-"""The place of a server that shares nothing."""
+"""The storage of a server that shares nothing."""

@@ -17,7 +17,7 @@ from ..driver.marks import BEGAN, ENDED
 from ..driver.messages import cancel, initialized, result, text
 from ..tasks import messages
 from . import ALONE
-from .echoing import Figures, places
+from .echoing import Figures, storages
 from .fleet import replicas
 
 __all__ = ["crossings"]
@@ -165,13 +165,13 @@ _WAYS: dict[str, Callable[[Pair, int], Iterator[float]]] = {
 def crossings(rounds: int, count: int) -> Iterator[Figures]:
     """``count`` of each way, in a server alone, in one that shares, and from one replica to another, in turn."""
     with ExitStack() as stack:
-        named, _ = stack.enter_context(places())
+        named, _ = stack.enter_context(storages())
         pairs: dict[str, Pair] = {}
-        for place, name in named.items():
+        for storage, name in named.items():
             servers = stack.enter_context(replicas(*[name] * (1 if name == ALONE else 2)))
-            pairs[f"{place}, same process"] = Pair(servers[0], servers[0])
+            pairs[f"{storage}, same process"] = Pair(servers[0], servers[0])
             if len(servers) > 1:
-                pairs[f"{place}, another"] = Pair(*servers, looks=place == "SQLite")
+                pairs[f"{storage}, another"] = Pair(*servers, looks=storage == "SQLite")
         for _ in range(rounds):
             figures: Figures = {}
             for way, measure in _WAYS.items():

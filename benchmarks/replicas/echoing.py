@@ -14,7 +14,7 @@ from . import ALONE
 from .fleet import Fleet, balanced, is_balancer_installed, replicas, session_of
 from .redis import RedisProcess, redis
 
-__all__ = ["Figures", "costs", "places", "throughputs"]
+__all__ = ["Figures", "costs", "storages", "throughputs"]
 
 Figures = dict[str, dict[str, float]]
 """By rows, what was found in one round, by columns."""
@@ -24,15 +24,15 @@ _SIZES = (1, 2, 4)
 
 
 @contextmanager
-def places() -> Iterator[tuple[dict[str, str], RedisProcess]]:
-    """The places that a replica may have, by titles."""
+def storages() -> Iterator[tuple[dict[str, str], RedisProcess]]:
+    """The storages that a replica may have, by titles."""
     with redis() as store, tempfile.TemporaryDirectory() as folder:
         yield {"alone": ALONE, "Redis": store.url, "SQLite": str(Path(folder, "shared.db"))}, store
 
 
 def costs(rounds: int, count: int) -> Iterator[Figures]:
-    """``count`` echoes each from one connection and from 16 to one server, alone and with each place, in turn."""
-    with on_cores(DRIVER_CORES), places() as (named, store), replicas(*named.values(), pinned=True) as servers:
+    """``count`` echoes each from one connection and from 16 to one server, alone and with each storage, in turn."""
+    with on_cores(DRIVER_CORES), storages() as (named, store), replicas(*named.values(), pinned=True) as servers:
         clients = dict(zip(named, servers, strict=True))
         sessions = {title: session_of(each) for title, each in clients.items()}
         for number in range(rounds):

@@ -63,11 +63,11 @@ def _spread(pid: int) -> None:
 
 
 @contextmanager
-def replicas(*places: str, pinned: bool = False) -> Iterator[list[HttpSession]]:
-    """A replica for each of these places: modern clients of theirs. ``pinned``: on the measured core, else on all."""
+def replicas(*storages: str, pinned: bool = False) -> Iterator[list[HttpSession]]:
+    """A replica for each of these storages: modern clients of theirs. ``pinned``: on the measured core, else on all."""
     with ExitStack() as stack:
         command = [sys.executable, "-m", "benchmarks.replicas.serving"]
-        children = [stack.enter_context(Child([*command, place])) for place in places]
+        children = [stack.enter_context(Child([*command, storage])) for storage in storages]
         made: list[HttpSession] = []
         for child in children:
             with within(_PATIENCE, "the port"):

@@ -15,7 +15,7 @@ from ..driver.http import Connection
 from ..driver.http_session import HttpSession
 from ..tasks import messages
 from . import ALONE
-from .echoing import Figures, places
+from .echoing import Figures, storages
 from .fleet import replicas
 from .redis import RedisProcess, redis
 
@@ -65,20 +65,20 @@ def _start(client: HttpSession, connection: Connection) -> None:
 
 
 def tasks(count: int, seconds: float) -> Figures:
-    """Let ``count`` tasks wait at one replica, for each place. ``seconds``: how long the replica is watched, without
+    """Let ``count`` tasks wait at one replica, for each storage. ``seconds``: how long the replica is watched, without
     them and with them; longer than it takes from one renewal to the next, but in tests."""
-    with places() as (named, store):
-        return {title: _waiting(place, store, count, seconds) for title, place in named.items()}
+    with storages() as (named, store):
+        return {title: _waiting(storage, store, count, seconds) for title, storage in named.items()}
 
 
-def _waiting(place: str, store: RedisProcess, count: int, seconds: float) -> dict[str, float]:
-    with replicas(place) as clients:
+def _waiting(storage: str, store: RedisProcess, count: int, seconds: float) -> dict[str, float]:
+    with replicas(storage) as clients:
         (client,) = clients
         idle, _ = _watched(client, store, seconds)
         _each(clients, _WARMING, _start)
-        kept, held = _kept(place, store), client.child.memory()
+        kept, held = _kept(storage, store), client.child.memory()
         took = _each(clients, count, _start)
-        kept, held = _kept(place, store) - kept, client.child.memory() - held
+        kept, held = _kept(storage, store) - kept, client.child.memory() - held
         busy, of_redis = _watched(client, store, seconds)
         figures = {
             "started, /s": count / took,
@@ -87,16 +87,16 @@ def _waiting(place: str, store: RedisProcess, count: int, seconds: float) -> dic
             "processor before them, %": idle,
             "processor with them, %": busy,
         }
-        if place == store.url:
+        if storage == store.url:
             figures |= {"Redis, %": of_redis, **_longest(store.times_of(digest(RENEW.text), seconds))}
         return figures
 
 
-def _kept(place: str, store: RedisProcess) -> int:
-    """Bytes that a place holds."""
-    if place == store.url:
+def _kept(storage: str, store: RedisProcess) -> int:
+    """Bytes that a storage holds."""
+    if storage == store.url:
         return store.memory()
-    return 0 if place == ALONE else sum(file.stat().st_size for file in Path(place).parent.iterdir())
+    return 0 if storage == ALONE else sum(file.stat().st_size for file in Path(storage).parent.iterdir())
 
 
 def _watched(client: HttpSession, store: RedisProcess, seconds: float) -> tuple[float, float]:

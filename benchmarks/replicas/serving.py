@@ -1,4 +1,4 @@
-"""``python -m benchmarks.replicas.serving PLACE``: a replica. ``PLACE``: ``alone``, a URL of Redis, or a file.
+"""``python -m benchmarks.replicas.serving STORAGE``: a replica. ``STORAGE``: ``alone``, a URL of Redis, or a file.
 
 Handlers mark their begin by their number, and their end by the time of the system's monotonic clock, in nanoseconds.
 """
@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from trio_mcp import Limits, RequestContext, Server, serve_http
-from trio_mcp.cli.sharing import place_at
+from trio_mcp.cli.sharing import storage_at
 
 from ..tasks.offering import MANY, offering
 from . import ALONE
@@ -66,10 +66,10 @@ def replica() -> Server:
     return server
 
 
-async def serve(place: str) -> None:
+async def serve(storage: str) -> None:
     """Serve until a signal comes."""
     async with trio.open_nursery() as nursery:
-        shared = None if place == ALONE else place_at(place)
+        shared = None if storage == ALONE else storage_at(storage)
         listeners = await nursery.start(partial(serve_http, replica(), port=0, limits=_LIMITS, shared=shared))
         _mark("p", listeners[0].socket.getsockname()[1])
 

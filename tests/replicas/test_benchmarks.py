@@ -15,10 +15,10 @@ from benchmarks.replicas.redis import redis
 pytestmark = pytest.mark.skipif(which("redis-server") is None, reason="redis-server is not installed")
 
 
-def test_cost_of_sharing_is_measured_for_each_place() -> None:
+def test_cost_of_sharing_is_measured_for_each_storage() -> None:
     (figures,) = costs(1, 32)
     assert [row for row in figures if row.startswith("modern, 16")] == [
-        f"modern, 16 connections: {place}" for place in ("alone", "Redis", "SQLite")
+        f"modern, 16 connections: {storage}" for storage in ("alone", "Redis", "SQLite")
     ]
     assert all(row["/s"] > 0 and row["cpu"] >= 0 for row in figures.values())
 
