@@ -43,6 +43,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
 
 
+LONGEST = (
+    "test_examples_typed.py",
+    "test_signals.py",
+    "test_cost.py",
+    "test_bounds.py",
+    "test_readme.py",
+    "test_against_h11.py",
+    "test_http_random.py",
+    "test_leaks.py",
+)
+"""Files whose tests take longest. One worker has a file: with these at the end, the others would wait for it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from interrupted(item))

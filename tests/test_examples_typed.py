@@ -16,6 +16,12 @@ LIMIT = 150
 """Seconds after which the type checker hangs; no measure of speed."""
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where mypy keeps what it knows of this package and of others, for all tests of this module."""
+    return tmp_path_factory.mktemp("mypy")
+
+
 def examples_in(page: Path) -> dict[str, str]:
     """The files of a page, by the names in their first lines."""
     return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL))
@@ -48,7 +54,7 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
     assert not found, "\n".join(found)
 
 
-def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path) -> None:
+def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path, cache: Path) -> None:
     pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
     readme = examples_in(PAGES[0])
     runs: list[tuple[Path, list[str]]] = [(ROOT, ["examples"])]
@@ -60,7 +66,7 @@ def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folde
                 (folder / name).write_text(code)
             runs.append((folder, sorted(own)))
     for folder, names in runs:
-        mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *names]
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *names]
         checked = subprocess.run(mypy, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert checked.returncode == 0, f"{folder.name}: {checked.stdout}{checked.stderr}"
 
@@ -284,22 +290,24 @@ def script() -> None:
 
 
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
-def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(tmp_path: Path, checker: str) -> None:
-    faults = faults_in(EACH_DECORATOR, tmp_path, checker)
+def test_a_type_checker_knows_what_each_decorator_leaves_and_each_call_returns(
+    tmp_path: Path, checker: str, cache: Path
+) -> None:
+    faults = faults_in(EACH_DECORATOR, tmp_path, checker, cache)
     line = 1 + EACH_DECORATOR[: EACH_DECORATOR.index("assert_type(plain")].count("\n")
     assert faults
     assert all(f"handler.py:{line}:" in fault for fault in faults), "\n".join(faults)
 
 
 @pytest.mark.parametrize("checker", ["pyright", "mypy"])
-def test_a_type_checker_knows_what_the_lifespan_yields(tmp_path: Path, checker: str) -> None:
-    faults = faults_in(WITH_LIFESPAN, tmp_path, checker)
+def test_a_type_checker_knows_what_the_lifespan_yields(tmp_path: Path, checker: str, cache: Path) -> None:
+    faults = faults_in(WITH_LIFESPAN, tmp_path, checker, cache)
     place = f":{WITH_LIFESPAN.count(chr(10))}"
     assert faults
     assert all("columns" in line and place in line for line in faults), "\n".join(faults)
 
 
-def faults_in(code: str, folder: Path, checker: str) -> list[str]:
+def faults_in(code: str, folder: Path, checker: str, cache: Path) -> list[str]:
     """What a strict checker says of a file of a user's."""
     pytest.importorskip(checker, reason="needs the type checker: pip install -e '.[dev]'")
     file = folder / "handler.py"
@@ -307,7 +315,7 @@ def faults_in(code: str, folder: Path, checker: str) -> list[str]:
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     arguments = {
         "pyright": ["--pythonpath", sys.executable, "--project", str(folder)],
-        "mypy": ["--strict", "--cache-dir", str(folder / "cache"), str(file)],
+        "mypy": ["--strict", "--cache-dir", str(cache), str(file)],
     }[checker]
     checked = subprocess.run(
         [sys.executable, "-m", checker, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
