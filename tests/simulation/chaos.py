@@ -47,12 +47,12 @@ async def _disturb(fleet: Fleet, chance: Random) -> None:
             case "stop" if sum(each.is_well for each in fleet.replicas) > 1 and replica.is_well:
                 fleet.nursery.start_soon(fleet.stop, replica, chance.choice((0.5, LEASE, 3 * LEASE)))
             case "rough":
-                storage.weather = ROUGH
+                storage.change_weather(ROUGH)
             case "outage":
                 fleet.failures_of_storage += 1
-                storage.weather = OUTAGE
+                storage.change_weather(OUTAGE)
                 await trio.sleep(chance.uniform(0.5, 12))
-                storage.weather = CALM
+                storage.change_weather(CALM)
                 fleet.disturbances += 1
             case "save":
                 storage.save()
@@ -60,7 +60,7 @@ async def _disturb(fleet: Fleet, chance: Random) -> None:
                 fleet.failures_of_storage += 1
                 storage.fail_over()
             case _:
-                storage.weather = CALM
+                storage.change_weather(CALM)
 
 
 async def _simulate(schedule: Schedule, seed: int, steps: int) -> Report:
@@ -80,7 +80,7 @@ async def _simulate(schedule: Schedule, seed: int, steps: int) -> Report:
                     await trio.sleep(1)
                 acting.cancel_scope.cancel(reason="enough steps")
             fleet.disturbances += 1
-            storage.weather = CALM
+            storage.change_weather(CALM)
             fleet.wake()
             await trio.sleep(LIMITS.retry_timeout + 3 * LEASE)
             await clients.check()

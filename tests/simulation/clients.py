@@ -18,7 +18,6 @@ import h11
 import trio
 from tests.serving.http.raw import Answer, Connection, modern
 from tests.simulation.fleet import Fleet, SimulatedReplica
-from tests.simulation.storage import CALM
 
 BOUND = 30.0
 """Seconds within which each call ends, whatever happens to others than the replica that took it."""
@@ -290,7 +289,7 @@ class Clients:
 
     @property
     def is_calm(self) -> bool:
-        return self.fleet.storage.weather is CALM and all(each.is_well for each in self.fleet.replicas)
+        return self.fleet.storage.is_calm and all(each.is_well for each in self.fleet.replicas)
 
     # The end
 

@@ -23,6 +23,8 @@ from trio_mcp.stores.task_store import GAP, Gap, StoreDown, StoreFull, TaskRecor
 
 LIMIT = 1.0
 """Seconds after which a call without an answer is given up."""
+AFTERMATH = 4.0
+"""Seconds after which no call is under way any more, or waits to be repeated, that failed in bad weather."""
 PARTS = ("tasks", "sessions", "events", "changes", "courier", "seen", "rates")
 
 
@@ -61,6 +63,8 @@ class UnreliableStorage:
         self.chance = chance
         self.memory = Memory()
         self.weather = CALM
+        self._cleared = -AFTERMATH
+        """When the weather has changed last."""
         self.faults: list[str] = []
         """What the contracts forbid, and happened."""
         self.excused: set[str] = set()
@@ -74,6 +78,15 @@ class UnreliableStorage:
     def way(self) -> Way:
         """Return the way of one more replica."""
         return Way(self)
+
+    def change_weather(self, weather: Weather) -> None:
+        """Let things go wrong as often as ``weather`` says from now on."""
+        self.weather, self._cleared = weather, trio.current_time()
+
+    @property
+    def is_calm(self) -> bool:
+        """True where nothing goes wrong, and nothing that went wrong has an effect any more."""
+        return self.weather is CALM and trio.current_time() - self._cleared >= AFTERMATH
 
     # Failovers
 
