@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -198,6 +199,16 @@ async def test_tokens_of_an_issuer_and_probes_by_options(tmp_path: Path) -> None
         assert refused.startswith(b"HTTP/1.1 401 ")
         assert b'scope="notes"' in refused
         assert (await answer_to(url, "GET", "/readyz")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_without_the_extra_that_checks_tokens_one_line_says_so(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    (tmp_path / "joserfc.py").write_text("raise ImportError")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from trio_mcp.cli.main import main; main()"
+    tokens = ["--issuer", "https://login.example.com", "--resource", "https://mcp.example.com/mcp"]
+    ended = await run([sys.executable, "-c", program, "run", file, "--http", "0", *tokens])
+    assert ended.status == 2
+    assert ended.stderr.splitlines()[-1].endswith("checking signatures needs joserfc: install trio-mcp[auth]")
 
 
 async def test_options_are_given_by_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

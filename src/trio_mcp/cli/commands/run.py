@@ -172,13 +172,13 @@ def _protected(
         return None
     if resource is None:
         raise click.UsageError("--issuer needs --resource: the URL of the server, as its clients write it")
-    from ...auth.resource_server.jwt import JWTVerifier
-    from ...auth.resource_server.protected import Protected
-
     try:
+        from ...auth.resource_server.jwt import JWTVerifier
+        from ...auth.resource_server.protected import Protected
+
         verifier = JWTVerifier(audience=audiences or None, jwks_uri=jwks)
         return Protected(resource=resource, authorization_servers=issuers, verifier=verifier, scopes=frozenset(scopes))
-    except ValueError as error:
+    except (ImportError, ValueError) as error:  # the first where the extra that checks tokens is not installed
         raise click.UsageError(str(error)) from None
 
 
