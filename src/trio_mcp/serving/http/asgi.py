@@ -15,6 +15,7 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.misuse import check_mounted_under_trio
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import written_in_a_thread
+from ...protocol.types.server_cards import CATALOG_PATH
 from ...runtime.limits import Limits
 from ...server.connection import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import Allowed, host_checks_for
@@ -24,12 +25,13 @@ from ...transports.http.requests import RequestHead
 from ..callers import TrustedProxies
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .endpoint import HttpEndpoint, watch_clock
-from .entrance import EndpointSettings, resource_metadata
+from .entrance import EndpointSettings, documents_beside, resource_metadata, text
 from .serve import bounds_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected
     from ...stores.shared import Shared
+    from .cards import Card
 
 logger = logging.getLogger("trio_mcp")
 
@@ -52,6 +54,8 @@ def http_app(
     hosts: Allowed = None,
     proxies: TrustedProxies | None = None,
     retry_interval: float = 1.0,
+    card: Card | None = None,
+    catalog: bool = False,
     limits: Limits | None = None,
     stateless: bool = False,
     shared: Shared | None = None,
@@ -64,11 +68,12 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval`` and ``shared`` are as for `serve_http`; the
-    address of a client is the one that the ASGI server tells. Clients look for the metadata of a protected server at
-    the root of the host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
+    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval``, ``card``, ``catalog`` and ``shared`` are as for
+    `serve_http`; the address of a client is the one that the ASGI server tells. Clients look for the metadata of a
+    protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the host, also where the application is
+    mounted elsewhere::
 
-        documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
+        documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
 
     An application does not know who can reach its server, so this
@@ -83,7 +88,14 @@ def http_app(
             'origins=[] lets no web page in, "*" lets any'
         )
     gate = None if auth is None else auth.gate()
-    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate, proxies, retry_interval)
+    settings = EndpointSettings(
+        path,
+        host_checks_for(None, origins, hosts),
+        gate,
+        proxies,
+        retry_interval,
+        documents=documents_beside(server, path, card, catalog=catalog),
+    )
     return HTTPApp(server, settings, limits, stateless=stateless, shared=shared)
 
 
@@ -107,6 +119,8 @@ class HTTPApp:
         self._front: _AsgiFront | None = None
         self.metadata = ResourceMetadataApp(settings.gate)
         """The metadata of a protected application, to be mounted at the root of the host."""
+        self.catalog = CatalogApp(settings)
+        """The catalogue, to be mounted at the root of the host."""
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
@@ -198,6 +212,29 @@ class ResourceMetadataApp:
         if scope["type"] != "http":
             raise RuntimeError(f"the metadata of a protected resource have no {scope['type']}")
         answer = resource_metadata(self._document, scope["method"])
+        await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+class CatalogApp:
+    """The catalogue of an application with ``catalog=True`` as an ASGI application: see `http_app`. Needs no
+    lifespan."""
+
+    def __init__(self, settings: EndpointSettings) -> None:
+        self._checks = settings.checks
+        self._document = settings.documents.get(CATALOG_PATH)
+        self.paths: tuple[str, ...] = () if self._document is None else (CATALOG_PATH,)
+        """The path at which clients look for the catalogue; none where there is no catalogue."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or self._document is None:
+            raise RuntimeError(f"there is no catalogue for an ASGI scope of type {scope['type']!r}")
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if self._checks.allows_host(headers.get(b"host", "")):
+            answer = self._document.answer(scope["method"], headers.get(b"if-none-match", ""))
+        else:
+            answer = text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
         await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
         await send({"type": "http.response.body", "body": answer.body})
 

@@ -291,6 +291,7 @@ def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, byte
     """Return the headers of ``answer`` in the form of ASGI, with the length of the body unless nobody knows that."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
-    if has_length and answer.status != HTTPStatus.NO_CONTENT:  # RFC 9110 section 8.6
+    # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
+    if has_length and answer.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         headers.append((b"content-length", b"%d" % len(answer.body)))
     return headers

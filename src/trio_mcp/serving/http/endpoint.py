@@ -96,10 +96,10 @@ class Entrance:
         origin, extra = headers.get("origin"), b""
         if origin is not None:
             if not checks.allows_origin(origin):
-                return self._health(head) or text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
+                return self._public(head) or text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
             extra = self._cors.headers(origin)
         if head.path != self._settings.path and not self._settings.covers(head.path):
-            return self._health(head) or self._route(head, extra)
+            return self._public(head) or self._route(head, extra)
         if head.method == "OPTIONS":
             return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
         if gate is None:
@@ -114,6 +114,14 @@ class Entrance:
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
+
+    def _public(self, head: RequestHead) -> Answer | None:
+        """Return the answer to a probe, or to a request for a document that is for everybody, pages of any origin
+        included; `None` for another request."""
+        document = self._settings.documents.get(head.path)
+        if document is None:
+            return self._health(head)
+        return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
         """Admit a request to a route, or refuse a request to nothing."""

@@ -29,6 +29,8 @@ from ..callers import TrustedProxies
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...auth.resource_server.refusals import Refusal
+    from ...server.connection import Servable
+    from .cards import Card, PublicDocument
     from .routes import Route
 
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
@@ -90,6 +92,7 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 
 
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
+NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
 _PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 
@@ -104,7 +107,7 @@ def _check_routes(settings: EndpointSettings, _: Any, routes: Mapping[str, Route
         return
     from .routes import check_route  # most servers have none
 
-    own = [*(HEALTH if settings.health else ()), settings.path]
+    own = [*(HEALTH if settings.health else ()), settings.path, *settings.documents]
     for path, route in routes.items():
         _check_path(None, None, path)
         check_route(path, route)
@@ -121,7 +124,8 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
 class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
     callers of a protected one; ``proxies`` may stand in front. ``retry_interval``: seconds after which clients of
-    sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`."""
+    sessions come back when a response breaks. ``health`` and ``routes``: see `serve_http`; ``documents``, by their
+    paths: see `public_documents`."""
 
     path: str = attrs.field(validator=_check_path)
     checks: HostChecks
@@ -130,11 +134,21 @@ class EndpointSettings:
     retry_interval: float = attrs.field(default=1.0, validator=_check_seconds)
     health: bool = attrs.field(default=False, kw_only=True)
     routes: Mapping[str, Route] = attrs.field(default=NO_ROUTES, kw_only=True, validator=_check_routes)
+    documents: Mapping[str, PublicDocument] = attrs.field(default=NO_DOCUMENTS, kw_only=True)
 
     def covers(self, path: str) -> bool:
         """Return whether ``path`` is the endpoint. Another spelling is served, never redirected: a redirect loses
         credentials."""
         return path.rstrip("/") == self.path.rstrip("/")
+
+
+def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
+    """Return the documents beside the endpoint at ``path``: see `public_documents`; none where none is wanted."""
+    if card is None and not catalog:
+        return NO_DOCUMENTS
+    from .cards import public_documents  # most servers have none
+
+    return public_documents(server, path, card, catalog=catalog)
 
 
 STREAM: Final = frozenset(("text/event-stream",))

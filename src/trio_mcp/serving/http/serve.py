@@ -27,11 +27,12 @@ from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_s
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest
 from .endpoint import HttpEndpoint, watch_clock
-from .entrance import NO_ROUTES, EndpointSettings
+from .entrance import NO_ROUTES, EndpointSettings, documents_beside
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
     from ...stores.shared import Shared
+    from .cards import Card
     from .routes import Route
 
 
@@ -53,6 +54,8 @@ async def serve_http(
     access_log: bool = False,
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
+    card: Card | None = None,
+    catalog: bool = False,
     shared: Shared | None = None,
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
@@ -94,6 +97,11 @@ async def serve_http(
     ``routes`` stand beside the endpoint, see `Route`: paths, or, with a slash at the end, all paths below one, each
     with a function or an ASGI application. The Hosts and Origins of their requests are checked, tokens are not.
 
+    With a ``card``, clients that know nothing of the server yet find out what it is, at the path of the endpoint and
+    ``/server-card``; with ``catalog``, those that know the name of the host alone find the card, by
+    ``/.well-known/ai-catalog.json``. Both are for everybody: the Hosts of their requests are checked, neither Origins
+    nor tokens are. Raises `ValueError`, see `Card`, for what fits no card.
+
     With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
     answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `Shared`. Tasks are kept
     there as well, unless `TaskSettings.store` says otherwise.
@@ -109,7 +117,10 @@ async def serve_http(
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     gate = None if auth is None else auth.gate()
-    settings = EndpointSettings(path, checks, gate, proxies, retry_interval, health=health, routes=routes)
+    documents = documents_beside(server, path, card, catalog=catalog)
+    settings = EndpointSettings(
+        path, checks, gate, proxies, retry_interval, health=health, routes=routes, documents=documents
+    )
 
     async def listen() -> SocketListeners:
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)

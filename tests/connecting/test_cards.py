@@ -1,0 +1,216 @@
+"""Cards and catalogues as clients read them: of good servers, and of hostile ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.connecting.http.scripted import Answer, Got, ScriptedHttp, serving
+from tests.serving.http.raw import served
+
+from trio_mcp import Card, DiscoveryFailed, FoundServer, Server, discover, read_card
+
+CARD: dict[str, Any] = {
+    "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
+    "name": "com.example/weather",
+    "version": "1.0.2",
+    "description": "Weather for places",
+    "remotes": [
+        {"type": "streamable-http", "url": "https://{region}.example.com/mcp", "variables": {"region": {}}},
+        {"type": "sse", "url": "https://example.com/sse"},
+        {"type": "streamable-http", "url": "https://example.com/mcp", "supportedProtocolVersions": ["2026-07-28"]},
+    ],
+}
+KIND = "application/mcp-server-card+json"
+
+
+def entry(**members: Any) -> dict[str, Any]:
+    return {"identifier": "urn:air:example.com:mcp:weather", "type": KIND, **members}
+
+
+@asynccontextmanager
+async def answering(*bodies: bytes, status: int = 200, **headers: str) -> AsyncGenerator[ScriptedHttp]:
+    """A server that gives one answer after another."""
+    left = list(bodies)
+
+    async def answer(got: Got, answer: Answer) -> None:
+        await answer.whole(status, left.pop(0) if len(left) > 1 else left[0], **headers)
+
+    async with serving(answer) as server:
+        yield server
+
+
+async def test_a_client_finds_what_a_server_serves() -> None:
+    server = Server("weather", "1.0.2", description="Weather for places")
+    card = Card("com.example/weather", url="http://127.0.0.1:1/mcp")
+    async with served(server, card=card, catalog=True) as endpoint:
+        base = f"http://127.0.0.1:{endpoint.port}"
+        (found,) = await discover(base)
+        assert found == FoundServer(
+            "urn:air:example.com:mcp:weather",
+            f"{base}/.well-known/ai-catalog.json",
+            url="http://127.0.0.1:1/mcp/server-card",
+        )
+        read = await read_card(f"{base}/mcp/server-card")
+    assert read == card.of(server)
+    assert read.endpoint is not None
+    assert read.endpoint.url == "http://127.0.0.1:1/mcp"
+
+
+async def test_the_endpoint_of_a_card_is_one_that_needs_no_words_of_the_user() -> None:
+    async with answering(json.dumps(CARD).encode()) as server:
+        card = await read_card(server.url)
+    assert card.endpoint is not None
+    assert card.endpoint.url == "https://example.com/mcp"
+    assert card.endpoint.supported_protocol_versions == ["2026-07-28"]
+    assert server.got[0].headers["accept"] == KIND
+
+
+async def test_a_catalogue_may_have_cards_in_it_and_entries_that_are_none_of_ours() -> None:
+    entries = [
+        entry(data=CARD),
+        entry(url="https://elsewhere.example/card"),
+        entry(url="https://example.com/a", data=CARD),
+        entry(),
+        entry(url=7),
+        entry(data={**CARD, "name": "no name"}),
+        entry(data=[]),
+        {"type": KIND, "url": "https://example.com/nameless"},
+        {"identifier": "urn:air:example.com:agent:a", "type": "application/a2a-agent-card+json", "url": "https://a"},
+    ]
+    async with answering(json.dumps({"specVersion": "1.0", "entries": entries}).encode()) as server:
+        found = await discover(server.url.removesuffix("/mcp"))
+    assert server.got[0].target == "/.well-known/ai-catalog.json"
+    assert server.got[0].headers["accept"] == "application/ai-catalog+json"
+    assert [each.url for each in found] == [None, "https://elsewhere.example/card"]
+    assert (await read_card(found[0])).name == "com.example/weather"
+    assert len(server.got) == 1
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "no JSON"),
+        (b"\xff\xfe", "no JSON"),
+        (b"[]", "has no card"),
+        (b"null", "has no card"),
+        (DEEP, "more than 65536 bytes"),
+        (DEEP[:60_000], "nested too deeply|no JSON"),
+        (json.dumps({**CARD, "name": 7}).encode(), "name"),
+        (json.dumps({**CARD, "name": "\x1b[2J/x"}).encode(), "like com.example/weather"),
+        (json.dumps({key: CARD[key] for key in CARD if key != "version"}).encode(), "missing 'version'"),
+        (json.dumps({**CARD, "remotes": [7]}).encode(), "remotes"),
+        (json.dumps({**CARD, "remotes": [{"type": "streamable-http"}]}).encode(), "missing 'url'"),
+        (json.dumps({**CARD, "icons": "\x1b]0;title\x07"}).encode(), "icons"),
+        (json.dumps(CARD).encode().ljust(64 * 1024 + 1), "more than 65536 bytes"),
+    ],
+)
+async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:
+    async with answering(body) as server:
+        with pytest.raises(DiscoveryFailed, match=complaint) as caught:
+            await read_card(server.url)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"<html>", "no JSON"),
+        (b'{"entries": {}}', "is no catalogue"),
+        (b'{"entries": [7]}', "is no catalogue"),
+        (b'{"entries": []}'.ljust(1024 * 1024 + 1), "more than 1048576 bytes"),
+    ],
+)
+async def test_a_catalogue_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:
+    async with answering(body) as server:
+        with pytest.raises(DiscoveryFailed, match=complaint):
+            await discover(server.url.removesuffix("/mcp"))
+
+
+async def test_of_a_huge_catalogue_a_thousand_servers_are_found() -> None:
+    entries = [entry(url="https://e.example") for _ in range(1100)]
+    async with answering(json.dumps({"entries": entries}).encode()) as server:
+        assert len(await discover(server.url.removesuffix("/mcp"))) == 1000
+
+
+async def test_a_domain_without_a_catalogue_has_none() -> None:
+    async with answering(b"nothing", status=404) as server:
+        with pytest.raises(DiscoveryFailed, match=r"there is nothing at http://127.*: status 404"):
+            await discover(server.url.removesuffix("/mcp"))
+
+
+def leading(place: Callable[[Got], str | None]) -> Any:
+    """A server that redirects to where ``place`` says; `None` is the card."""
+
+    async def answer(got: Got, answer: Answer) -> None:
+        where = place(got)
+        if where is None:
+            await answer.json(CARD)
+        else:
+            await answer.whole(302, location=where)
+
+    return serving(answer)
+
+
+async def test_three_redirects_are_followed() -> None:
+    steps = {"/mcp": "/a", "/a": "b", "/b": "/c"}
+    async with leading(lambda got: steps.get(got.target)) as server:
+        assert (await read_card(server.url)).name == "com.example/weather"
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [
+        ("/mcp", "more than 3 redirects"),
+        ("http://10.0.0.7/card", "is not asked"),
+        ("file:///etc/passwd", "an HTTP URL"),
+        ("https://user:word@example.com", "neither a user"),
+        ("http://[", "leads to no URL|no URL"),
+        ("https://example.com/#there", "fragment"),
+    ],
+)
+async def test_a_redirect_leads_to_no_place_that_could_not_be_named(where: str, complaint: str) -> None:
+    async with leading(lambda _: where) as server:
+        with pytest.raises(DiscoveryFailed, match=complaint):
+            await read_card(server.url)
+
+
+@pytest.mark.parametrize("url", ["http://example.com/card", "ftp://example.com", "example.com", "https://a@b.example"])
+async def test_a_card_is_asked_for_over_https(url: str) -> None:
+    with pytest.raises(DiscoveryFailed):
+        await read_card(url)
+
+
+@pytest.mark.parametrize(
+    "domain", ["example.com/mcp", "http://example.com", "https://example.com/?q", "", "a b", "\x1b[2J", "x" * 300]
+)
+async def test_a_catalogue_belongs_to_a_domain(domain: str) -> None:
+    with pytest.raises(DiscoveryFailed) as caught:
+        await discover(domain)
+    assert str(caught.value).isprintable()
+
+
+async def test_a_catalogue_of_another_machine_leads_to_none_of_this_one_in_plain_text() -> None:
+    async with answering(json.dumps(CARD).encode()) as server:
+        named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=server.url)
+        with pytest.raises(DiscoveryFailed, match="is not asked"):
+            await read_card(named)
+        for url in ("https://10.0.0.7/card", "https://127.0.0.1/card", "https://[::ffff:169.254.169.254]/card"):
+            named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=url)
+            with pytest.raises(DiscoveryFailed, match="forbid the address"):
+                await read_card(named, public_addresses_only=True)
+    assert server.connections == 0
+
+
+async def test_a_url_is_a_text() -> None:
+    with pytest.raises(TypeError, match="a URL is a text"):
+        await read_card(7)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="a URL is a text"):
+        await discover(b"example.com")  # pyright: ignore[reportArgumentType]
