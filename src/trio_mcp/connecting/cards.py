@@ -83,8 +83,8 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     """Return the servers in the catalogue of ``domain``, ``example.com`` or ``https://example.com``, up to a thousand.
     Entries of other kinds, and those that make no sense, are left out.
 
-    The catalogue is asked for by the rules of `read_card`, and up to 1 MiB are read. Raises `DiscoveryFailed`, also
-    where the domain has no catalogue.
+    The catalogue is asked for by the rules of `read_card`, ``public_addresses_only`` included, and up to 1 MiB are
+    read. Raises `DiscoveryFailed`, also where the domain has no catalogue.
     """
     check_url(domain, "example.com")
     try:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...classes import frozen
 from ...client.client import Client
-from ...connecting.targets import Target
+from ...connecting.targets import Address, Target
 from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject
@@ -24,8 +24,10 @@ from ...protocol.revisions import Revision
 from ...protocol.types.lifecycle import Implementation, ServerCapabilities
 from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
+from ...protocol.types.server_cards import ServerCard
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
+from ..discovering import differences, find_endpoint, is_host_alone
 from ..printable import CopiedToStderr, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -59,6 +61,9 @@ def inspect(
         trio-mcp inspect ws://127.0.0.1:8765/mcp --json
         trio-mcp inspect -- npx -y some-server --flag
 
+    Of a URL without a path, like https://example.com, the catalogue is read, and the card of a server in it, which says
+    where the server is. You are asked before anything is asked elsewhere, and told where card and server differ.
+
     A server that is protected has you sign in with your browser; the tokens are kept until `trio-mcp logout`. The time
     that you take is not the server's. The member `oauth` of an entry in a configuration file says more about the way
     to sign in: clientId, clientSecret, scopes, callbackPort.
@@ -68,7 +73,13 @@ def inspect(
     """
     typed = words_after_dashes(target)
     where = extras(target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in))
-    status = inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)
+    timeout, card = timeout or 30, None
+    if config is None and isinstance(where, Address) and is_host_alone(where.url):
+        try:
+            where, card = find_endpoint(where, timeout)
+        except WITH_SERVER as error:
+            return say_error(error)
+    status = inspect_server(where, as_json=as_json, era=era, timeout=timeout, card=card)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
         say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
     return status
@@ -79,18 +90,29 @@ _LONGEST_URI: Final = 2000
 _LONGEST_DESCRIPTION: Final = 60
 
 
-def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "modern", "legacy"], timeout: float) -> int:
-    """Print the offers of ``target`` on standard output, within ``timeout`` seconds; return the exit status."""
+def inspect_server(
+    target: Target,
+    *,
+    as_json: bool,
+    era: Literal["auto", "modern", "legacy"],
+    timeout: float,
+    card: ServerCard | None = None,
+) -> int:
+    """Print the offers of ``target`` on standard output, within ``timeout`` seconds, and on standard error where
+    ``card`` says something else; return the exit status."""
 
-    async def ask() -> str:
+    async def ask() -> tuple[str, list[str]]:
         async with target.open(era=era) as client:
+            differing = [] if card is None else await differences(card, client)
             offers = await ask_for_offers(client)
-        return _json(offers) if as_json else _tables(offers)  # the time of this counts, too
+        return _json(offers) if as_json else _tables(offers), differing  # the time of this counts, too
 
     try:
-        text = run_until_interrupted(ask, timeout)
+        text, differing = run_until_interrupted(ask, timeout)
     except WITH_SERVER as error:
         return say_error(error)
+    for line in differing:
+        say(line)
     print(text, end="")
     return ENDED_WELL
 
