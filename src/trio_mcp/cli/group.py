@@ -17,6 +17,7 @@ SUMMARIES: Final = {
     "inspect": "Show what a server offers: its tools, resources and prompts.",
     "install": "Write a server of yours into the configuration file of a host.",
     "logout": "Sign out of a server: forget its tokens.",
+    "pack": "Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.",
     "prompt": "Fill in a prompt of a server and print its messages.",
     "read": "Read a resource of a server, to standard output.",
     "run": "Serve a server of yours over standard input and output, or on an address of your choice.",
@@ -73,4 +74,5 @@ def trio_mcp() -> None:
     Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
     Serve several as one:    trio-mcp gateway --config mcp.json --http 8000
     Add a server to a host:  trio-mcp install server.py --client cursor
+    Bundle a server:         trio-mcp pack server.py --name com.example/server
     """

@@ -1,0 +1,307 @@
+"""``trio-mcp pack`` makes of a server what registries and hosts take: a ``server.json`` and an MCP bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import click
+
+from ...classes import frozen
+from ...protocol.types.lifecycle import Icon, Implementation
+from ...protocol.types.server_cards import check_name, check_text, check_version, domain_in, name_in
+from ...server.server import Server
+from ...transports.http_client.origins import split_url
+from ..bundles import ENTRY, MANIFEST, entry_file, files_of, written, zipped
+from ..loading import LoadingFailed, load_server
+from ..printable import Unusable, say
+from ..statuses import ENDED_WELL, NOT_WRITTEN
+from ..targets import is_file
+
+_SERVER_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+_MANIFEST_VERSION: Final = "0.4"
+"""The first that knows uv."""
+_PROJECT: Final = "pyproject.toml"
+_IMAGES: Final = ("image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp")
+_LONGEST_IMAGE_URL: Final = 255
+
+
+def _checked(check: Callable[[str], None]) -> Any:
+    def callback(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+        return value
+
+    return callback
+
+
+def _check_https(url: str) -> None:
+    if not split_url(url)[0].secure:
+        raise ValueError("strangers fetch it over https")
+
+
+def _check_download(url: str) -> None:
+    _check_https(url)
+    if "mcp" not in url:  # registry, package types, MCPB: MUST
+        raise ValueError('the URL of a bundle has "mcp" in it, as in .mcpb')
+
+
+@click.command()
+@click.argument("file", metavar="FILE[:NAME]")
+@click.option(
+    "--name",
+    required=True,
+    callback=_checked(check_name),
+    metavar="DOMAIN/NAME",
+    help="The name of the server in the world, like com.example/weather: a domain of yours, reversed, and a name.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("dist"),
+    show_default=True,
+    help="The folder to write to, which is made if it does not exist.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder to pack. Default: the one of FILE.",
+)
+@click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Leave files out, like 'tests' or '*.db'. Repeatable."
+)
+@click.option("--author", metavar="NAME", help="The author in the bundle. Default: the domain in --name.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["uv", "python"]),
+    default="uv",
+    show_default=True,
+    help="uv: hosts install what pyproject.toml names. python: all packages are in the folder lib, installed there "
+    "with pip --target, for machines like yours alone.",
+)
+@click.option(
+    "--dependency",
+    "dependencies",
+    multiple=True,
+    metavar="REQUIREMENT",
+    help="A package that the server needs, besides trio-mcp, where the folder has no pyproject.toml. Repeatable.",
+)
+@click.option(
+    "--download",
+    callback=_checked(_check_download),
+    metavar="URL",
+    help="The URL at which the bundle will be, for server.json: that of a release at GitHub or GitLab.",
+)
+@click.option(
+    "--url", callback=_checked(_check_https), metavar="URL", help="The URL at which you serve it, for server.json."
+)
+def pack(
+    file: str,
+    name: str,
+    output: Path,
+    folder: Path | None,
+    exclude: tuple[str, ...],
+    author: str | None,
+    runtime: Literal["uv", "python"],
+    dependencies: tuple[str, ...],
+    download: str | None,
+    url: str | None,
+) -> int:
+    """Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.
+
+    FILE is the Python file that makes the server, as for `trio-mcp run`; it is loaded, and not served. Version, title,
+    description and icons are those of the Server.
+
+    \b
+        trio-mcp pack weather.py --name com.example/weather
+        trio-mcp pack src/weather.py:server --folder . --name com.example/weather -o build
+
+    The bundle has the folder, but for hidden files, caches, environments and what --exclude names; hosts start it with
+    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Files that look like secrets and
+    links that leave the folder are refused; .env is never packed.
+
+    Exit status: 0; 1 when FILE raised, or nothing could be written; 2 for wrong usage, and for a server that cannot be
+    packed as it is.
+    """
+    if not is_file(file):
+        raise click.UsageError(f"there is no Python file {file!r}")
+    path, variable = (file, "") if Path(file).is_file() else file.rsplit(":", 1)
+    try:
+        server = load_server(file)
+    except LoadingFailed as failed:
+        traceback.print_exception(failed.error)
+        say(str(failed))
+        return NOT_WRITTEN
+    if server is None:
+        raise Unusable(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
+    wanted = Package(server, name, download, url)
+    root = (folder or Path(path).parent).resolve()
+    found = files_of(root, output, exclude)
+    inside = _inside(Path(path), root)
+    if inside not in found.files:
+        raise Unusable(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
+    made = {ENTRY: entry_file(inside, variable).encode()}
+    if runtime == "python":
+        _check_library(found.files, dependencies)
+    elif (project := found.files.get(_PROJECT)) is not None:
+        _check_project(project, dependencies)
+    else:
+        made[_PROJECT] = _project(dependencies)
+    made[MANIFEST] = written(wanted.manifest(author or domain_in(name), runtime))
+    try:
+        bundle = zipped(found.files, made)
+        output.mkdir(parents=True, exist_ok=True)
+        place = output / f"{name_in(name)}.mcpb"
+        place.write_bytes(bundle)
+        (output / "server.json").write_bytes(written(wanted.server_json(bundle)))
+    except OSError as error:
+        say(str(error))
+        return NOT_WRITTEN
+    for left_out in found.left_out:
+        say(f"{left_out} is not in the bundle")
+    if download is None and url is None:
+        say("server.json does not say where the server is: --download names the bundle's place, --url that of a server")
+    say(
+        f"{place} has {len(found.files) + len(made)} files and {len(bundle)} bytes; {output / 'server.json'} is written"
+    )
+    return ENDED_WELL
+
+
+def _inside(file: Path, root: Path) -> str:
+    # The folder alone is resolved: the file may be a link in it.
+    where = file.parent.resolve() / file.name
+    return where.relative_to(root).as_posix() if where.is_relative_to(root) else str(where)
+
+
+def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> None:
+    if dependencies:
+        raise click.UsageError("--dependency goes with --runtime uv: install into lib with pip --target")
+    if "lib/trio_mcp/__init__.py" not in files:
+        raise Unusable(
+            "the folder has no lib with trio-mcp in it: pip install --target lib 'trio-mcp[cli]' there first"
+        )
+
+
+def _check_project(project: Path, dependencies: Sequence[str]) -> None:
+    if dependencies:
+        raise click.UsageError(f"--dependency is for a folder without {_PROJECT}: name it there")
+    try:
+        data: Any = tomllib.loads(project.read_text())
+    except (OSError, ValueError) as error:
+        raise Unusable(f"{project} cannot be read: {error}") from None
+    table = data.get("project")
+    named: Any = cast("dict[str, Any]", table).get("dependencies") if isinstance(table, dict) else None
+    words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []
+    if not any(word.replace("_", "-").lower().startswith("trio-mcp") for word in words):
+        raise Unusable(f"{project} has no trio-mcp[cli] among its dependencies, and hosts install nothing else")
+
+
+def _project(dependencies: Sequence[str]) -> bytes:
+    needed = [f"trio-mcp[cli]>={version('trio-mcp')}", *dependencies]
+    listed = "".join(f"  {_toml(each)},\n" for each in needed)
+    return (
+        f'[project]\nname = "bundled-server"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = [\n{listed}]\n'
+    ).encode()
+
+
+def _toml(text: str) -> str:
+    if not text.isprintable():
+        raise click.UsageError(f"no package is called {text!r}")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@frozen
+class Package:
+    """A server as it is told of to registries and hosts. Raises `Unusable` for what cannot be told."""
+
+    server: Server
+    name: str
+    download: str | None
+    url: str | None
+
+    def __attrs_post_init__(self) -> None:
+        info = self.info
+        try:
+            check_version(info.version)
+            check_text("description", info.description or "")
+            if info.title is not None:
+                check_text("title", info.title)
+        except ValueError as error:
+            raise Unusable(f"{error}; write Server(..., version=..., description=..., title=...)") from None
+
+    @property
+    def info(self) -> Implementation:
+        """What the server says of itself."""
+        return self.server.info
+
+    def server_json(self, bundle: bytes) -> dict[str, Any]:
+        """Return the ``server.json`` (registry, schema 2025-12-11)."""
+        info = self.info
+        package = {
+            "registryType": "mcpb",
+            "identifier": self.download,
+            "version": info.version,
+            "fileSha256": hashlib.sha256(bundle).hexdigest(),
+            "transport": {"type": "stdio"},
+        }
+        return _told({
+            "$schema": _SERVER_SCHEMA,
+            "name": self.name,
+            "title": info.title,
+            "description": info.description,
+            "version": info.version,
+            "websiteUrl": info.website_url,
+            "icons": [_icon(icon) for icon in info.icons or () if _is_taken(icon)],
+            "packages": [package] if self.download is not None else [],
+            "remotes": [{"type": "streamable-http", "url": self.url}] if self.url is not None else [],
+        })  # fmt: skip
+
+    def manifest(self, author: str, runtime: Literal["uv", "python"]) -> dict[str, Any]:
+        """Return the manifest of the bundle (mcpb, MANIFEST.md, version 0.4)."""
+        info, here = self.info, f"${{__dirname}}/{ENTRY}"
+        if runtime == "uv":
+            command: dict[str, Any] = {"command": "uv", "args": ["run", "--directory", "${__dirname}", ENTRY]}
+            platforms, python = ["darwin", "linux"], ">=3.11"
+        else:
+            command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
+            major, minor = sys.version_info[:2]  # of which compiled packages are
+            platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
+        tools = [each.listed for each in self.server.tools.listed if each.visible is None]
+        return _told({
+            "manifest_version": _MANIFEST_VERSION,
+            "name": name_in(self.name),
+            "display_name": info.title,
+            "version": info.version,
+            "description": info.description,
+            "author": {"name": author},
+            "homepage": info.website_url,
+            "server": {"type": runtime, "entry_point": ENTRY, "mcp_config": command},
+            "tools": [_told({"name": tool.name, "description": tool.description}) for tool in tools],
+            "prompts_generated": True if self.server.prompts.registry.is_used else None,
+            "compatibility": {"platforms": platforms, "runtimes": {"python": python}},
+        })  # fmt: skip
+
+
+def _is_taken(icon: Icon) -> bool:
+    """Return whether registries take ``icon``."""
+    fits = icon.src.startswith("https://") and len(icon.src) <= _LONGEST_IMAGE_URL
+    return fits and (icon.mime_type is None or icon.mime_type in _IMAGES)
+
+
+def _icon(icon: Icon) -> dict[str, Any]:
+    return _told({"src": icon.src, "mimeType": icon.mime_type, "sizes": icon.sizes, "theme": icon.theme})
+
+
+def _told(members: dict[str, Any]) -> dict[str, Any]:
+    """Return ``members`` without those that say nothing."""
+    return {name: value for name, value in members.items() if value not in (None, [], "")}

@@ -1,0 +1,295 @@
+"""``trio-mcp pack``: a server for registries and hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import TRIO_MCP, Ended, plain_environment, run, written
+from tests.published_schemas import MANIFEST, SERVER_JSON, faults
+
+from trio_mcp import Command
+
+PACK = [*TRIO_MCP, "pack"]
+NAME = ["--name", "com.example/weather"]
+WEATHER = """
+    from trio_mcp import Icon, Server
+
+    server = Server(
+        "weather", "1.0.2", title="Weather", description="Weather for places", website_url="https://example.com",
+        icons=[Icon("https://example.com/i.png", "image/png", ["48x48"]), Icon("data:image/png;base64,AA==")],
+    )
+
+    @server.tool
+    async def forecast(place: str) -> str:
+        '''Tell the weather.'''
+        return f"rain in {place}"
+
+    @server.tool(visible=lambda auth: False)
+    async def hidden() -> str:
+        return ""
+
+    @server.prompt
+    async def ask() -> str:
+        return "?"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "weather"
+    folder.mkdir()
+    written(folder / "app.py", WEATHER)
+    return folder
+
+
+async def pack(folder: Path, *options: str, file: str = "app.py") -> Ended:
+    return await run([*PACK, str(folder / file), *NAME, "-o", str(folder / "dist"), *options])
+
+
+def bundle(folder: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(folder / "dist" / "weather.mcpb")
+
+
+def document(folder: Path) -> Any:
+    return json.loads((folder / "dist" / "server.json").read_text())
+
+
+async def test_the_documents_are_made_of_the_server_and_fit_the_schemas(folder: Path) -> None:
+    download = "https://github.com/example/weather/releases/download/v1.0.2/weather.mcpb"
+    ended = await pack(folder, "--download", download, "--url", "https://example.com/mcp", "--author", "Ann")
+    assert (ended.status, ended.stdout) == (0, "")
+    told = document(folder)
+    assert faults(SERVER_JSON, told) == []
+    assert told["packages"] == [
+        {
+            "registryType": "mcpb",
+            "identifier": download,
+            "version": "1.0.2",
+            "fileSha256": hashlib.sha256((folder / "dist" / "weather.mcpb").read_bytes()).hexdigest(),
+            "transport": {"type": "stdio"},
+        }
+    ]
+    assert told["remotes"] == [{"type": "streamable-http", "url": "https://example.com/mcp"}]
+    assert [icon["src"] for icon in told["icons"]] == ["https://example.com/i.png"]
+    with bundle(folder) as archive:
+        assert archive.namelist() == ["app.py", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"]
+        manifest = json.loads(archive.read("manifest.json"))
+        project = tomllib.loads(archive.read("pyproject.toml").decode())
+    assert faults(MANIFEST, manifest) == []
+    assert manifest["server"] == {
+        "type": "uv",
+        "entry_point": "trio_mcp_entry.py",
+        "mcp_config": {"command": "uv", "args": ["run", "--directory", "${__dirname}", "trio_mcp_entry.py"]},
+    }
+    assert (manifest["name"], manifest["display_name"], manifest["author"]) == ("weather", "Weather", {"name": "Ann"})
+    assert manifest["tools"] == [{"name": "forecast", "description": "Tell the weather."}]
+    assert manifest["prompts_generated"] is True
+    assert project["project"]["dependencies"][0].startswith("trio-mcp[cli]>=")
+
+
+async def test_without_places_the_documents_fit_and_the_user_is_told(folder: Path) -> None:
+    ended = await pack(folder)
+    assert ended.status == 0
+    assert "--download names the bundle's place" in ended.stderr
+    told = document(folder)
+    assert faults(SERVER_JSON, told) == []
+    assert {"packages", "remotes"}.isdisjoint(told)
+    with bundle(folder) as archive:
+        assert json.loads(archive.read("manifest.json"))["author"] == {"name": "example.com"}
+
+
+@pytest.mark.parametrize(("file", "shown"), [("app.py", "src/app.py"), ("app.py:server", "src/app.py:server")])
+async def test_what_hosts_start_serves_the_server(folder: Path, tmp_path: Path, file: str, shown: str) -> None:
+    (folder / "src").mkdir()
+    (folder / "app.py").rename(folder / "src" / "app.py")
+    assert (await pack(folder, "--folder", str(folder), file=f"src/{file}")).status == 0
+    unpacked = tmp_path / "unpacked"
+    with bundle(folder) as archive:
+        archive.extractall(unpacked)
+    command = Command([sys.executable, str(unpacked / "trio_mcp_entry.py")], env=plain_environment(), cwd=str(tmp_path))
+    async with command.open() as client:
+        assert (await client.call_tool("forecast", {"place": "Oslo"})).content[0].text == "rain in Oslo"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_the_same_files_make_the_same_bundle(folder: Path) -> None:
+    for name in ("b.txt", "a.txt", "z/y.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    os.chmod(folder / "b.txt", 0o700)
+    assert (await pack(folder)).status == 0
+    first = (folder / "dist" / "weather.mcpb").read_bytes()
+    for name in ("app.py", "a.txt", "b.txt", "z"):
+        os.utime(folder / name, (1, 1))
+    os.chmod(folder / "a.txt", 0o600)
+    assert (await pack(folder)).status == 0
+    assert (folder / "dist" / "weather.mcpb").read_bytes() == first
+    with bundle(folder) as archive:
+        names = [info.filename for info in archive.infolist()]
+        modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
+    assert names == sorted(names)
+    assert (modes["a.txt"], modes["b.txt"]) == (0o644, 0o755)
+
+
+async def test_a_bundle_written_into_the_folder_itself_is_no_part_of_the_next(folder: Path) -> None:
+    for _ in range(2):
+        ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder)])
+        assert ended.status == 0
+    with zipfile.ZipFile(folder / "weather.mcpb") as archive:
+        assert archive.namelist() == ["app.py", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"]
+
+
+async def test_what_is_no_part_of_a_server_is_left_out_and_env_files_are_named(folder: Path) -> None:
+    left_out = (".env", ".git/config", "__pycache__/app.pyc", "env/pyvenv.cfg", "tests/test.py", "node_modules/a.js")
+    for name in (*left_out, "kept/data.txt", "notes.db"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("text")
+    ended = await pack(folder, "--exclude", "tests", "--exclude", "*.db")
+    assert ended.status == 0
+    assert "trio-mcp: .env is not in the bundle\n" in ended.stderr
+    with bundle(folder) as archive:
+        assert archive.namelist() == [
+            *("app.py", "kept/data.txt", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("id_rsa", ""),
+        ("certs/server.key", "-----BEGIN RSA PRIVATE KEY-----"),
+        ("server.pem", "-----BEGIN PRIVATE KEY-----"),
+        ("credentials.json", "{}"),
+        ("Secrets.toml", ""),
+    ],
+)
+async def test_what_looks_like_a_secret_is_refused_unless_left_out(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    ended = await pack(folder)
+    assert ended.status == 2
+    assert f"{name} looks like a secret" in ended.stderr
+    assert not (folder / "dist").exists()
+    assert (await pack(folder, "--exclude", name)).status == 0
+
+
+async def test_a_certificate_is_no_secret(folder: Path) -> None:
+    (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    assert (await pack(folder)).status == 0
+
+
+async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("text")
+    for target, complaint in ((outside / "file", "leaves the folder"), (outside, "link to a folder"), ("x", "no file")):
+        (folder / "link").symlink_to(target)
+        ended = await pack(folder)
+        assert (ended.status, complaint in ended.stderr) == (2, True)
+        (folder / "link").unlink()
+    os.mkfifo(folder / "pipe")
+    assert "pipe is no file" in (await pack(folder)).stderr
+    (folder / "pipe").unlink()
+    (folder / "link").symlink_to("app.py")
+    assert (await pack(folder)).status == 0
+    with bundle(folder) as archive:
+        assert archive.read("link") == archive.read("app.py")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trio_mcp_entry.py"])
+async def test_what_is_made_for_the_bundle_is_not_in_the_folder(folder: Path, name: str) -> None:
+    (folder / name).write_text("{}")
+    ended = await pack(folder)
+    assert (ended.status, f"{name} is made for the bundle" in ended.stderr) == (2, True)
+
+
+async def test_a_project_of_the_author_has_to_need_the_package(folder: Path) -> None:
+    project = folder / "pyproject.toml"
+    for text, complaint in (
+        ('[project]\nname = "w"\nversion = "1"\ndependencies = ["httpx"]', "no trio-mcp[cli] among its dependencies"),
+        ("[project", "cannot be read"),
+        ("project = 7", "no trio-mcp[cli]"),
+    ):
+        project.write_text(text)
+        ended = await pack(folder)
+        assert (ended.status, complaint in ended.stderr) == (2, True)
+    text = '[project]\nname = "w"\nversion = "1"\ndependencies = ["trio-mcp[cli]"]'
+    project.write_text(text)
+    assert (await pack(folder, "--dependency", "httpx")).status == 2
+    assert (await pack(folder)).status == 0
+    with bundle(folder) as archive:
+        assert archive.read("pyproject.toml").decode() == text
+
+
+async def test_further_packages_are_named_where_there_is_no_project(folder: Path) -> None:
+    needed = 'httpx>=0.28; python_version >= "3.11"'
+    assert (await pack(folder, "--dependency", needed)).status == 0
+    with bundle(folder) as archive:
+        assert tomllib.loads(archive.read("pyproject.toml").decode())["project"]["dependencies"][1] == needed
+
+
+async def test_a_bundle_for_python_has_all_packages_in_it(folder: Path) -> None:
+    ended = await pack(folder, "--runtime", "python")
+    assert (ended.status, "pip install --target lib" in ended.stderr) == (2, True)
+    (folder / "lib" / "trio_mcp").mkdir(parents=True)
+    (folder / "lib" / "trio_mcp" / "__init__.py").write_text("")
+    assert (await pack(folder, "--runtime", "python")).status == 0
+    with bundle(folder) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        assert "pyproject.toml" not in archive.namelist()
+    assert faults(MANIFEST, manifest) == []
+    assert manifest["server"]["mcp_config"]["env"] == {"PYTHONPATH": "${__dirname}/lib"}
+    assert manifest["compatibility"]["platforms"] == [sys.platform]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--name", "weather"], "like com.example/weather"),
+        (["--download", "http://example.com/w.mcpb"], "over https"),
+        (["--download", "https://example.com/w.zip"], 'has "mcp" in it'),
+        (["--url", "no url"], "an HTTP URL"),
+        (["--dependency", "a\nb"], "no package is called"),
+        (["--exclude", "app.py"], "is left out of the bundle"),
+    ],
+)
+async def test_wrong_words_are_usage_errors(folder: Path, options: list[str], complaint: str) -> None:
+    ended = await pack(folder, *options)
+    assert (ended.status, complaint in " ".join(ended.stderr.split())) == (2, True), ended.stderr
+    assert not (folder / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "complaint"),
+    [
+        ("from trio_mcp import Server; server = Server('w', '1.0')", 2, "this one is empty"),
+        ("from trio_mcp import Server; server = Server('w', '^1.0', description='d')", 2, "no range"),
+        ("from trio_mcp import Server; server = Server('w', '1', description='d' * 101)", 2, "this one has 101"),
+        ("raise RuntimeError('broken')", 1, "RuntimeError: broken"),
+        ("", 2, "no server in"),
+    ],
+)
+async def test_a_server_that_cannot_be_packed_is_told_of(folder: Path, code: str, status: int, complaint: str) -> None:
+    written(folder / "app.py", code)
+    ended = await pack(folder)
+    assert (ended.status, complaint in " ".join(ended.stderr.split())) == (status, True), ended.stderr
+    assert not (folder / "dist").exists()
+
+
+async def test_the_server_is_in_the_folder_that_is_packed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    ended = await pack(folder, "--folder", str(tmp_path / "other"))
+    assert (ended.status, "is left out of the bundle" in " ".join(ended.stderr.split())) == (2, True)
+
+
+async def test_a_place_that_cannot_be_written_is_told_of(folder: Path) -> None:
+    (folder / "dist").write_text("")
+    ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder / "dist" / "below")])
+    assert (ended.status, "dist" in ended.stderr) == (1, True)
