@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pages import Page
+from tests.serving.http.raw import served
 from trio.testing import MockClock
+
+from trio_mcp import RouteRequest, Server
 
 PAGE = Page("hosts.md")
 
@@ -31,3 +35,14 @@ def test_the_asyncio_host_orders_after_a_call_was_cancelled(page: Page) -> None:
 
 def test_the_script_orders_as_well(page: Page) -> None:
     assert page.load("script").run() == "accept: {'number': 3}"
+
+
+async def test_a_host_finds_a_server_by_its_domain(page: Page) -> None:
+    async def catalog(request: RouteRequest) -> dict[str, Any]:
+        remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
+        card = {"name": "com.example/weather", "version": "1", "description": "Weather", "remotes": [remote]}
+        return {"entries": [{"identifier": "urn:x", "type": "application/mcp-server-card+json", "data": card}]}
+
+    async with served(Server("weather"), routes={"/.well-known/ai-catalog.json": catalog}) as endpoint:
+        found = await page.load("finding").find(f"http://127.0.0.1:{endpoint.port}")
+    assert found == {"com.example/weather": "https://example.com/mcp"}

@@ -155,3 +155,12 @@ def test_the_page_names_each_argument_and_each_limit_as_it_is() -> None:
     limits = {attribute.name for attribute in attrs.fields(Limits)}
     section = PAGE.split("\n## Limits\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", section)) <= limits
+
+
+async def test_a_card_and_a_catalogue_are_served(folder: Path, port: int) -> None:
+    file = folder / "public.py"
+    file.write_text(file.read_text().replace("8000", str(port)))
+    async with running(folder, ["python", "public.py"], port):
+        for path, member in (("/mcp/server-card", "name"), ("/.well-known/ai-catalog.json", "entries")):
+            with await trio.to_thread.run_sync(urlopen, f"http://127.0.0.1:{port}{path}") as answer:
+                assert member in json.load(answer)
