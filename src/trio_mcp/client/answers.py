@@ -105,7 +105,10 @@ class Answers:
         """Return the `capabilities` for a server that speaks ``revision``."""
         settings = self._settings
         if settings.forwards is not None:
-            return settings.forwards
+            own = self._extensions_in(revision)
+            if not own:
+                return settings.forwards
+            return attrs.evolve(settings.forwards, extensions={**(settings.forwards.extensions or {}), **own})
         here = self._of_handlers(revision)
         return here if settings.answers_later is None else _together(here, settings.answers_later)
 
@@ -119,11 +122,7 @@ class Answers:
                 {} if settings.elicitation is not None else None, {} if settings.elicitation_url is not None else None
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
-        extensions: JSONObject = {}
-        if settings.extensions:
-            from ..protocol.extensions import declared_in  # late: most clients have no extension
-
-            extensions = declared_in(revision, settings.extensions, "client")
+        extensions = self._extensions_in(revision)
         if settings.tasks and revision.tasks == "extension":
             extensions[TASKS_EXTENSION] = {}
         requests: JSONObject = {}
@@ -135,6 +134,13 @@ class Answers:
         return ClientCapabilities(
             roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions or None
         )
+
+    def _extensions_in(self, revision: Revision) -> JSONObject:
+        if not self._settings.extensions:
+            return {}
+        from ..protocol.extensions import declared_in  # late: most clients have no extension
+
+        return declared_in(revision, self._settings.extensions, "client")
 
     def prepare(
         self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
@@ -150,7 +156,7 @@ class Answers:
                 raise NobodyAnswersHere(METHOD_NOT_FOUND, words, {"method": method})
             return trio.sleep_forever  # until nobody asks any more: an error would be an answer
         match method:
-            case name if settings.forwards is not None:
+            case name if settings.forwards is not None and all(row.name != name for row in settings.handlers):
                 return self._forwarded(name, params, key)
             case "sampling/createMessage" if settings.sampling is not None:
                 return self._sampling(settings.sampling, structure_params(params, CreateMessageParams, revision))

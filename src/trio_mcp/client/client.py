@@ -374,11 +374,13 @@ class Client(Requests):
 
 
 def _vocabulary_of(settings: ClientSettings) -> Vocabulary:
-    if not settings.extensions:
+    if not settings.extensions and settings.forwards is None:
         return CORE
-    from ..protocol.extensions import vocabulary_of  # late: most clients have no extension
+    from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown  # late: most clients have no extension
 
-    return vocabulary_of(settings.extensions)
+    if settings.forwards is None:
+        return vocabulary_of(settings.extensions)
+    return with_unknown(vocabulary_of(settings.extensions)) if settings.extensions else UNKNOWN
 
 
 @define(eq=False)

@@ -24,7 +24,7 @@ from ..protocol.meta import (
     TRACESTATE,
     check_meta_keys,
 )
-from ..protocol.methods import ROWS
+from ..protocol.methods import METHODS, ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.types.lifecycle import ClientCapabilities, ServerCapabilities
 from ..protocol.types.notifications import ListenParams, SubscriptionFilter
@@ -197,12 +197,15 @@ class Requests:
     ) -> Any:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
         `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
-        of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`."""
+        of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
+        method of an extension is of any type."""
         with self.timeouts.around_call():
             if on_task is not None:
                 return await self.tool_calls.call(params, self.revision, on_progress, on_task)
             if self.revision.result_type and method == "tools/call":
                 return await self.tool_calls.send(params, self.revision, on_progress)
+            if self.revision.result_type and method not in METHODS:
+                return await self._rounds.result(method, params, self.revision, on_progress, of_any_type=True)
             return await self._send(method, params, self.revision, on_progress)
 
     def _send(

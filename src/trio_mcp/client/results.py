@@ -168,9 +168,17 @@ class InputRounds:
         self._answers = answers
         self._settings = settings
 
-    async def result(self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+    async def result(
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        of_any_type: bool = False,
+    ) -> Any:
         """Send a request as `request` does, and return its result alone."""
-        return (await self.request(method, params, revision, on_progress)).result
+        return (await self.request(method, params, revision, on_progress, of_any_type=of_any_type)).result
 
     async def request(
         self,
@@ -181,6 +189,7 @@ class InputRounds:
         cancel_task: Callable[[str], None] | None = None,
         *,
         tells_deadline: bool = True,
+        of_any_type: bool = False,
     ) -> Completed:
         """Send a request of a modern revision as `Connection.request`, in as many rounds as the server wants, up to
         ``max_rounds``.
@@ -192,8 +201,8 @@ class InputRounds:
 
         Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`, and
         `Outbound.request` for ``cancel_task`` and ``tells_deadline``. With ``cancel_task`` the last result may be that
-        of a task. Raises `ProtocolViolation` when the server asks a question that is not allowed, too many questions at
-        once, or too often.
+        of a task; ``of_any_type``: extensions have results of other types. Raises `ProtocolViolation` when the server
+        asks a question that is not allowed, too many questions at once, or too often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
@@ -209,7 +218,7 @@ class InputRounds:
                     tells_deadline=tells_deadline,
                 )
                 if trips.asked is None:
-                    if cancel_task is None or created_id(result, is_flat=True) is None:
+                    if not of_any_type and (cancel_task is None or created_id(result, is_flat=True) is None):
                         check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:

@@ -1,14 +1,15 @@
 """Extension: what two sides may agree on besides the specification (SEP-2133), with methods of its own.
 
 An extension is data, and the same object serves both roles: its handlers are registered where a server or a client is
-made. `vocabulary_of` adds its rows to those of the specification.
+made. `vocabulary_of` adds its rows to those of the specification; `with_unknown` adds the methods of extensions that
+nobody here knows.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
@@ -34,6 +35,15 @@ _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-
 _OFFICIAL: Final = ("modelcontextprotocol", "mcp")
 """Second labels of prefixes that are reserved for the authors of the specification."""
 _OURS: Final = __name__.partition(".")[0]
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` for what is no name of an extension."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{name!r} is no name of an extension, which is the reversed name of a domain, a slash and a name, as in "
+            "com.example/search (SEP-2133)"
+        )
 
 
 @frozen(eq=False)
@@ -73,11 +83,7 @@ class Extension(Generic[S, C]):
     _told: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None:
-            raise ValueError(
-                f"{self.name!r} is no name of an extension, which is the reversed name of a domain, a slash and a "
-                "name, as in com.example/search (SEP-2133)"
-            )
+        check_name(self.name)
         labels = self.name.partition("/")[0].lower().split(".")
         # SEP-2133, Definition: a second label "modelcontextprotocol" or "mcp" is reserved.
         is_ours = type(self) is not Extension and type(self).__module__.startswith(f"{_OURS}.")
@@ -202,6 +208,55 @@ def _with(core: Rows, rows: Mapping[str, Method]) -> Rows:
         return {**core(role, revision), **has}
 
     return rows_of
+
+
+LONGEST_METHOD: Final = 256
+"""Characters of the longest name of a method that nobody here knows."""
+
+
+class _RowsAndUnknown(Mapping[str, Method]):
+    """The rows ``known``, and a row for every other name of a method that is not in the specification."""
+
+    def __init__(self, known: Mapping[str, Method], result: Any) -> None:
+        self._known = known
+        self._result = result
+
+    def __getitem__(self, name: str) -> Method:
+        found = self._known.get(name)
+        if found is not None:
+            return found
+        if name in METHODS or len(name) > LONGEST_METHOD:
+            raise KeyError(name)
+        return Method(name, "both", dict[str, Any], self._result, may_ask=self._result is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
+    """Return ``vocabulary`` with the methods of all other extensions, up to 256 characters long: either side may send
+    them as requests and as notifications, with an object as parameters and as result. For code that hands messages
+    on."""
+
+    def and_unknown(rows: Rows, result: Any) -> Rows:
+        @cache
+        def rows_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
+            return _RowsAndUnknown(rows(role, revision), result)
+
+        return rows_of
+
+    return Vocabulary(
+        and_unknown(vocabulary.requests_of, dict[str, Any]),
+        and_unknown(vocabulary.notifications_of, None),
+        vocabulary.names,
+    )
+
+
+UNKNOWN: Final = with_unknown(CORE)
+"""The methods of the specification, and those of extensions that nobody here knows."""
 
 
 def declared_in(

@@ -18,6 +18,7 @@ import trio
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
+from ..protocol.extensions import UNKNOWN
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
@@ -36,6 +37,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream
+from .extensions import Passage, SharedExtensions, is_unknown
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool
@@ -63,6 +65,7 @@ class ProxyConnection:
         host: RequestHost,
         cipher: StateCipher,
         state: ConnectionState | None = None,
+        shared_extensions: SharedExtensions,
     ) -> None:
         self._server_info: dict[Revision, Any] = {}
         self._round_states = RoundStates(cipher, host.limits.retry_timeout)
@@ -70,10 +73,15 @@ class ProxyConnection:
         """Maker of ``requestState``. See `RequestHandler.seal`."""
         self._load = host.load
         self.connection = Connection(
-            transport, state or ConnectionState("server"), self, host, peer=peer, replies=Replies(self._server_info)
+            transport,
+            state or ConnectionState("server", UNKNOWN),
+            self,
+            host,
+            peer=peer,
+            replies=Replies(self._server_info),
         )
         self._state = self.connection.state
-        self._tenants = Tenants(self.connection, behind)
+        self._tenants = Tenants(self.connection, behind, shared_extensions)
         self._reading_order = ReadingOrder()
         self._special: dict[str, Callable[[RequestScope, Downstream, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -111,7 +119,7 @@ class ProxyConnection:
         """Tell the client that everything may have changed. See `ServedConnection.everything_changed`."""
         upstream, revision = self._upstream, self._state.revision
         if upstream is not None and revision is not None and self._state.initialized:
-            tell_of_everything(self.connection, offered(upstream, revision))
+            tell_of_everything(self.connection, upstream.capabilities)
 
     @property
     def _upstream(self) -> Upstream | None:
@@ -131,7 +139,9 @@ class ProxyConnection:
                 return Now(_DONE)
             if tenant is not None and upstream is not None:
                 self._adopt(tenant.downstream, upstream)
-                return Now(_discovered(upstream, request.revision))
+                return Now(_discovered(upstream, tenant.downstream, request.revision))
+        if upstream is not None and tenant is not None and is_unknown(name):
+            _check_carried(request, upstream.passage_to(tenant.downstream))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer)
@@ -178,13 +188,18 @@ class ProxyConnection:
         await upstream.follow_lists()
         info = client.server_info or _UNNAMED
         return InitializeResult(
-            scope.request.revision.name, offered(upstream, scope.request.revision), info, client.instructions
+            scope.request.revision.name,
+            offered(upstream, downstream, scope.request.revision),
+            info,
+            client.instructions,
         )
 
     async def _discover(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
-            return _discovered(upstream, scope.request.revision)
-        return {**await forward(scope, downstream, upstream), "supportedVersions": _VERSIONS}
+            return _discovered(upstream, downstream, scope.request.revision)
+        result = await forward(scope, downstream, upstream)
+        declared = upstream.passage_to(downstream).with_part(result.get("capabilities"), scope.request.revision)
+        return {**result, "supportedVersions": _VERSIONS, "capabilities": declared}
 
     async def _set_level(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
@@ -225,17 +240,27 @@ class ProxyConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
-        upstream = self._upstream
-        if upstream is None:
+        tenant = self._tenants.known(self.connection.exchange.peer.principal)
+        upstream = None if tenant is None else tenant.upstream
+        if tenant is None or upstream is None:
             return
-        if event.method.name == "notifications/roots/list_changed":
+        if is_unknown(event.method.name):
+            if upstream.passage_to(tenant.downstream).carries(event.method.name, event.revision):
+                await upstream.tell(event.method.name, event.params or None)
+        elif event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
         elif event.method.name in upstream.revision.methods:
             await upstream.notify(event.method.name, event.params or None)
 
 
-def _discovered(upstream: Upstream, revision: Revision) -> DiscoverResult:
-    return DiscoverResult(_VERSIONS, offered(upstream, revision), upstream.client.instructions)
+def _discovered(upstream: Upstream, downstream: Downstream, revision: Revision) -> DiscoverResult:
+    return DiscoverResult(_VERSIONS, offered(upstream, downstream, revision), upstream.client.instructions)
+
+
+def _check_carried(request: InboundRequest, passage: Passage) -> None:
+    """Raise `CodedError` for a method of an extension that does not pass."""
+    if not passage.carries(request.method.name, request.revision):
+        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
 
 class ReadingOrder:

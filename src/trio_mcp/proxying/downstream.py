@@ -31,6 +31,7 @@ from ..runtime.peer import PrincipalId
 from ..runtime.requests.rounds import require_input, sends_questions
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
+from .extensions import NONE_SHARED, SharedExtensions, is_unknown
 
 logger = logging.getLogger("trio_mcp")
 
@@ -110,11 +111,11 @@ class ForwardedCall:
                 self._questions.discard(question)
         raise CodedError(INTERNAL_ERROR, _OVER)
 
-    def log(self, event: NotificationReceived) -> None:
-        """Send a log message of the call, if wanted by the client, on the way of the call alone. Messages without room
-        wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
+    def tell(self, event: NotificationReceived) -> None:
+        """Send a notification of the call, a log message if wanted by the client, on the way of the call alone.
+        Notifications without room wait, within the bounds of a `NotificationQueue`, and keep no other call waiting."""
         scope, nursery = self.scope, self.scope.nursery
-        if nursery is None or not (scope.sends and self._wants(event)):
+        if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
         try:
             line = scope.notification(event.method.name, event.params)
@@ -177,7 +178,9 @@ class Downstream:
     the bounds of a `NotificationQueue`.
     """
 
-    def __init__(self, connection: Connection, principal: PrincipalId | None) -> None:
+    def __init__(
+        self, connection: Connection, principal: PrincipalId | None, shared_extensions: SharedExtensions = NONE_SHARED
+    ) -> None:
         limits = connection.limits
         self.limits = limits
         self.connection = connection
@@ -188,6 +191,8 @@ class Downstream:
         connection: nothing but a call says which client is meant."""
         self.principal = principal
         """Identity of the client, where the transport knows one."""
+        self.shared_extensions = shared_extensions
+        """The extensions that pass where others use the connection to the server behind, too."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
         self.urls = OpenURLs()
@@ -284,7 +289,7 @@ class Downstream:
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
-                call.log(event)
+                call.tell(event)
 
     async def caught_up(self) -> None:
         """Wait until all notifications that have come so far are in the outbox."""
@@ -295,6 +300,8 @@ class Downstream:
         if name == LOG:
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
+        if is_unknown(name):
+            return self.speaks_as(event.revision)
         # In modern revisions changes are reported on streams, which their requests serve.
         if legacy is None or not self._state.initialized or name not in legacy.methods:
             return False
@@ -303,6 +310,17 @@ class Downstream:
         subscriptions = self._state.subscriptions
         # Otherwise it is a part of a subscribed resource, whose name need not show of which.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
+
+    def speaks_as(self, revision: Revision) -> bool:
+        """Return whether the client can be told of messages of an extension now, in the era of ``revision``: after its
+        handshake, or, in modern revisions, while it waits for an answer."""
+        if revision.handshake:
+            return self.legacy is not None and self._state.initialized
+        return any(not call.revision.handshake for call in self.calls.values())
+
+    def declared(self) -> list[ClientCapabilities]:
+        """Return what the client has declared, in its handshake and in its calls in flight."""
+        return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
         """Return whether the client wants a log of ``rank``, which names no request.
@@ -324,7 +342,7 @@ class Downstream:
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
         line = frame_notification(event.method.name, params or None) + b"\n"
-        if event.method.name != LOG:
+        if not (event.method.name == LOG or is_unknown(event.method.name)):
             await self._outbox.room()
             self._outbox.put(line)
             return
@@ -332,13 +350,13 @@ class Downstream:
         outbox = self._outbox if scope is None else scope.outbox
         await outbox.room()
         if not self._is_for_us(event, named=True):
-            return  # the call that the log belongs to was cancelled while the log waited
+            return  # the call that this belongs to was cancelled while this waited
         # What was put before the end of the call precedes its reply; afterwards nobody reads there.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the request whose log comes now: the only one in flight, whose way is taken as for questions. A client
-        over HTTP need not listen to anything else."""
+        """Return the request for which a log, or a notification of an extension, comes now: the only one in flight,
+        whose way is taken as for questions. A client over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None

@@ -29,6 +29,7 @@ from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
 from .downstream import Downstream, ForwardedCall
+from .extensions import is_unknown
 from .server_requests import translated, translated_result, without_meta
 from .tasks import LONGEST_TASK_ID, Owner
 from .upstream import Upstream
@@ -53,7 +54,9 @@ async def forward(
     A task that the client cannot be told of is waited for. Raises `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
-    if method not in spoken.methods:
+    if method not in spoken.methods and not (
+        is_unknown(method) and upstream.passage_to(downstream).carries(method, request.revision)
+    ):
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
     check_task(scope, downstream, upstream)
     params = {**_params(request, downstream, upstream), **named}
@@ -238,11 +241,12 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
         return {}
     fields: JSONObject = client.meta_in(spoken)
     if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
-        fields[CLIENT_CAPABILITIES] = (
+        declared: Any = (
             unstructure(request.capabilities, spoken)
             if request.revision.handshake
             else request.meta[CLIENT_CAPABILITIES]
         )
+        fields[CLIENT_CAPABILITIES] = upstream.passage_to(downstream).with_part(declared, request.revision)
         if request.client_info is not None:
             fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
     level: Any = downstream.log_level if request.revision.handshake else request.log_level
@@ -254,16 +258,13 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
 
-def offered(upstream: Upstream, revision: Revision) -> ServerCapabilities:
+def offered(upstream: Upstream, downstream: Downstream, revision: Revision) -> ServerCapabilities:
     """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
-    speak the same form of tasks, and with extensions where both sides speak the same era: what they say differs."""
+    speak the same form of tasks, and with the extensions that pass."""
     declared = upstream.capabilities
-    if upstream.revision.handshake != revision.handshake:
-        declared = attrs.evolve(declared, extensions=None)
-    if upstream.passes_tasks(revision):
-        return declared
-    extensions = {name: value for name, value in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
-    return attrs.evolve(declared, tasks=None, extensions=extensions or None)
+    tasks = declared.tasks if upstream.passes_tasks(revision) else None
+    extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
+    return attrs.evolve(declared, tasks=tasks, extensions=extensions or None)
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:

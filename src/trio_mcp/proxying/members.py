@@ -31,6 +31,7 @@ from ..runtime.requests.scope import RequestScope
 from ..server.input_required import Forwarded
 from ..state.events import NotificationReceived
 from .downstream import LOG, Downstream, ForwardedCall
+from .extensions import NONE_SHARED
 from .forwarding import forward
 from .tasks import TaskOwners
 from .upstream import Upstream
@@ -47,6 +48,7 @@ class GatewayCaller(Downstream):
         self.limits = scope.runner.limits
         self.is_many = exchange.has_headers and not scope.request.revision.handshake
         self.principal = exchange.peer.principal
+        self.shared_extensions = NONE_SHARED
         self.calls = {}
         self.urls = OpenURLs()
         self.level_is_set = True

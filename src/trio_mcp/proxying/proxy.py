@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from importlib.metadata import version
-from typing import TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.targets import Target, target_of
 from ..hosting.group import Group
+from ..protocol.extensions import UNKNOWN
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
@@ -23,20 +24,36 @@ from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection
+from .extensions import SharedExtensions
 from .gateway import Gateway, gateway
 from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool
 from .upstream import Upstream
+
+if TYPE_CHECKING:
+    from ..protocol.extensions import Extension
 
 Behind: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
 """What can stand behind a proxy."""
 
 
 @overload
-def proxy(upstream: Behind, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy: ...
+def proxy(
+    upstream: Behind,
+    *,
+    name: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    passes: Iterable[str | Extension[Any, Any]] = (),
+) -> Proxy: ...
 @overload
 def proxy(upstream: Group, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Gateway: ...
-def proxy(upstream: Behind | Group, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy | Gateway:
+def proxy(
+    upstream: Behind | Group,
+    *,
+    name: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    passes: Iterable[str | Extension[Any, Any]] = (),
+) -> Proxy | Gateway:
     """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
     ``upstream``: a URL, the words of a command, a `Server`, an `Address`, a `Command`, an `InMemory`, a function that
     opens a client, or an open `Client`. For a `Group` the server is its `gateway`.
@@ -44,7 +61,15 @@ def proxy(upstream: Behind | Group, *, name: str | None = None, limits: Limits =
     Every message is handed on, in both directions and from either era to either: requests with their progress and
     errors, cancels with their reason, logs, changes, and the requests of the server behind. Each connection has its own
     ids, progress tokens and subscription ids; unknown members and ``_meta`` stay unchanged. A message that the client's
-    revision cannot express is an error of that request. Methods in no revision are not handed on, but answered -32601.
+    revision cannot express is an error of that request.
+
+    Extensions that the proxy does not know pass as they are, with requests, notifications and errors in both
+    directions, if client and server speak the same era, and the connection to the server behind serves this client, or
+    its principal, alone. Where others use it, too, as with an open `Client` and for modern clients over HTTP whom
+    nobody knows, a message of an extension may tell one client of another: only those in ``passes`` pass there, each
+    given by its name, which its methods then begin with (``com.example/search/query``,
+    ``notifications/com.example/search/added``), or as an `Extension`. An extension that does not pass is declared to
+    neither side, and its methods, like those in no revision, are answered -32601.
 
     But for an open `Client`, each client of the proxy gets a connection of its own to the server behind, and a process
     of its own where that is a command, in the client's name, with the client's capabilities and, where the server has
@@ -73,27 +98,34 @@ def proxy(upstream: Behind | Group, *, name: str | None = None, limits: Limits =
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
 
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
-    Raises `BadTarget` for a text that is no URL, and `TypeError` for another ``upstream``.
+    Raises `BadTarget` for a text that is no URL, `TypeError` for another ``upstream``, and `ValueError` for what is no
+    name of an extension.
     """
     if isinstance(upstream, Group):
+        if passes := list(passes):
+            raise TypeError("the extensions of the members of a group do not pass: a gateway has none but its own")
         return gateway(upstream, name=name or "gateway", limits=limits)
+    shared = SharedExtensions.of(passes)
     if isinstance(upstream, Client):
-        return Proxy(upstream, name, limits)
+        return Proxy(upstream, name, limits, shared)
     if isinstance(upstream, Target | Server | str | list | tuple):
-        return Proxy(target_of(upstream).open, name, limits)
+        return Proxy(target_of(upstream).open, name, limits, shared)
     if not callable(upstream):
         raise TypeError(
             "a proxy takes a URL, the words of a command, a Server, an Address, an open client, or a function that "
             f"opens one, not {upstream!r:.200}"
         )
-    return Proxy(upstream, name, limits)
+    return Proxy(upstream, name, limits, shared)
 
 
 class Proxy:
     """A server that hands every message on to another server, made by `proxy`."""
 
-    def __init__(self, upstream: Client | OpenUpstream, name: str | None, limits: Limits) -> None:
+    def __init__(
+        self, upstream: Client | OpenUpstream, name: str | None, limits: Limits, shared_extensions: SharedExtensions
+    ) -> None:
         self._upstream = upstream
+        self._shared_extensions = shared_extensions
         self.limits = limits
         self.info = Implementation(name or "proxy", version("trio-mcp"))
         self._load = Load()
@@ -125,9 +157,17 @@ class Proxy:
                 behind = UpstreamPool(self._upstream, self._task_owners, bounds.max_upstreams, bounds.session_timeout)
 
             def connect(transport: Transport | Outbox, peer: Peer, state: ConnectionState | None) -> ProxyConnection:
-                return ProxyConnection(behind, transport, peer, host=host, cipher=cipher, state=state)
+                return ProxyConnection(
+                    behind,
+                    transport,
+                    peer,
+                    host=host,
+                    cipher=cipher,
+                    state=state,
+                    shared_extensions=self._shared_extensions,
+                )
 
-            yield RunningStandIn(host.load.callers, host.limits, connect)
+            yield RunningStandIn(host.load.callers, host.limits, connect, UNKNOWN)
 
 
 async def _end_with(shared: Upstream) -> None:

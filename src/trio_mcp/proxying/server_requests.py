@@ -118,6 +118,8 @@ async def ask(
     if isinstance(answer, dict):
         tasks.note_created(cast("JSONObject", answer), downstream)
         try:
+            if method not in METHODS:
+                return cast("JSONObject", answer)
             return translated(answer, METHODS[method].result, respondent.revision, revision)
         except NotExpressible as error:
             raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
@@ -128,9 +130,10 @@ async def ask(
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
-    one of the three in `ASKABLE` is passed on unchanged, where the revision has that method."""
+    one of the three in `ASKABLE` is passed on unchanged, where the revision has that method; so is one of an
+    extension."""
     if method not in ASKABLE:
-        if method not in requests_of("server", respondent.revision):
+        if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
         return
     needed = capability_for(InputRequest(method, params))  # pyright: ignore[reportArgumentType] one of them
@@ -146,6 +149,8 @@ def _as_said_there(respondent: Respondent, method: str, params: JSONObject, revi
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}
+    if method not in METHODS:
+        return params
     try:
         return translated(params, METHODS[method].params, revision, respondent.revision)
     except ValueError as error:  # NotExpressible is a ValueError

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, Unpack
 
+import attrs
 import trio
 
 from ..auth.credentials import AuthorizationError
@@ -29,6 +30,7 @@ from ..runtime.peer import PrincipalId
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from .downstream import Downstream
+from .extensions import SharedExtensions
 from .tasks import TaskOwners
 from .upstream import Upstream
 
@@ -259,7 +261,8 @@ class PrivateTenant(Tenant):
             if self.upstream is not None:
                 raise
             logger.debug("the server behind has no legacy revision: %s", error)
-            await self._serve_through({**options, "era": "modern"})
+            forwards = attrs.evolve(options.get("forwards") or ClientCapabilities(), extensions=None)
+            await self._serve_through({**options, "forwards": forwards, "era": "modern"})
 
     async def _serve_through(self, options: ClientOptions) -> None:
         async with self._pool.open_upstream(**options) as client:
@@ -269,7 +272,11 @@ class PrivateTenant(Tenant):
 
 
 def _options_of(request: InboundRequest) -> ClientOptions:
-    options: ClientOptions = {"forwards": request.capabilities or ClientCapabilities()}
+    capabilities = request.capabilities or ClientCapabilities()
+    if not request.revision.handshake:
+        # The server may turn out to be a legacy one; a modern one is told in each request.
+        capabilities = attrs.evolve(capabilities, extensions=None)
+    options: ClientOptions = {"forwards": capabilities}
     if request.client_info is not None:
         options["info"] = request.client_info
     return options
@@ -278,11 +285,14 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 class Tenants:
     """The callers of ``connection``: one; or, where the requests of everybody come over the connection, one
     for each principal, and one for all unknown clients. All share the server ``behind``, or each takes a connection of
-    that pool."""
+    that pool. ``shared_extensions`` pass over a connection of several clients."""
 
-    def __init__(self, connection: Connection, behind: Upstream | UpstreamPool) -> None:
+    def __init__(
+        self, connection: Connection, behind: Upstream | UpstreamPool, shared_extensions: SharedExtensions
+    ) -> None:
         self._connection = connection
         self._behind = behind
+        self._shared_extensions = shared_extensions
         self._peer = connection.exchange.peer
         self._all: dict[PrincipalId | None, Tenant] = {}
         """The callers who are served, by their principals."""
@@ -311,7 +321,7 @@ class Tenants:
     def _new(self, principal: PrincipalId | None) -> Tenant:
         assert self._nurseries is not None, "requests come while the connection runs"
         services, own = self._nurseries
-        downstream = Downstream(self._connection, principal)
+        downstream = Downstream(self._connection, principal, self._shared_extensions)
         downstream.start_in(own)
         gone = self._drop if self._peer.everybody else None
         if isinstance(self._behind, Upstream):

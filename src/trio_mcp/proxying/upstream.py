@@ -19,7 +19,8 @@ from ..client.answers import Relay
 from ..client.client import Client
 from ..client.subscriptions import Changes
 from ..connecting.http.outgoing import ToolHeaders
-from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..jsonrpc.codec import frame_notification
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import related_task_of
@@ -34,6 +35,7 @@ from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, note_request
+from .extensions import Passage, is_unknown
 from .server_requests import Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
@@ -122,6 +124,9 @@ class Upstream(Relay):
         elif event.method.name == _PROGRESS:
             self.tasks.progressed(event)
             return
+        elif is_unknown(event.method.name):
+            self._tell_of_extension(event)
+            return
         named = event.method.name == _UPDATED and (self.of_several or event.params.get("uri") in self._subscribed)
         if event.method.name == _LOG and related_task_of(event.params) is None and self._told_on_a_way(event):
             return
@@ -139,13 +144,37 @@ class Upstream(Relay):
         came_with = self._connection.came_with
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
-            downstream = call.downstream
-            if call.scope.outbox is downstream.connection.outbox:
-                downstream.put(event, named=False)  # in order with all else
-            else:
-                call.log(event)
+            self._tell_on_way(call, event)
             return True
         return self.of_several or self._is_of_past_call(came_with)
+
+    def _tell_on_way(self, call: ForwardedCall, event: NotificationReceived) -> None:
+        downstream = call.downstream
+        if call.scope.outbox is downstream.connection.outbox:
+            downstream.put(event, named=False)  # in order with all else
+        else:
+            call.tell(event)
+
+    def _tell_of_extension(self, event: NotificationReceived) -> None:
+        """Hand a notification of an extension to the call in whose answer it came, else to all clients that have the
+        extension. Where many clients call, it is for every call in flight."""
+        method, came_with = event.method.name, self._connection.came_with
+        call = None if came_with is None else self.calls.get(came_with)
+        if call is not None:
+            if self.passage_to(call.downstream).carries(method, call.revision):
+                self._tell_on_way(call, event)
+            return
+        if self._is_of_past_call(came_with):
+            return
+        for downstream in tuple(self.downstreams):
+            passage = self.passage_to(downstream)
+            if not (passage.carries(method, event.revision) and passage.is_told(method, downstream.declared())):
+                continue
+            if downstream.is_many:
+                for each in tuple(downstream.calls.values()):
+                    each.tell(event)
+            else:
+                downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
         """Note in the answer to which request of ours a question came: see `Relay.on_question`."""
@@ -163,6 +192,9 @@ class Upstream(Relay):
             respondent = next(calls, None)
             if respondent is None:
                 raise CodedError(INTERNAL_ERROR, _NOBODY)
+        downstream = respondent.downstream if isinstance(respondent, ForwardedCall) else respondent
+        if is_unknown(method) and not self.passage_to(downstream).carries(method, respondent.revision):
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _meant(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
@@ -213,6 +245,17 @@ class Upstream(Relay):
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
+    def passage_to(self, downstream: Downstream) -> Passage:
+        """Return what passes of extensions between ``downstream`` and the server."""
+        return Passage(
+            self.capabilities.extensions or {},
+            self.revision,
+            not self.shared and (downstream.principal is not None or not downstream.is_many),
+            downstream.shared_extensions,
+            self.client.settings.forwards is not None,
+            self.passes_tasks,
+        )
+
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
@@ -225,6 +268,11 @@ class Upstream(Relay):
         """Send the server a notification that belongs to no request, when there is room."""
         await self._connection.room()
         self._connection.notify(method, params)
+
+    async def tell(self, method: str, params: JSONObject | None) -> None:
+        """Send the server a notification of an extension, when there is room: each one, however many are equal."""
+        await self._connection.room()
+        self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
         """Have the server report changed lists, where that takes a request. Idempotent."""

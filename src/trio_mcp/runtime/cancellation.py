@@ -16,7 +16,6 @@ import trio
 
 from ..classes import frozen
 from ..jsonrpc.errors import CodedError, ProtocolViolation
-from ..protocol.methods import METHODS
 
 DEADLINE_PASSED: Final = "the caller's deadline passed"
 
@@ -88,13 +87,12 @@ REMAINING_MS: Final = "trio-mcp/remainingMs"
 _LONGEST_REMAINING: Final = 10**12
 _AT_ONCE: Final = frozenset({"initialize", "server/discover", "ping", "subscriptions/listen"})
 """Methods that run no handler of an author."""
-_TRAVELS_WITH: Final = frozenset(METHODS) - _AT_ONCE
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
     """Return ``params`` with the time from now to ``deadline`` (`trio.current_time`) in ``_meta``. Without a deadline,
     or for a method with which no time travels, return ``params`` unchanged."""
-    if deadline == math.inf or method not in _TRAVELS_WITH:
+    if deadline == math.inf or method in _AT_ONCE:
         return params
     params = params or {}
     left = deadline - trio.current_time()

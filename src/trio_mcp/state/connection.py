@@ -39,7 +39,7 @@ from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED, MethodUnavailable
 from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
 from ..protocol.methods import METHODS, Method
-from ..protocol.revisions import CORE, LATEST_LEGACY, Revision, Vocabulary, negotiate
+from ..protocol.revisions import CORE, LATEST_LEGACY, LATEST_MODERN, Revision, Vocabulary, negotiate
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, InitializeParams
 from ..protocol.types.notifications import DEFAULT_LOG_LEVEL, log_level_rank
 from .events import (
@@ -375,7 +375,9 @@ class ConnectionState:
             return self._receive_cancel(params)
         if method == "notifications/progress":
             return self._receive_progress(params)
-        revision = self.revision or LATEST_LEGACY
+        revision = self.revision
+        if revision is None:  # before any handshake, an extension speaks as modern clients do
+            revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
             # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.

@@ -1,0 +1,120 @@
+"""Extensions that a proxy does not know pass as they are, where nothing of one client can reach another.
+
+An extension is offered to a client, and its declaration is handed to the server behind, only where the messages of the
+extension pass, too: where both sides speak the same era, and the connection to the server behind serves this client, or
+its principal, alone. Over a connection of several clients only those pass that `SharedExtensions` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ..classes import frozen
+from ..protocol.extensions import Extension, check_name
+from ..protocol.methods import METHODS
+from ..protocol.types.tools import TASKS_EXTENSION
+
+if TYPE_CHECKING:
+    from ..protocol.fields import JSONObject
+    from ..protocol.revisions import Revision
+    from ..protocol.types.lifecycle import ClientCapabilities
+
+_TOLD: Final = "notifications/"
+
+
+@frozen
+class SharedExtensions:
+    """The extensions that pass over connections of several clients, because the people who run the proxy say so."""
+
+    names: frozenset[str] = frozenset()
+    methods: Mapping[str, str] = MappingProxyType({})
+    """The extensions that are known with their methods, by the name of each method."""
+
+    @classmethod
+    def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
+        """Return these extensions, each given by its name or as a whole. Raises `ValueError` for what is no name."""
+        given = list(passes)
+        names = [each if isinstance(each, str) else each.name for each in given]
+        for name in names:
+            check_name(name)
+        known = [each for each in given if not isinstance(each, str)]
+        return cls(frozenset(names), {row.name: each.name for each in known for row in each.rows})
+
+    def owner_of(self, method: str) -> str | None:
+        """Return the extension that ``method`` belongs to; `None` for none of these. The methods of an extension that
+        is known by its name alone begin with the name, behind ``notifications/`` perhaps."""
+        owner = self.methods.get(method)
+        if owner is None:
+            owner = "/".join(method.removeprefix(_TOLD).split("/", 2)[:2])
+        return owner if owner in self.names else None
+
+
+NONE_SHARED: Final = SharedExtensions()
+
+
+def is_unknown(method: str) -> bool:
+    """Return whether ``method`` is none of the specification, so that it belongs to an extension, if to anything."""
+    return method not in METHODS
+
+
+@frozen
+class Passage:
+    """What passes of extensions between a client and the server behind, which has ``declared`` these, and speaks
+    ``behind``. ``is_alone``: nobody but the client, or its principal, uses the connection to the server; else only
+    ``shared`` ones pass. ``hands_on``: the client of the server behind is here to hand messages on. ``passes_tasks``
+    says whether tasks pass to a client of a revision."""
+
+    declared: Mapping[str, Any]
+    behind: Revision
+    is_alone: bool
+    shared: SharedExtensions
+    hands_on: bool
+    passes_tasks: Callable[[Revision], bool]
+
+    def carries(self, method: str, revision: Revision) -> bool:
+        """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
+        ``revision``. Over a connection of several clients ``method`` must be one of an extension that passes there;
+        else the server behind knows its methods, and must have declared an extension."""
+        if not self._speaks_alike(revision):
+            return False
+        if self.is_alone:
+            return any(name != TASKS_EXTENSION for name in self.declared)
+        return self.shared.owner_of(method) in self.declared
+
+    def is_told(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
+        """Return whether a client that has declared these ``capabilities`` is to be told of ``method`` outside of any
+        call: where others use the connection, too, it must have declared the extension."""
+        owner = self.shared.owner_of(method)
+        return self.is_alone or any(owner in (each.extensions or {}) for each in capabilities)
+
+    def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
+        """Return those of the ``extensions``, declared by either side, that pass for a client that speaks ``revision``;
+        that of tasks where tasks pass."""
+        names = extensions.keys() if self.is_alone else self.shared.names
+        passing = names if self._speaks_alike(revision) else ()
+        tasks = self.passes_tasks(revision)
+        return {
+            name: settings
+            for name, settings in extensions.items()
+            if (tasks if name == TASKS_EXTENSION else name in passing)
+        }
+
+    def with_part(self, capabilities: Any, revision: Revision) -> Any:
+        """Return ``capabilities``, those of either side as plain data, with the `part_of` their extensions. What is no
+        object stays as it is."""
+        if not isinstance(capabilities, dict):
+            return capabilities
+        plain = cast("JSONObject", capabilities)
+        declared = plain.get("extensions")
+        if not isinstance(declared, dict):
+            return plain
+        kept = self.part_of(cast("JSONObject", declared), revision)
+        if len(kept) == len(cast("JSONObject", declared)):
+            return plain
+        others = {name: value for name, value in plain.items() if name != "extensions"}
+        return {**others, "extensions": kept} if kept else others
+
+    def _speaks_alike(self, revision: Revision) -> bool:
+        return self.hands_on and revision.handshake == self.behind.handshake
