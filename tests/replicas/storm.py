@@ -85,7 +85,8 @@ class Storm:
             await trio.sleep(2.0)
 
     async def restart_one_after_another(self, _: float) -> None:
-        """Replace each replica in good order, the next one when the new one has answered."""
+        """Replace each replica in good order once all have answered, the next one when the new one has."""
+        await until(lambda: all(replica.pid in self._load.seen for replica in self._fleet.replicas))
         for replica in self._fleet.replicas:
             old = replica.pid
             await replica.replace()

@@ -147,6 +147,7 @@ class Fleet:
         await self.add()
         self._leave(replica)
         replica.is_ending = True
+        self.disturbances += 1
         replica.scope.cancel(reason="the end of a replica")
         await replica.over.wait()
         self.disturbances += 1
