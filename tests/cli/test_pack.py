@@ -135,6 +135,7 @@ async def test_the_same_files_make_the_same_bundle(folder: Path) -> None:
         names = [info.filename for info in archive.infolist()]
         modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
     assert names == sorted(names)
+    assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert (modes["a.txt"], modes["b.txt"]) == (0o644, 0o755)
 
 
