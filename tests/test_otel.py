@@ -578,3 +578,34 @@ async def test_metrics_that_fail_cost_no_request(
         monkeypatch.setattr(Meters, name, fail)
     async with open_memory(server, tracing=recorded.tracing) as client:
         assert (await client.call_tool("greet", {"name": "a"})).text == "hello a"
+
+
+def events(span: ReadableSpan) -> list[str]:
+    return [event.name for event in span.events]
+
+
+async def test_spans_and_a_metric_tell_when_a_cancel_arrived_and_when_its_cleanup_was_done(
+    server: Server, recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    @server.tool
+    async def slow() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+
+    ours = Recorded()
+    async with open_memory(server, tracing=ours.tracing) as client:
+        with trio.move_on_after(1):
+            await client.call_tool("slow")
+        await trio.sleep(3)
+    assert events(ours.one(SpanKind.CLIENT)) == ["cancel.sent"]
+    handled = recorded.one(SpanKind.SERVER)
+    assert events(handled) == ["cancel.received", "cancel.delivered", "cleanup.done"]
+    received, delivered, done = [event.timestamp for event in handled.events]
+    assert received <= delivered
+    assert done - received == pytest.approx(2e9, rel=0.05)
+    assert recorded.points("trio_mcp.cancel.duration") == [
+        ({"mcp.method.name": "tools/call", "trio_mcp.cancel.cause": "peer"}, 1)
+    ]

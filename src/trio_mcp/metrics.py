@@ -85,6 +85,9 @@ class Meters:
             "client": histogram("mcp.client.session.duration", "Time for which a client had a connection."),
         }
         self._queued = histogram("trio_mcp.queue.duration", "Time that a request waited for its turn.")
+        self._cancelled = histogram(
+            "trio_mcp.cancel.duration", "Time from the arrival of a cancel until the handler was resumed by it."
+        )
         self._loads: WeakSet[Load] = WeakSet()
         for field, (name, unit, description) in _GAUGES.items():
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
@@ -113,6 +116,10 @@ class Meters:
         """Record a request of the peer, which waited for its turn for ``queued`` of the ``seconds``."""
         self._handled.record(seconds, _bounded(attributes))
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
+
+    def record_cancel(self, seconds: float, attributes: Mapping[str, str]) -> None:
+        """Record that a cancelled handler was resumed ``seconds`` after the arrival of its cancel."""
+        self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:
         """Record a connection that has ended, in which our side was ``role``."""

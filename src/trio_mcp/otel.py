@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import trio
 from opentelemetry import context, metrics, propagate, trace
 
+from .concurrency.resumption import FollowedSteps
 from .jsonrpc.errors import PeerError
 from .metrics import Load, Meters
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
@@ -43,7 +44,10 @@ class OpenTelemetry:
     gets the final answer.
 
     The metrics are the four durations that the conventions name, the time that requests wait for their turn, and the
-    counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``.
+    counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``;
+    ``trio_mcp.cancel.duration`` is the time from the arrival of a cancel to the handler's ``finally``. The spans tell
+    of a cancel by events: ``cancel.sent`` in the caller, and in the handler ``cancel.received``,
+    ``cancel.delivered``, where ``finally`` begins, and ``cleanup.done``.
 
     ``tracer_provider`` and ``meter_provider`` are the global ones unless given. ``resource_uris`` records
     ``mcp.resource.uri``, too; a URI may hold private data.
@@ -134,7 +138,7 @@ class ConnectionTracer:
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
             self._meters.record_handler(seconds + queued, queued, attributes)
 
-        return HandlerSpan(_Record(span, attributes, measure), request)
+        return HandlerSpan(_Record(span, attributes, measure), request, self._meters.record_cancel)
 
     def _attributes(self, request: InboundRequest | OutboundRequest, params: Mapping[str, Any]) -> dict[str, str]:
         method = request.method.name
@@ -192,6 +196,13 @@ class _Record:
         self._measure = measure
         self._begun = time.perf_counter()
 
+    def tell(self, event: str, ago: float = 0.0) -> None:
+        """Add an event that happened ``ago`` seconds before now. Never raises."""
+        try:
+            self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
+        except Exception:
+            logger.exception("tracing a cancel failed")
+
     def end(
         self,
         error_type: str | None,
@@ -235,6 +246,7 @@ class CallSpan:
         elif isinstance(error, PeerError):
             self._record.end(str(error.code), error.message, code=error.code)
         elif isinstance(error, trio.Cancelled):
+            self._record.tell("cancel.sent")
             self._record.end("timeout" if error.source == "deadline" else "cancelled")
         else:
             self._record.end(type(error).__qualname__)
@@ -243,12 +255,40 @@ class CallSpan:
 class HandlerSpan:
     """A request of the peer, while its handler runs."""
 
-    def __init__(self, record: _Record, request: InboundRequest) -> None:
+    def __init__(
+        self, record: _Record, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
+    ) -> None:
         self._record = record
         self._request = request
+        self._measure = measure
+        self._resumed_at: float | None = None
 
-    def end(self, result: Any, request: InboundRequest, cause: str | None) -> None:
-        """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any."""
+    def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
+        """Return ``answer``, whose first step behind the cancel of ``scope`` is noted."""
+        return FollowedSteps(answer, scope, self._resumed)
+
+    def _resumed(self) -> None:
+        self._resumed_at = trio.current_time()
+
+    def _cancelled(self, cause: str, at: float) -> None:
+        now = trio.current_time()
+        self._record.tell("cancel.received", now - at)
+        if (resumed := self._resumed_at) is not None:
+            self._record.tell("cancel.delivered", now - resumed)
+            try:
+                self._measure(
+                    max(resumed - at, 0.0),
+                    {"mcp.method.name": self._request.method.name, "trio_mcp.cancel.cause": cause},
+                )
+            except Exception:
+                logger.exception("measuring a cancel failed")
+        self._record.tell("cleanup.done")
+
+    def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
+        """End the span: ``request`` is the one that is answered, ``cause`` that of a cancel, if any, ``at`` its
+        time."""
+        if cause is not None and at is not None:
+            self._cancelled(cause, at)
         if request is not self._request:  # a later round is answered
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:

@@ -82,7 +82,8 @@ class Connection:
         """True when no other connection is served, so that the server ends with this connection."""
         self._told = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
-        self._tracer = tracer = None if host.tracing is None else host.tracing.tracer(network)
+        tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
+        self._tracer = tracer = None if tracing is None else tracing.tracer(network)
         self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, calls)
         """Sender of our requests; `request` sends a single one."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})

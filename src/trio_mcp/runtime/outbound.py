@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..jsonrpc.messages import RequestId
-    from ..otel import ConnectionTracer
     from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import OutboundRequest
     from .calls import Poster
     from .limits import Limits
     from .notifications import NotificationQueue
+    from .observing import Tracer
     from .outbox import Outbox
 
 
@@ -58,7 +58,7 @@ class Outbound:
         outbox: Outbox,
         told: NotificationQueue,
         limits: Limits,
-        tracer: ConnectionTracer | None,
+        tracer: Tracer | None,
         calls: CallSettings = CallSettings(),  # noqa: B008 frozen
     ) -> None:
         self._state = state

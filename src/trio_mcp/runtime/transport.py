@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..classes import value
 from ..jsonrpc.errors import MCPError, clean
 from ..jsonrpc.messages import Batch, Message, RequestId, Unreadable
 from .outbox import Outbox
+
+if TYPE_CHECKING:
+    from .observing import Tracing
 
 
 class ConnectionLost(MCPError):
@@ -84,6 +87,18 @@ Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
 """What `Transport.receive` returns: a message, without its framing, or a loss."""
 
 
+class RecordedSending(Protocol):
+    """What stands before the sending of a transport whose messages are recorded."""
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send as `Transport.send_nowait`."""
+        ...
+
+    def note_sent(self, message: bytes) -> None:
+        """Note a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
+        ...
+
+
 class Transport(ABC):
     """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
@@ -117,9 +132,13 @@ class Transport(ABC):
         """
         return 0
 
-    def make_outbox(self, high_water: int) -> Outbox:
-        """Return the outbox for the messages of a connection over this transport."""
-        return Outbox(high_water, self.send_nowait)
+    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
+        """Return the outbox for the messages of a connection over this transport, by way of ``recorded`` if given."""
+        return Outbox(high_water, (self if recorded is None else recorded).send_nowait)
+
+    def observed_by(self, tracing: Tracing | None) -> Tracing | None:
+        """Return the observer of the requests of a connection over this transport, whose host has ``tracing``."""
+        return tracing
 
     @abstractmethod
     async def aclose(self) -> None:

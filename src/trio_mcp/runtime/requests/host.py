@@ -25,11 +25,11 @@ from .scope import RequestScope
 if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
     from ...concurrency.wakeups import Alarm
-    from ...otel import OpenTelemetry
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
     from ...stores.shared import Replica
     from ..exchange import Exchange
+    from ..observing import Tracing
     from .rounds import Retry, Seal
 
 
@@ -50,7 +50,7 @@ class RequestHost:
         load: Load | None = None,
         stateless: bool = False,
         may_log: bool = False,
-        tracing: OpenTelemetry | None = None,
+        tracing: Tracing | None = None,
         replica: Replica | None = None,
     ) -> None:
         self.limits = limits

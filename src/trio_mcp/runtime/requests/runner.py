@@ -28,11 +28,11 @@ from .scope import RequestScope
 
 if TYPE_CHECKING:
     from ...concurrency.time_limits import Graces
-    from ...otel import ConnectionTracer, HandlerSpan
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
     from ..calls import Ask, Post
     from ..exchange import Exchange
+    from ..observing import HandlerSpan, Tracer
     from ..peer import Peer
     from ..replies import Replies
     from .host import RequestHandler, RequestHost
@@ -64,7 +64,7 @@ class RequestRunner:
         graces: Graces,
         replies: Replies,
         ask: Ask,
-        tracer: ConnectionTracer | None,
+        tracer: Tracer | None,
         *,
         peer: Peer,
         post: Post | None = None,
@@ -182,6 +182,8 @@ class RequestRunner:
                         span = self._tracer.handling(scope.request, scope.ticket.waited(trio.current_time()))
                     try:
                         answer = self._handler.answer(scope)
+                        if span is not None:
+                            answer = span.follow(answer, nursery.cancel_scope)
                         del self  # the request may become a task, and then outlives this runner and its connection
                         result = await answer
                         scope.handler_returned()
@@ -369,7 +371,10 @@ async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
 
 def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
     cancellation = scope.cancellation
-    span.end(result, scope.request, None if cancellation is None else str(cancellation.cause))
+    if cancellation is None:
+        span.end(result, scope.request, None)
+    else:
+        span.end(result, scope.request, str(cancellation.cause), cancellation.at)
 
 
 def _reply_line(
