@@ -39,7 +39,6 @@ _NO_WORDS: Final = "over HTTP, a modern call is left by closing its answer: caus
 _TOO_SMALL: Final = "no opening fits into messages of this size"
 _LISTENING: Final = "the server that listens ends after its client has"
 _LARGE: Final = "takes seconds"
-_NOBODYS: Final = "a modern notification over HTTP belongs to no connection"
 
 NOT_BY_HTTP: Final = {
     "test_cx_02_cx_05_au_03_memory_has_no_session_no_headers_and_nobody_is_known": _HEADERS,
@@ -50,7 +49,6 @@ NOT_BY_HTTP: Final = {
     "test_ch_14_ch_15_overlong_and_broken_lines_cost_one_error_each": _TOO_SMALL,
     "test_a_connection_that_was_left_needs_no_collector": _LISTENING,
     "test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions": _LARGE,
-    "test_a_client_tells_a_server": _NOBODYS,
 }
 """Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
 

@@ -139,12 +139,21 @@ class Extension(Generic[S, C]):
         since: str | None = None,
         until: str | None = None,
         of_request: bool = False,
+        scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
         """Declare a notification, and return it, to be given to `RequestContext.send_notification`,
         `Client.send_notification` and `Server.handles`. ``of_request``: it belongs to a request in flight, is told in
-        order with the logs of that request, and ends with it. Raises as `method`."""
+        order with the logs of that request, and ends with it. ``scopes``: see `method`. Raises as `method`."""
         row = ExtensionNotification[P](
-            name, sender, params, None, since or self.since, until, of_request=of_request, extension=self.name
+            name,
+            sender,
+            params,
+            None,
+            since or self.since,
+            until,
+            of_request=of_request,
+            extension=self.name,
+            scopes=frozenset(scopes),
         )
         self._add(row)
         return row

@@ -19,6 +19,8 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.extensions import UNKNOWN
+from ..protocol.fields import JSONObject
+from ..protocol.methods import Method
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
@@ -142,6 +144,8 @@ class ProxyConnection:
                 return Now(_discovered(upstream, tenant.downstream, request.revision))
         if upstream is not None and tenant is not None and is_unknown(name):
             _check_carried(request, upstream.passage_to(tenant.downstream))
+        if not request.method.is_request:
+            return LATER
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer)
@@ -162,6 +166,9 @@ class ProxyConnection:
         with tenant.in_use():
             downstream, upstream = tenant.downstream, await tenant.reached(request)
             self._adopt(downstream, upstream)
+            if not request.method.is_request:
+                await _tell(upstream, downstream, request.method, request.params, request.revision)
+                return _DONE
             await check_headers(scope, downstream, upstream)
             await self._reading_order.wait_for_turn(request)
             special = self._special.get(request.method.name)
@@ -245,12 +252,19 @@ class ProxyConnection:
         if tenant is None or upstream is None:
             return
         if is_unknown(event.method.name):
-            if upstream.passage_to(tenant.downstream).carries(event.method.name, event.revision):
-                await upstream.tell(event.method.name, event.params or None)
+            await _tell(upstream, tenant.downstream, event.method, event.params, event.revision)
         elif event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
         elif event.method.name in upstream.revision.methods:
             await upstream.notify(event.method.name, event.params or None)
+
+
+async def _tell(
+    upstream: Upstream, downstream: Downstream, row: Method, params: JSONObject, revision: Revision
+) -> None:
+    """Hand a notification of an extension on, if it passes."""
+    if upstream.passage_to(downstream).carries(row.name, revision):
+        await upstream.tell(row.name, params or None)
 
 
 def _discovered(upstream: Upstream, downstream: Downstream, revision: Revision) -> DiscoverResult:

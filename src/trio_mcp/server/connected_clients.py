@@ -12,33 +12,45 @@ from typing import Any, Protocol
 from ..jsonrpc.errors import ProtocolViolation
 from ..protocol.converters import structure
 from ..protocol.errors import CapabilityMissing, NoWayBack
-from ..protocol.revisions import LATEST_LEGACY, Revision
+from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
 from ..runtime.connection import Connection
+from ..runtime.peer import Auth, Peer
 
 
 class ConnectedClient:
-    """A legacy client that notified the server of changed roots, and the way to ask for its roots.
+    """A client that notified the server, and the way to ask a legacy client for its roots.
 
-    Each connection has a single such object, which may be kept and compared.
+    Each connection has a single such object, which may be kept and compared. A notification that came over HTTP and
+    belongs to no connection, as in modern revisions, has an object of its own, which describes its ``sender``.
     """
 
-    __slots__ = ("_connection", "_lifespan")
+    __slots__ = ("_connection", "_lifespan", "_sender")
 
-    def __init__(self, connection: Connection, lifespan: Any) -> None:
+    def __init__(self, connection: Connection, lifespan: Any, sender: Peer | None = None) -> None:
         self._connection = connection
         self._lifespan = lifespan
+        self._sender = sender
+
+    @property
+    def _peer(self) -> Peer:
+        return self._sender or self._connection.peer
 
     @property
     def session_id(self) -> str | None:
         """The name of the connection, as in `RequestContext.session_id`."""
-        return self._connection.peer.session_id
+        return self._peer.session_id
 
     @property
     def headers(self) -> Mapping[str, str] | None:
         """The headers that the client came with, as in `RequestContext.headers`."""
-        return self._connection.peer.headers
+        return self._peer.headers
+
+    @property
+    def auth(self) -> Auth | None:
+        """The caller, as authorization has found, as in `RequestContext.auth`."""
+        return self._peer.auth
 
     @property
     def info(self) -> Implementation | None:
@@ -47,8 +59,8 @@ class ConnectedClient:
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision of the client's handshake."""
-        return self._connection.state.revision or LATEST_LEGACY
+        """The protocol revision of the client's handshake; where there was none, the latest one."""
+        return self._connection.state.revision or LATEST_MODERN
 
     @property
     def lifespan(self) -> Any:
@@ -56,10 +68,13 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and
-        `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for a malformed answer."""
+        """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and for a
+        client without a connection, and `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and
+        `ProtocolViolation` for a malformed answer."""
         if self._connection.stateless:
             raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
+        if self._sender is not None:
+            raise NoWayBack("this client has no connection: modern servers ask in answers to calls alone")
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)

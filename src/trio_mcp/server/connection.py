@@ -129,7 +129,10 @@ class ServerConnection:
             result = answer(self, request, exchange)
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
-            extension_handlers(self._server).check(request)
+            handlers = extension_handlers(self._server)
+            if not (request.method.is_request or handlers.wants(request.method)):
+                return Now(_DONE)
+            handlers.check(request)
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer)
         return LATER
@@ -206,6 +209,8 @@ class ServerConnection:
                 return self._tasks.answer_checked(methods, scope)
             case unknown:
                 if scope.request.method.extension is not None:
+                    if not scope.request.method.is_request:
+                        return self._told(scope)
                     return extension_handlers(server).answer(scope, self._lifespan)
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 
@@ -224,7 +229,7 @@ class ServerConnection:
         """Return whether `notified` is to run: for changed roots, and for notifications of extensions. All others were
         handled by the connection state. See `RequestHandler.wants`."""
         if event.method.extension is not None:
-            return extension_handlers(self._server).wants(event)
+            return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
@@ -235,7 +240,7 @@ class ServerConnection:
     async def notified(self, event: NotificationReceived) -> None:
         """Call the function for changed roots, or for a notification of an extension. See `RequestHandler.notified`."""
         if event.method.extension is not None:
-            pending = extension_handlers(self._server).told(event, self._client)
+            pending = extension_handlers(self._server).told(event.method, event.params, self._client)
         else:
             self._roots_changed = False
             tell = self._server.roots_changed
@@ -243,6 +248,24 @@ class ServerConnection:
             pending = tell(self._client)
         if inspect.isawaitable(pending):
             await pending
+
+    def _has_scopes(self, event: NotificationReceived) -> bool:
+        if self._check_scopes is not None:
+            needed = required_scopes(self._server, event.method.name, event.params, self.connection.peer.auth)
+            try:
+                self._check_scopes(needed)
+            except CodedError:  # a notification has no error reply
+                return False
+        return True
+
+    async def _told(self, scope: RequestScope) -> EmptyResult:
+        """Call the function for a notification of an extension that belongs to no connection: see
+        `NotificationExchange`."""
+        request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
+        pending = extension_handlers(self._server).told(request.method, request.params, client)
+        if inspect.isawaitable(pending):
+            await pending
+        return _DONE
 
     # The function for each method
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension
     from ..protocol.methods import Method
     from ..runtime.requests.scope import RequestScope
-    from ..state.events import NotificationReceived
     from ..state.requests import InboundRequest
     from .connected_clients import ConnectedClient
     from .registration import CacheHints
@@ -42,7 +41,7 @@ class ExtensionHandlers:
         self._handlers: dict[Method, UserFunction] = {}
         self._told: dict[Method, Callable[..., Any]] = {}
         self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
-        """The scopes that requests need, by method."""
+        """The scopes that messages need, by method."""
 
     def declared_in(self, revision: Revision) -> JSONObject:
         """Return the settings of the extensions that are declared in ``revision``, by their names."""
@@ -106,16 +105,16 @@ class ExtensionHandlers:
 
     # Notifications
 
-    def wants(self, event: NotificationReceived) -> bool:
-        """Return whether a function is to be told of ``event``."""
-        return event.method in self._told
+    def wants(self, row: Method) -> bool:
+        """Return whether a function is to be told of notifications of ``row``."""
+        return row in self._told
 
-    def told(self, event: NotificationReceived, client: ConnectedClient) -> Any:
-        """Call the function for ``event``, and return what it returned. Parameters that do not fit are ignored: a
+    def told(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
+        """Call the function for a notification, and return what it returned. Parameters that do not fit are ignored: a
         notification has no error reply."""
-        tell = self._told[event.method]
+        tell = self._told[row]
         try:
-            params = structure(event.params, event.method.params)
+            params = structure(given, row.params)
         except ValueError:
             return None
         return tell(params, client) if len(inspect.signature(tell).parameters) > 1 else tell(params)

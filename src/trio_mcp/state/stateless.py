@@ -3,11 +3,14 @@ never meet."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from ..jsonrpc.errors import INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response, Unreadable
 from ..protocol.converters import structure_params
+from ..protocol.methods import METHODS
 from ..protocol.revisions import CORE, LATEST_LEGACY, Revision, Vocabulary, negotiate
-from ..protocol.types.lifecycle import InitializeParams
+from ..protocol.types.lifecycle import ClientCapabilities, InitializeParams
 from .connection import ConnectionState, no_initialize, params_and_meta, refused
 from .events import BatchReceived, Event, Ignored, Refused, RequestReceived
 from .requests import InboundRequest
@@ -37,6 +40,17 @@ class StatelessState(ConnectionState):
             case Response() | ErrorResponse() | Batch():
                 # 2026-07-28 streamable HTTP, Sending Messages 4: the body is a request or a notification.
                 return _no_request("Invalid request: one request or notification is expected")
+
+    def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
+        """Return a notification of an extension, of ``size`` bytes, in the form of a request without a reply: nothing
+        but its exchange tells who has sent it. `None` for all notifications of the specification, the cancel above all:
+        ids are the choice of each client."""
+        params: Any = message.params if message.params is not None else {}
+        row = self._notifications_of("client", revision).get(message.method)
+        if row is None or row.name in METHODS or type(params) is not dict:
+            return None
+        given = cast("dict[str, Any]", params)
+        return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
         """Rule on one message of a client of a legacy ``revision``, whose handshake, if there was one, is forgotten.

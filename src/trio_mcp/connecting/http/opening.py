@@ -133,9 +133,14 @@ async def open_http(
         transport.network = "tcp" if unix is None else "unix"
         await nursery.start(transport.run)
         renewing = partial(_renew, endpoint.sessions)
-        settling = partial(settle_era, url=url)
+        settling = partial(_settle, endpoint.sessions, url)
         async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
             yield client
+
+
+async def _settle(sessions: Sessions, url: str, client: Client) -> None:
+    await settle_era(client, url)
+    sessions.modern = None if client.revision.handshake else client.revision.name
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:

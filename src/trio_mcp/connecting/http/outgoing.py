@@ -59,6 +59,8 @@ class Sessions:
     def __init__(self) -> None:
         self.present: Session | None = None
         """The last session; `None` before the first, and in the modern era."""
+        self.modern: str | None = None
+        """The modern revision that the server speaks, which has no sessions; `None` in the legacy era."""
         self._failure: MCPError | None = None
         """The reason why the last attempt has opened no session; `None` after one that has."""
         self.is_wanted = False
@@ -211,6 +213,10 @@ class OutboundFrame:
         head = read_head(line) if line.startswith(b"{") else _Head()  # else the replies to a batch
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
+    def in_revision(self, version: str) -> OutboundFrame:
+        """Return the same message, of this modern revision, which the message itself need not name."""
+        return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
+
     @property
     def is_notification(self) -> bool:
         """True for a notification, for whose delivery nobody waits."""
@@ -241,7 +247,7 @@ class RequestHeaders:
         self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
     def of_message(self, message: OutboundFrame) -> Headers:
-        """Return the headers of the POST of a modern request."""
+        """Return the headers of the POST of a modern request or notification."""
         headers = [*_POST, *self._given]
         if message.version is not None:
             headers.append((b"MCP-Protocol-Version", message.version.encode()))

@@ -168,6 +168,8 @@ class HttpTransport(Transport):
             session = sessions.present
             assert session is not None, "the answer to initialize came"
             await self._open(session, message)
+        elif sessions.modern is not None:
+            await self._one_way.tell(None, message.in_revision(sessions.modern))
         else:
             await self._one_way.tell(await sessions.opened(), message)
 
@@ -334,8 +336,10 @@ class OneWayPosts:
 
     async def _post(self, session: Session | None, message: OutboundFrame, seen: Seen) -> None:
         endpoint = self._endpoint
+        written = endpoint.headers
+        headers = written.in_session(session) if message.version is None else written.of_message(message)
         try:
-            async with endpoint.post(message, endpoint.headers.in_session(session), seen) as reply:
+            async with endpoint.post(message, headers, seen) as reply:
                 if is_good(reply):
                     return
                 error = await refusal(reply, None)

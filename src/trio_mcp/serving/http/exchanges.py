@@ -16,7 +16,7 @@ import trio
 from ...classes import define
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
-from ...jsonrpc.messages import Batch, Message, Request
+from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.cancellation import CancelCause
 from ...runtime.connection import Connection
@@ -55,15 +55,22 @@ class HttpRequest:
     check_scopes: CheckScopes | None = None
     """The check of what the caller may do, where the endpoint is protected."""
 
+    def peer(self, session_id: str | None = None) -> Peer:
+        """Return the client that has sent the request, over a connection of this name."""
+        headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
+        return Peer(
+            session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
+        )
+
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
     """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment at
     which the answer can have a status of its own."""
     needed = frozenset[str]()
-    if isinstance(message, Request):
+    if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
     elif isinstance(message, Batch):  # all at once: the client asks its user once
-        requests = [member for member in message.members if isinstance(member, Request)]
+        requests = [member for member in message.members if isinstance(member, Request | Notification)]
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
         return False
@@ -91,10 +98,7 @@ class PostExchange(PartExchange):
         high_water: int,
         session_id: str | None = None,
     ) -> None:
-        headers, auth = Headers.of_lower_case(posted.head.headers), posted.auth
-        user, check = posted.response.client.user, posted.check_scopes
-        peer = Peer(session_id, headers, posted.principal, auth, posted.caller, check_scopes=check, user=user)
-        super().__init__(connection, Outbox(high_water), peer)
+        super().__init__(connection, Outbox(high_water), posted.peer(session_id))
         self.outbox.call_writer(self.open_stream)
         self.request = request
         """The request of this POST; `None` for a batch, and for what is no request."""

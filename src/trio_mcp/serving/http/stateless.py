@@ -17,9 +17,10 @@ from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
-from ...protocol.revisions import REVISIONS
+from ...protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ...runtime.cancellation import CancelCause
-from ...runtime.exchange import Exchange
+from ...runtime.exchange import Exchange, PartExchange
+from ...runtime.outbox import Owner
 from ...runtime.peer import EVERYBODY
 from ...runtime.requests.scope import RequestScope
 from ...server.connection import Running, param_headers_of
@@ -29,7 +30,7 @@ from ...state.stateless import StatelessState
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
-from .entrance import empty, error, status_of_refusal, unavailable
+from .entrance import busy, empty, error, status_of_refusal, unavailable
 from .exchanges import FedConnection, HttpRequest, PostExchange, refuses_scopes
 
 if TYPE_CHECKING:
@@ -147,6 +148,33 @@ class StatelessExchange(PostExchange):
             self.outbox.nudge()
 
 
+class NotificationExchange(PartExchange):
+    """The exchange of a notification that belongs to no connection. It runs as a request does, in the share of its
+    caller, and gets no reply: ``posted`` is answered when the notification is accepted, or as one too many."""
+
+    __slots__ = ("_posted", "_request")
+
+    def __init__(self, connection: Exchange, posted: HttpRequest, request: InboundRequest) -> None:
+        super().__init__(connection, connection.outbox, posted.peer())
+        self._posted: HttpRequest | None = posted
+        self._request = request
+
+    def accept(self) -> None:
+        """Answer that the notification is accepted, unless there is an answer."""
+        posted, self._posted = self._posted, None
+        if posted is not None:
+            posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
+
+    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
+        pass
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        error, posted = self._request.error, self._posted
+        if posted is not None and error is not None and error.code == TOO_BUSY:
+            self._posted = None
+            posted.response.answer(busy(error.message, posted.extra))
+
+
 class StatelessEndpoint:
     """All requests to ``running`` that belong to no connection of their client, over one connection for everybody.
     ``gate`` knows the scopes of the callers of a protected server.
@@ -171,10 +199,15 @@ class StatelessEndpoint:
         self._nursery.start_soon(connection.run)
         return connection
 
+    def _connected(self) -> FedConnection:
+        if self._connection.exchange.ending.is_set():
+            self._connection = self._connect()
+        return self._connection
+
     def post(self, message: Message | Batch, posted: HttpRequest) -> None:
         """Serve a message of the modern era."""
         if isinstance(message, Notification):
-            self._answer_notification(posted)
+            self._post_notification(message, posted, LATEST_MODERN)
             return
         fault = check_headers(message, posted.head) if isinstance(message, Request) else None
         if fault is None:
@@ -193,27 +226,45 @@ class StatelessEndpoint:
         assert isinstance(message, Request), "other messages have no such fields"
         posted.response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, posted.extra, message.id))
 
-    def _answer_notification(self, posted: HttpRequest) -> None:
-        version = posted.head.headers.get("mcp-protocol-version")
+    def _post_notification(self, message: Notification, posted: HttpRequest, revision: Revision) -> None:
+        version, method = (posted.head.headers.get(name) for name in ("mcp-protocol-version", "mcp-method"))
+        fault = None
         if version is not None and version not in REVISIONS:
             # 2025-11-25 transports, Protocol Version Header; 2026-07-28 streamable HTTP, the same: MUST be 400.
             fault = unsupported_version(version)
+        elif method is not None:
+            wrong = _differs(posted.head, "mcp-method", message.method)
+            fault = None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
+        if fault is not None:
             answer = error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, posted.extra, data=fault.data)
+            posted.response.answer(answer)
+            return
+        if self._gate is not None and refuses_scopes(self._running, self._gate, message, posted):
+            return
+        request = self.state.notification(message, revision, len(posted.body))
+        if request is None:
+            posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
+        elif self._is_ending:
+            posted.response.answer(unavailable("the server is shutting down", posted.extra), close=True)
         else:
-            # No notification of a client has a meaning here, the cancel least of all: ids are the choice of each
-            # client.
-            answer = empty(HTTPStatus.ACCEPTED, posted.extra)
-        posted.response.answer(answer)
+            connection = self._connected()
+            exchange = NotificationExchange(connection.exchange, posted, request)
+            connection.feed(RequestReceived(request), posted.body, exchange)
+            exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
         """Serve a message of a legacy client of a server that is run stateless."""
+        version = posted.head.headers.get("mcp-protocol-version")
+        revision = _UNTOLD if version is None else REVISIONS[version]
+        if isinstance(message, Notification):
+            self._post_notification(message, posted, revision)
+            return
         if not isinstance(message, Request | Batch):
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
             return
         if self._gate is not None and refuses_scopes(self._running, self._gate, message, posted):
             return
-        version = posted.head.headers.get("mcp-protocol-version")
-        event = self.state.receive_legacy(message, _UNTOLD if version is None else REVISIONS[version])
+        event = self.state.receive_legacy(message, revision)
         if isinstance(event, Refused):
             reply = event.reply
             status = status_of_refusal(reply.code, legacy=True)
@@ -229,9 +280,7 @@ class StatelessEndpoint:
                 self.state.finish(request)
             posted.response.answer(unavailable("the server is shutting down", posted.extra), close=True)
             return
-        connection = self._connection
-        if connection.exchange.ending.is_set():
-            connection = self._connection = self._connect()
+        connection = self._connected()
         exchange = StatelessExchange(connection.exchange, posted, request, self._limits.high_water, self._open_ones)
         connection.feed(event, posted.body, exchange)
 
