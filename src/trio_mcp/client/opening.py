@@ -93,6 +93,8 @@ async def open_over(
     ``era="auto"`` the server is tried as a legacy one first. ``negotiate`` settles the revision instead, where the
     transport tells the era in its own way. ``timeouts`` are those under which connecting has begun, if any. Raises
     `LostInProbe`, which is a `ConnectionLost`, too."""
+    if settings.record is not None:
+        channel = settings.record.recorded(channel, "client")
     client = Client(channel, settings, timeouts)
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery

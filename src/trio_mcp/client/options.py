@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..otel import OpenTelemetry
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
+    from ..recording.recorder import Recorder
 
 ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
@@ -77,6 +79,7 @@ class ClientOptions(TypedDict, total=False):
     cache: CachePartition | None
     limits: Limits
     tracing: OpenTelemetry | None
+    record: Recorder | str | os.PathLike[str] | None
     era: Literal["auto", "modern", "legacy"]
     revision: str
     connect_timeout: float
@@ -85,6 +88,14 @@ class ClientOptions(TypedDict, total=False):
     probe_timeout: float
     call_timeout: float
     keep_alive: KeepAlive | None
+
+
+def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
+    if record is None:
+        return None
+    from ..recording.recorder import recorder_of  # late: few connections are recorded
+
+    return recorder_of(record)
 
 
 def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
@@ -229,6 +240,8 @@ class ClientSettings:
     """Bounds on the server's use of this client."""
     tracing: OpenTelemetry | None = None
     """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
+    record: Recorder | None = attrs.field(default=None, converter=_recorder)
+    """File to which the messages of the connection are recorded, secrets masked, or a `Recorder`; `None`: none."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )

@@ -10,7 +10,7 @@ import trio
 
 class FollowedSteps:
     """An awaitable that runs ``answer``, and calls ``on_resumed`` at the first step of ``answer`` after the cancel of
-    ``scope``, and ``on_returned`` when it has returned or raised. Neither may raise."""
+    ``scope``, and ``on_returned`` when ``answer`` has returned or raised. Neither may raise."""
 
     __slots__ = ("_answer", "_on_resumed", "_on_returned", "_scope")
 

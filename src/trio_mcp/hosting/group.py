@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from ..client.client import Client
-from ..client.options import ClientOptions
+from ..client.options import ClientOptions, ClientSettings
 from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
@@ -221,6 +221,8 @@ async def open_group(
     """
     check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
+        if (record := options.get("record")) is not None:  # one recorder, which numbers the files of all members
+            options["record"] = ClientSettings(record=record).record
         group = Group(nursery, options)
         try:
             for name, description in (members or {}).items():

@@ -56,7 +56,10 @@ class Member:
         self.status = MemberStatus(name, MemberState.STARTING)
         given: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
         self._options = spoken_by(name, given)
-        self._connect_timeout = ClientSettings(**self._options).connect_timeout
+        settings = ClientSettings(**self._options)
+        self._connect_timeout = settings.connect_timeout
+        if settings.record is not None:  # one recorder for all connections of the member
+            self._options["record"] = settings.record
         self._listing = Listing(name, catalogue)
         self._changed = changed
         self._client: Client | None = None

@@ -1,5 +1,5 @@
-"""What an observer of requests is told: the parts of `trio_mcp.otel.OpenTelemetry`, of recordings, and of observers of
-your own. No method may raise, and all must be quick.
+"""Observers of requests, and the words that an observer is told in: the parts of `trio_mcp.otel.OpenTelemetry`, of
+recordings, and of observers of your own. No method may raise, and all must be quick.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class HandlerSpan(Protocol):
     """A request of the peer, while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the handler itself, in a form that may note when it is resumed behind the cancel of
-        ``scope``, and when it returns."""
+        """Return ``answer``, the handler itself, in a form that may note its first step behind the cancel of
+        ``scope``, and its end."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:

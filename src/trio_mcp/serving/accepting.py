@@ -5,6 +5,7 @@ machines reach a server that lets everybody in, the opening of the listeners war
 from __future__ import annotations
 
 import logging
+import os
 import select
 import ssl
 from collections import Counter
@@ -23,9 +24,10 @@ from ..server.connection import Running, Servable, check_servable, end_tasks, ru
 from ..transports.host_checks import is_loopback
 from ..transports.sockets import keep_alive
 from .callers import CallersByAddress, Hop
-from .process import collecting_rarely, shutting_down_at_signals
+from .process import collecting_rarely, recorder_of, shutting_down_at_signals
 
 if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
     from ..stores.shared import Shared
 
 logger = logging.getLogger("trio_mcp")
@@ -77,24 +79,26 @@ class Front(Protocol):
 async def serve_streams(
     server: Servable,
     listen: Callable[[], Awaitable[SocketListeners]],
-    front: Callable[[Running, trio.Nursery], Front],
+    front: Callable[[Running, trio.Nursery, Recorder | None], Front],
     *,
     task_status: trio.TaskStatus[SocketListeners],
     limits: Limits | None = None,
     stateless: bool = False,
     handle_signals: bool = True,
+    record: Recorder | str | os.PathLike[str] | None = None,
     shared: Shared | None = None,
 ) -> None:
     """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
-    own tasks run in the nursery given to ``front``. ``shared``: the storage that the server shares with its replicas.
-    `ServingOptions` documents the other parameters."""
+    own tasks run in the nursery given to ``front``, and which records by the recorder, if any. ``shared``: the storage
+    that the server shares with its replicas. `ServingOptions` documents the other parameters."""
     check_servable(server)
+    recorder = recorder_of(record)
     async with written_in_a_thread():
         with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
             async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
-                    accepting = _Accepting(front(running, nursery), running, nursery)
+                    accepting = _Accepting(front(running, nursery, recorder), running, nursery)
                     if handle_signals:
                         signals.enter_context(shutting_down_at_signals(accepting.shut_down))
                     await accepting.run(listeners, task_status)
@@ -215,6 +219,9 @@ class ServingOptions(TypedDict, total=False):
     """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
     handle_signals: bool
     """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""
+    record: Recorder | str | os.PathLike[str] | None
+    """File to which the messages of the connections are recorded, secrets masked, one file each, or a `Recorder`;
+    `None`, the default: none."""
 
 
 _HTTP_ADVICE: Final = (

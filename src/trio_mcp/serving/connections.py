@@ -28,6 +28,7 @@ from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_o
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Gate
+    from ..recording.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -76,8 +77,8 @@ async def serve_connections(
     """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
     that ``greeting`` asks; ``proxies`` may connect for others."""
 
-    def front(running: Running, _: trio.Nursery) -> _MessageFront:
-        return _MessageFront(running, greeting, gate, proxies)
+    def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
+        return _MessageFront(running, greeting, gate, proxies, recorder)
 
     await serve_streams(server, listen, front, task_status=task_status, **options)
 
@@ -101,7 +102,8 @@ class ConnectionRoom:
 
 class Connections:
     """The connections to ``running``, each on a stream of its own, counted in ``room`` or, by default, alone; so are
-    the bytes of messages without their rest, in ``unread``. ``proxies`` may connect for others. See `Front`.
+    the bytes of messages without their rest, in ``unread``. ``proxies`` may connect for others. ``recorder`` records
+    each. See `Front`.
     """
 
     def __init__(
@@ -110,8 +112,10 @@ class Connections:
         proxies: TrustedProxies | None = None,
         room: ConnectionRoom | None = None,
         unread: SharedBytes | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._running = running
+        self._recorder = recorder
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, proxies)
         """Finds the other ends of connections: see `Front.callers`."""
@@ -178,7 +182,10 @@ class Connections:
                 await arrival.transport.aclose()
                 return
             peer = attrs.evolve(arrival.peer, caller=caller, user=hop.user)
-            connection = connection_to(self._running, arrival.transport, peer, check_scopes=arrival.check_scopes)
+            transport = arrival.transport
+            if self._recorder is not None:
+                transport = self._recorder.recorded(transport, "server")
+            connection = connection_to(self._running, transport, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:
                 nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)
@@ -210,8 +217,15 @@ async def _lose_in_time(connection: ServedConnection, until: float, expire: Call
 class _MessageFront(Connections):
     """The connections whose clients one ``greeting`` admits. See `Front`."""
 
-    def __init__(self, running: Running, greeting: Greeting, gate: Gate | None, proxies: TrustedProxies | None) -> None:
-        super().__init__(running, proxies)
+    def __init__(
+        self,
+        running: Running,
+        greeting: Greeting,
+        gate: Gate | None,
+        proxies: TrustedProxies | None,
+        recorder: Recorder | None,
+    ) -> None:
+        super().__init__(running, proxies, recorder=recorder)
         warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -24,6 +25,9 @@ from ..runtime.peer import THE_ONLY_ONE
 from ..runtime.transport import Transport
 from ..server.connection import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
+
+if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
@@ -187,14 +191,29 @@ def _collect_rarely() -> None:
 logger = logging.getLogger("trio_mcp")
 
 
-async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signals: bool = True) -> None:
+def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
+    """Return the recorder for what is given as ``record``."""
+    if record is None:
+        return None
+    from ..recording.recorder import recorder_of  # late: few servers are recorded
+
+    return recorder_of(record)
+
+
+async def serve_stdio(
+    server: Servable,
+    *,
+    stateless: bool = False,
+    handle_signals: bool = True,
+    record: Recorder | str | os.PathLike[str] | None = None,
+) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
     After the end of input, and after SIGTERM or SIGINT, no new request is taken. Accepted requests and tasks go on for
     up to `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later,
     the lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a
     second, by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
-    ``stateless``: see `Server.running`.
+    ``stateless``: see `Server.running`. ``record`` is the file to which the messages are recorded, or a `Recorder`.
 
     During the call no other code of this process can touch the wire: ``print`` writes to standard error, and standard
     input is empty. If nobody reads standard error at the return, later text is dropped, so that the process can end.
@@ -205,7 +224,9 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     quieten_collector()
     try:
         async with written_in_a_thread():
-            with own_stdio(server.limits.max_message_bytes) as transport:
+            recorder = recorder_of(record)
+            with own_stdio(server.limits.max_message_bytes) as stdio:
+                transport = stdio if recorder is None else recorder.recorded(stdio, "server")
                 await _serve(server, transport, stateless=stateless, handle_signals=handle_signals)
     finally:
         let_go_of_unread_output()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
@@ -20,7 +21,7 @@ from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.outbox import Outbox, Owner, cancel_line
-from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost, Transport
+from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, RecordedSending, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
 from .listening import listen
 from .outgoing import OutboundFrame, Session, SessionQuestion
@@ -102,9 +103,9 @@ class HttpTransport(Transport):
         else:
             nursery.start_soon(self._notice, message)
 
-    def make_outbox(self, high_water: int) -> Outbox:
+    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
         """Return an outbox that hands requests and cancels to this transport as they are."""
-        return _HttpOutbox(high_water, self)
+        return _HttpOutbox(high_water, self) if recorded is None else _RecordedOutbox(high_water, self, recorded)
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between a request's entry and its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
@@ -279,8 +280,10 @@ class _HttpOutbox(Outbox):
     """The outbox of a connection over ``transport``, for which no request and no cancel has to wait in the form of
     lines."""
 
-    def __init__(self, high_water: int, transport: HttpTransport) -> None:
-        super().__init__(high_water, transport.send_nowait)
+    def __init__(
+        self, high_water: int, transport: HttpTransport, send_nowait: Callable[[bytes], int] | None = None
+    ) -> None:
+        super().__init__(high_water, send_nowait or transport.send_nowait)
         self._transport = transport
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
@@ -290,6 +293,22 @@ class _HttpOutbox(Outbox):
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         self._transport.leave_request(request_id, reason)
+
+
+class _RecordedOutbox(_HttpOutbox):
+    """Notes requests and cancels in ``recorded``, which sends the lines."""
+
+    def __init__(self, high_water: int, transport: HttpTransport, recorded: RecordedSending) -> None:
+        super().__init__(high_water, transport, recorded.send_nowait)
+        self._recorded = recorded
+
+    def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
+        self._recorded.note_sent(OutboundFrame.request(request_id, method, params).line)
+        super().put_request(request_id, method, params, owner)
+
+    def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
+        self._recorded.note_sent(cancel_line(request_id, reason)[:-1])
+        super().put_cancel(request_id, reason)
 
 
 CANCEL: Final = "notifications/cancelled"

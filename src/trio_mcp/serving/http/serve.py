@@ -31,6 +31,7 @@ from .entrance import NO_ROUTES, EndpointSettings, documents_beside
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Protected
+    from ...recording.recorder import Recorder
     from ...stores.shared import Shared
     from .cards import Card
     from .routes import Route
@@ -110,6 +111,10 @@ async def serve_http(
     is ended properly.
     """
     check_served_under_trio("serve_http")
+    if options.get("record") is not None:
+        raise ValueError(
+            "record= is for one connection after the other: give it to the client, open_http(..., record=)"
+        )
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
@@ -125,7 +130,7 @@ async def serve_http(
     async def listen() -> SocketListeners:
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
-    def front(running: Running, nursery: trio.Nursery) -> HttpFront:
+    def front(running: Running, nursery: trio.Nursery, recorder: Recorder | None) -> HttpFront:
         return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
 
     with ExitStack() as stack:

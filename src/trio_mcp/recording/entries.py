@@ -1,0 +1,181 @@
+"""Entries are the lines of a recording: a `Header`, then frames and events in the order of their writing.
+
+    {"recording": 1, "id": "5f…", "role": "client", "pid": 4711, "wall": 1764208000.25, "trio": 71.5, "network": "pipe"}
+    {"t": 1840, "dir": "out", "bytes": 97, "message": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": …}}
+    {"t": 2210, "event": "handler.began", "id": 1}
+
+``t`` are microseconds since the header. `read_recording` reads the lines back one by one, so that the length of a
+recording costs no memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from ..classes import frozen
+from ..jsonrpc.errors import MCPError
+from ..jsonrpc.messages import RequestId
+
+VERSION: Final = 1
+MOST_LINE: Final = 64 * 1024 * 1024
+"""Bytes of the longest line that is read."""
+
+EventName: TypeAlias = Literal[
+    "call.began",
+    "call.left",
+    "handler.began",
+    "cancel.received",
+    "cancel.delivered",
+    "handler.returned",
+    "cleanup.done",
+    "frames.dropped",
+    "recording.full",
+    "unreadable",
+    "connection.ended",
+]
+"""Events, which are not on the wire. ``call.began``: a request of ours was made, ``for`` another one, maybe of another
+recording of this process; ``call.left``: its caller left. ``cancel.received``: a cancel reached the request, ``cause``
+says why; ``cancel.delivered``: the handler was resumed by the cancel, so its ``finally`` begins; ``handler.returned``:
+the function has ended; ``cleanup.done``: so have all its tasks. ``frames.dropped``: ``count`` frames came faster than
+the thread could write; ``recording.full``: nothing more is written."""
+
+
+class BadRecording(MCPError):
+    """A file is no recording, or a line of the file cannot be read; ``line`` is the number of the line, from 1."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        super().__init__(f"{path}, line {line}: {reason}")
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first line of a recording."""
+
+    recording: int
+    """Version of the form; `VERSION` is read here."""
+    id: str
+    """Name of the recording, by which events of other recordings of the process refer to this one."""
+    role: str
+    """Our side of the connection, ``client`` or ``server``; ``relay`` stands between the two, and ``out`` is the
+    client's direction there."""
+    pid: int
+    """Id of the process that wrote the recording."""
+    wall: float
+    """Seconds since the epoch at ``t`` 0."""
+    trio: float = 0.0
+    """trio's clock at ``t`` 0."""
+    network: str | None = None
+    """The way of the messages: see `Transport.network`."""
+    software: str = ""
+    """Name and version of what wrote the recording."""
+
+
+class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request of a recording."""
+
+    recording: str
+    id: int | str
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line after the first: a frame, which has ``dir``, or an event, which has ``event``."""
+
+    t: int
+    """Microseconds since the header."""
+    dir: Literal["in", "out"] | None = None
+    """``in``: received; ``out``: sent."""
+    bytes: int = 0
+    """Length of the message on the wire."""
+    message: Any = None
+    """The message without its secrets: an object, a list for a batch; `None` where the text was not JSON."""
+    cut: bool = False
+    """True where the message was too long to be kept whole: its parameters and result are left out."""
+    event: str | None = None
+    """Name of the event: see `EventName`."""
+    id: int | str | None = None
+    """Id of the request that the event is about."""
+    cause: str | None = None
+    """Cause of a cancel."""
+    reason: str | None = None
+    """Words for people."""
+    work_for: Reference | None = msgspec.field(default=None, name="for")
+    """The request that a call was made for."""
+    count: int = 0
+    """Number of frames that were dropped."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of the frame, each of a batch by itself; empty for an event."""
+        message: Any = self.message
+        found = cast("list[Any]", message) if isinstance(message, list) else [message]
+        return [each for each in found if isinstance(each, dict)]
+
+
+@frozen
+class Recorded:
+    """A recording that is read: its ``header``, and the number of its bytes."""
+
+    path: str
+    header: Header
+    size: int
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Read the entries from the file, one by one. Raises `BadRecording` for a line that is none; the last line may
+        be torn, where the process died."""
+        with open(self.path, "rb") as file:
+            _line(file, self.path, 1)
+            number = 1
+            while line := _line(file, self.path, number := number + 1):
+                if line.isspace():
+                    continue
+                try:
+                    yield _entries.decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    if not line.endswith(b"\n"):
+                        return  # torn
+                    raise BadRecording(self.path, number, _words(error)) from None
+
+
+_headers: Final = msgspec.json.Decoder(Header)
+_entries: Final = msgspec.json.Decoder(Entry)
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recorded:
+    """Read the header of the recording at ``path``; iterate over the result for its entries.
+
+    Raises `OSError`, and `BadRecording` for a file that is no recording, or one of a later version.
+    """
+    name = str(Path(path))
+    with open(name, "rb") as file:
+        line = _line(file, name, 1)
+        size = os.fstat(file.fileno()).st_size
+    try:
+        header = _headers.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecording(name, 1, f"no header of a recording: {_words(error)}") from None
+    if header.recording != VERSION:
+        raise BadRecording(name, 1, f"a recording of version {header.recording}, and version {VERSION} is read here")
+    return Recorded(name, header, size)
+
+
+def _line(file: Any, path: str, number: int) -> bytes:
+    line: bytes = file.readline(MOST_LINE + 1)
+    if len(line) > MOST_LINE:
+        raise BadRecording(path, number, f"a line of more than {MOST_LINE} bytes")
+    return line
+
+
+def _words(error: Exception) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
+
+
+def plain_id(value: object) -> RequestId | None:
+    """Return a ``value`` that may be the id of a request, else `None`."""
+    return value if type(value) is int or type(value) is str else None

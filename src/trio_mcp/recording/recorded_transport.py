@@ -1,0 +1,170 @@
+"""RecordedTransport stands between a connection and its transport, and notes each message; `RecordedRequests` observes
+the requests of that connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ..concurrency.resumption import FollowedSteps
+from ..runtime.outbox import Outbox
+from ..runtime.transport import Frame, Received, RecordedSending, Transport, UnreadableFrame
+from .entries import Reference
+
+if TYPE_CHECKING:
+    from ..protocol.meta import TraceContext
+    from ..runtime.limits import Load
+    from ..runtime.observing import CallSpan, HandlerSpan, Tracer, Tracing
+    from ..state.requests import InboundRequest, OutboundRequest
+    from .recorder import Recording
+
+_working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
+"""The request that the current task works for, where the connection of the request is recorded."""
+
+
+class RecordedTransport(Transport):
+    """Passes everything on to ``transport`` and notes each message in ``recording``: one of ours at the moment of
+    its sending, one of the peer's at the moment of its receipt."""
+
+    def __init__(self, transport: Transport, recording: Recording) -> None:
+        self._transport = transport
+        self._recording = recording
+        self._rest = 0
+        """Bytes of a message that `send_nowait` has begun, which `send` gets first."""
+        self.network = transport.network
+
+    async def receive(self) -> Received:
+        """Receive from the transport: see `Transport.receive`."""
+        try:
+            received = await self._transport.receive()
+        except UnreadableFrame as error:
+            self._recording.event("unreadable", reason=error.reason)
+            raise
+        if isinstance(received, Frame):
+            self._recording.frame("in", received.data)
+        elif isinstance(received, bytes | bytearray):
+            self._recording.frame("in", received)
+        return received
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        """Send by the transport: see `Transport.send`."""
+        begin, self._rest = self._rest, 0
+        for line in bytes(messages[begin:]).split(b"\n"):
+            if line:
+                self._recording.frame("out", line)
+        await self._transport.send(messages)
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send by the transport: see `Transport.send_nowait`."""
+        count = self._transport.send_nowait(message)
+        if count:
+            self._recording.frame("out", message[:-1])
+            self._rest = len(message) - count
+        return count
+
+    def note_sent(self, message: bytes) -> None:
+        """Note a message that the transport is handed in another way: see `RecordedSending.note_sent`."""
+        self._recording.frame("out", message)
+
+    def make_outbox(self, high_water: int, recorded: RecordedSending | None = None) -> Outbox:
+        """Return the outbox of the transport, by way of this: see `Transport.make_outbox`."""
+        return self._transport.make_outbox(high_water, recorded or self)
+
+    def observed_by(self, tracing: Tracing | None) -> Tracing | None:
+        """Return an observer that tells the recording, and ``tracing``: see `Transport.observed_by`."""
+        return RecordedRequests(self._recording, self._transport.observed_by(tracing))
+
+    async def aclose(self) -> None:
+        """Close the transport, and end the recording."""
+        try:
+            await self._transport.aclose()
+        finally:
+            await self._recording.aclose()
+
+
+class RecordedRequests:
+    """Tells ``recording``, and then ``tracing``, of the requests of one connection. See `Tracing` and `Tracer`."""
+
+    def __init__(self, recording: Recording, tracing: Tracing | None) -> None:
+        self._recording = recording
+        self._tracing = tracing
+        self._tracer: Tracer | None = None
+
+    def watch(self, load: Load) -> None:
+        """See `Tracing.watch`."""
+        if self._tracing is not None:
+            self._tracing.watch(load)
+
+    def tracer(self, network: str | None) -> Tracer:
+        """See `Tracing.tracer`."""
+        self._tracer = None if self._tracing is None else self._tracing.tracer(network)
+        return self
+
+    def end(self, role: str, revision: str | None) -> None:
+        """See `Tracer.end`."""
+        if self._tracer is not None:
+            self._tracer.end(role, revision)
+
+    def calling(
+        self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
+    ) -> CallSpan | None:
+        """See `Tracer.calling`."""
+        self._recording.event("call.began", request.id, work_for=_working_for.get())
+        span = None if self._tracer is None else self._tracer.calling(request, params, present)
+        return _RecordedCall(self._recording, request, params, span)
+
+    def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
+        """See `Tracer.handling`."""
+        self._recording.event("handler.began", request.id)
+        _working_for.set(Reference(self._recording.header.id, request.id))
+        return _RecordedHandler(
+            self._recording, request, None if self._tracer is None else self._tracer.handling(request, queued)
+        )
+
+
+class _RecordedCall:
+    """A request of ours. See `CallSpan`."""
+
+    def __init__(
+        self, recording: Recording, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
+    ) -> None:
+        self._recording = recording
+        self._id = request.id
+        self._span = span
+        self.params = params if span is None else span.params
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        if isinstance(error, trio.Cancelled):
+            self._recording.event("call.left", self._id, reason="deadline" if error.source == "deadline" else None)
+        if self._span is not None:
+            self._span.end(result, error)
+
+
+class _RecordedHandler:
+    """A request of the peer. See `HandlerSpan`."""
+
+    def __init__(self, recording: Recording, request: InboundRequest, span: HandlerSpan | None) -> None:
+        self._recording = recording
+        self._request = request
+        self._span = span
+
+    def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
+        inner = answer if self._span is None else self._span.follow(answer, scope)
+        return FollowedSteps(inner, scope, self._resumed, self._returned)
+
+    def _resumed(self) -> None:
+        self._recording.event("cancel.delivered", self._request.id)
+
+    def _returned(self) -> None:
+        self._recording.event("handler.returned", self._request.id)
+
+    def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
+        if cause is not None:
+            self._recording.event("cancel.received", self._request.id, at=at, cause=cause)
+        self._recording.event("cleanup.done", self._request.id)
+        if self._span is not None:
+            self._span.end(result, request, cause, at)

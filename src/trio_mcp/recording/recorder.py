@@ -1,0 +1,319 @@
+"""Recorder writes recordings, one file a connection, in a thread of its own: no connection waits for a disk.
+
+The connection hands over bytes as they are; decoding, masking and writing are the thread's. Messages that come faster
+than the thread can write are dropped and counted, and a disk that fails ends the recordings with one line in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import trio
+
+from ..classes import define
+from ..jsonrpc.messages import RequestId
+from .entries import VERSION, Entry, EventName, Header, Reference
+from .masking import Masking
+
+if TYPE_CHECKING:
+    from ..runtime.transport import Transport
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_WAITING: Final = 16 * 1024 * 1024
+"""Bytes of messages that wait for the thread."""
+_ENTRY: Final = 200
+"""Bytes that a message or an event takes besides its text."""
+_MOST_FILES: Final = 1000
+_AT_ONCE: Final = 0.05
+"""Seconds that the end of a connection blocks for the last lines: a virtual clock does not wait for threads."""
+_AT_MOST: Final = 2.0
+"""Seconds that the end of a connection waits for the last lines."""
+_KEPT: Final = ("jsonrpc", "id", "method")
+"""Members that are kept of a message that is too long."""
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder()
+
+
+@cache
+def _software() -> str:
+    return f"trio-mcp {version('trio-mcp')}"
+
+
+class Recorder:
+    """Records connections to the file ``path``, a line for each message and event; an older file is replaced. Of
+    several connections the second goes to ``name-2.jsonl``, and so on, for ``path`` ``name.jsonl``.
+
+    All files together get ``max_bytes``, and one line ``max_line_bytes``: of a longer message the method and the id are
+    kept. Only this user may read the files. Values of keys that name a secret (``password``, ``token``, ``api_key``,
+    ``requestState``, ...) and credentials are masked; arguments and results are recorded otherwise. Raises
+    `FileNotFoundError` where there is no such folder. Later failures, of a full disk for example, end the recordings
+    with a line in the log, and no connection.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_bytes: int = 100_000_000, max_line_bytes: int = 1_000_000
+    ) -> None:
+        self._path = Path(path)
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(
+                f"there is no folder {str(self._path.parent)!r} for the recording {self._path.name!r}"
+            )
+        self._left = max_bytes
+        self._max_line_bytes = max_line_bytes
+        self._lock = threading.Lock()
+        self._jobs = deque[_Job]()
+        self._some = threading.Event()
+        self._waiting = 0
+        self._opened = 0
+        self._thread: threading.Thread | None = None
+        self._is_slow = False
+        self._is_over = False
+
+    def recorded(self, transport: Transport, role: str) -> Transport:
+        """Return ``transport`` for a connection in which our side is ``role``, with all its messages recorded."""
+        from .recorded_transport import RecordedTransport
+
+        recording = self.start(role, transport.network)
+        return transport if recording is None else RecordedTransport(transport, recording)
+
+    def start(self, role: str, network: str | None = None) -> Recording | None:
+        """Start the recording of one more connection. Return `None` when there are as many as may be."""
+        with self._lock:
+            if self._is_over or self._opened == _MOST_FILES:
+                return None
+            self._opened += 1
+            number = self._opened
+        path = self._path if number == 1 else self._path.with_stem(f"{self._path.stem}-{number}")
+        header = Header(
+            recording=VERSION,
+            id=secrets.token_hex(8),
+            role=role,
+            pid=os.getpid(),
+            wall=time.time(),
+            trio=trio.current_time(),
+            network=network,
+            software=_software(),
+        )
+        return Recording(self, path, header)
+
+    def put(self, job: _Job) -> bool:
+        """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""
+        with self._lock:
+            if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
+                return False
+            self._jobs.append(job)
+            self._waiting += job.size
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no room for a thread, or the end of the interpreter
+                    self._jobs.clear()
+                    self._waiting, self._is_over = 0, True
+                    return False
+                self._thread = thread
+        self._some.set()
+        return True
+
+    async def written(self, recording: Recording) -> None:
+        """Wait until ``recording`` is in its file whole, for two seconds at most."""
+        done, told = threading.Event(), trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def tell() -> None:
+            done.set()
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(told.set)
+
+        if not self.put(_Job(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
+            return
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _AT_MOST) as scope:
+            await told.wait()
+        self._is_slow = scope.cancelled_caught
+
+    # In the thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                self._some.clear()
+                if self._jobs:
+                    continue
+                if not self._some.wait(1.0):
+                    with self._lock:
+                        if not self._jobs:
+                            self._thread = None
+                            return
+                continue
+            with self._lock:
+                self._waiting -= job.size
+            try:
+                self._write(job)
+            except Exception as error:  # of the disk mostly, and whatever it is, no connection ends with it
+                self._fail(job, error)
+            if job.written is not None:
+                job.written()
+
+    def _write(self, job: _Job) -> None:
+        recording = job.recording
+        if job.written is not None or self._is_over:
+            recording.close()
+        if recording.is_over:
+            return
+        file = recording.open()
+        line = self._line(job)
+        if len(line) > self._left:
+            full = Entry(t=job.t, event="recording.full")
+            file.write(_encoder.encode(full) + b"\n")
+            recording.close()
+            logger.warning("the recording %s is full, and ends", recording.path)
+            return
+        self._left -= len(line)
+        file.write(line)
+        if not self._jobs:
+            file.flush()
+
+    def _line(self, job: _Job) -> bytes:
+        entry = job.entry
+        if entry is None:
+            assert job.data is not None, "a message or an event"
+            entry = _frame(job, job.recording.masking)
+            line = _encoder.encode(entry) + b"\n"
+            if len(line) <= self._max_line_bytes:
+                return line
+            short: Any = [{name: each[name] for name in _KEPT if name in each} for each in entry.messages]
+            entry = Entry(
+                t=entry.t, dir=entry.dir, bytes=entry.bytes, message=short if len(short) != 1 else short[0], cut=True
+            )
+            line = _encoder.encode(entry) + b"\n"
+            if len(line) <= self._max_line_bytes:
+                return line
+            entry = Entry(t=entry.t, dir=entry.dir, bytes=entry.bytes, cut=True)
+        return _encoder.encode(entry) + b"\n"
+
+    def _fail(self, job: _Job, error: Exception) -> None:
+        with self._lock:
+            self._is_over = True
+        logger.warning("the recording %s ends, and no other begins: %s", job.recording.path, error)
+        with contextlib.suppress(OSError):
+            job.recording.close()
+
+
+def _frame(job: _Job, masking: Masking) -> Entry:
+    assert job.data is not None, "a message"
+    message: Any = None
+    reason: str | None = None
+    try:
+        message = masking.masked(_decoder.decode(job.data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        reason = "no JSON"  # and what it is may hold secrets
+    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, reason=reason)
+
+
+@define(eq=False)
+class _Job:
+    """Something for the thread: a message with its direction, an event, or, with ``written``, the end of a
+    recording."""
+
+    recording: Recording
+    t: int
+    dir: Literal["in", "out"] | None = None
+    data: bytes | None = None
+    entry: Entry | None = None
+    written: Callable[[], None] | None = None
+
+    @property
+    def size(self) -> int:
+        return _ENTRY if self.data is None else len(self.data) + _ENTRY
+
+
+class Recording:
+    """The recording of one connection. All methods may be called from any task and never wait, but for `aclose`."""
+
+    def __init__(self, recorder: Recorder, path: Path, header: Header) -> None:
+        self._recorder = recorder
+        self.path = path
+        self.header = header
+        self.masking = Masking()
+        self.is_over = False
+        """True once nothing more is written; set in the thread."""
+        self._file: IO[bytes] | None = None
+        self._dropped = 0
+        self._begun = header.trio
+        self._is_closed = False
+
+    def _now(self, at: float | None = None) -> int:
+        return round(((trio.current_time() if at is None else at) - self._begun) * 1e6)
+
+    def frame(self, direction: Literal["in", "out"], data: bytes | bytearray) -> None:
+        """Note a message, without its framing, that goes ``out`` or has come ``in``."""
+        if self._is_closed:
+            return
+        if self._dropped:
+            dropped = Entry(t=self._now(), event="frames.dropped", count=self._dropped)
+            if self._recorder.put(_Job(self, dropped.t, entry=dropped)):
+                self._dropped = 0
+        if not self._recorder.put(_Job(self, self._now(), direction, bytes(data))):
+            self._dropped += 1
+
+    def event(
+        self,
+        name: EventName,
+        request_id: RequestId | None = None,
+        *,
+        at: float | None = None,
+        cause: str | None = None,
+        reason: str | None = None,
+        work_for: Reference | None = None,
+    ) -> None:
+        """Note an event, which happened now or ``at`` a time on trio's clock."""
+        if not self._is_closed:
+            entry = Entry(t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for)
+            if not self._recorder.put(_Job(self, entry.t, entry=entry)):
+                self._dropped += 1
+
+    async def aclose(self) -> None:
+        """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
+        Idempotent."""
+        if not self._is_closed:
+            self.event("connection.ended")
+            self._is_closed = True
+            await self._recorder.written(self)
+
+    # In the thread
+
+    def open(self) -> IO[bytes]:
+        """Return the file, which is opened at the first call. Raises `OSError`."""
+        if self._file is None:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()  # not to write through a link, nor with the mode of an older file
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
+            self._file.write(_encoder.encode(self.header) + b"\n")
+        return self._file
+
+    def close(self) -> None:
+        """Close the file. Raises `OSError`."""
+        self.is_over = True
+        if self._file is not None:
+            self._file.close()
+
+
+def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
+    """Return the recorder for what a user gives as ``record``."""
+    return record if record is None or isinstance(record, Recorder) else Recorder(record)

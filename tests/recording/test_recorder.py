@@ -1,0 +1,272 @@
+"""What a recording holds, and what it must never do."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import (
+    Command,
+    MemberDescription,
+    RequestContext,
+    Server,
+    open_group,
+    open_http,
+    open_memory,
+    open_tcp,
+    open_websocket,
+    serve_http,
+    serve_tcp,
+    serve_websocket,
+)
+from trio_mcp.recording.entries import BadRecording, Entry, read_recording
+from trio_mcp.recording.recorder import Recorder
+from trio_mcp.testing import memory_channel_pair, open_client, open_server
+
+DEEP = '{"t":1,"dir":"in","message":' + "[" * 5000
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def sign_in(user: str, password: str) -> str:
+        return f"Bearer {password * 4}"
+
+    @server.tool
+    async def slow() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        return str((await ctx.elicit("sure?", bool)).content)
+
+    return server
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def entries(path: Path) -> list[Entry]:
+    return list(read_recording(path))
+
+
+def methods(path: Path, direction: str) -> list[str]:
+    return [
+        message["method"]
+        for entry in entries(path)
+        if entry.dir == direction
+        for message in entry.messages
+        if "method" in message
+    ]
+
+
+def events(path: Path) -> list[tuple[str, float]]:
+    """The events in the order of their times, with milliseconds."""
+    found = [(entry.event, round(entry.t / 1000)) for entry in entries(path) if entry.event is not None]
+    return sorted(found, key=lambda each: each[1])
+
+
+@ERAS
+async def test_both_sides_record_what_passes(server: Server, tmp_path: Path, era: Any) -> None:
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: serve_tcp(server, port=0, record=theirs, task_status=task_status)
+        )
+        port = listener.socket.getsockname()[1]
+        async with open_tcp("127.0.0.1", port, record=ours, era=era) as client:
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        nursery.cancel_scope.cancel(reason="done")
+    assert read_recording(ours).header.role == "client"
+    assert read_recording(theirs).header.role == "server"
+    assert methods(ours, "out") == methods(theirs, "in")
+    assert "tools/call" in methods(ours, "out")
+    replies = [
+        [each["id"] for entry in entries(path) if entry.dir == way for each in entry.messages if "result" in each]
+        for path, way in ((ours, "in"), (theirs, "out"))
+    ]
+    assert replies[0] == replies[1] != []
+    assert [name for name, _ in events(theirs)] == [
+        "handler.began",
+        "handler.returned",
+        "cleanup.done",
+        "connection.ended",
+    ]
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o600
+
+
+async def test_a_cancel_is_recorded_from_the_leaving_of_the_call_to_the_end_of_the_cleanup(
+    server: Server, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    here, there = memory_channel_pair()
+    async with (
+        open_server(server, Recorder(theirs).recorded(there, "server")),
+        open_client(here, record=ours) as client,
+    ):
+        begun = trio.current_time()
+        with trio.move_on_after(1):
+            await client.call_tool("slow")
+        await trio.sleep(3)
+        assert trio.current_time() == begun + 4
+    assert ("call.left", 1000) in events(ours)
+    assert "notifications/cancelled" in methods(ours, "out")
+    assert events(theirs)[-5:] == [
+        ("cancel.delivered", 1000),
+        ("cancel.received", 1000),  # written when the handler has ended, with its time
+        ("handler.returned", 3000),
+        ("cleanup.done", 3000),
+        ("connection.ended", 4000),
+    ]
+    assert [entry.cause for entry in entries(theirs) if entry.event == "cancel.received"] == ["peer"]
+
+
+@ERAS
+async def test_secrets_are_masked_and_the_same_secret_has_the_same_mask(
+    server: Server, tmp_path: Path, era: Any
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(server, record=path, era=era, elicitation=lambda _: {"value": True}) as client:
+        result = await client.call_tool("sign_in", {"user": "ann", "password": "hunter2"})
+        assert "hunter2" in result.text
+        assert (await client.call_tool("ask")).text == "{'value': True}"
+        assert [tool.name async for tool in client.list_tools()]
+    text = path.read_text()
+    assert "hunter2" not in text
+    assert '"user":"ann"' in text
+    states = {
+        part["requestState"]
+        for entry in entries(path)
+        for message in entry.messages
+        if "requestState" in (part := message.get("result", message.get("params", {})))
+    }
+    assert [state.startswith("masked:") for state in states] == ([] if era == "legacy" else [True])
+    listed = [message for entry in entries(path) for message in entry.messages if "tools" in message.get("result", {})]
+    schemas = {tool["name"]: tool["inputSchema"]["properties"] for tool in listed[0]["result"]["tools"]}
+    assert schemas["sign_in"]["password"]["type"] == "string"  # a schema is no secret
+
+
+@ERAS
+async def test_a_client_over_http_and_websocket_records_its_requests_and_cancels(
+    server: Server, tmp_path: Path, era: Any
+) -> None:
+    async with trio.open_nursery() as nursery:
+        for serve, opening, scheme in ((serve_http, open_http, "http"), (serve_websocket, open_websocket, "ws")):
+            (listener,) = await nursery.start(serve, server, "127.0.0.1", 0)
+            path = tmp_path / f"{scheme}.jsonl"
+            port = listener.socket.getsockname()[1]
+            async with opening(f"{scheme}://127.0.0.1:{port}/mcp", record=path, era=era) as client:
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+                with trio.move_on_after(0.2):
+                    await client.call_tool("slow")
+            sent = methods(path, "out")
+            assert sent.count("tools/call") == 2
+            assert sent.count("notifications/cancelled") == 1
+            assert any("hi" in json.dumps(entry.message) for entry in entries(path) if entry.dir == "in")
+        nursery.cancel_scope.cancel(reason="done")
+
+
+async def test_each_connection_has_a_file_of_its_own(server: Server, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "calls.jsonl")
+    for _ in range(3):
+        async with open_memory(server, record=recorder) as client:
+            await client.call_tool("echo", {"text": "hi"})
+    assert files(tmp_path) == ["calls-2.jsonl", "calls-3.jsonl", "calls.jsonl"]
+    assert len({read_recording(tmp_path / each).header.id for each in files(tmp_path)}) == 3
+
+
+async def test_members_of_a_group_are_recorded_one_file_each(tmp_path: Path) -> None:
+    code = "import trio; from trio_mcp import Server, serve_stdio; trio.run(serve_stdio, Server('m'))"
+    described = MemberDescription(Command([sys.executable, "-c", code]))
+    async with open_group({"a": described, "b": described}, record=tmp_path / "g.jsonl") as group:
+        await group.settled()
+    assert files(tmp_path) == ["g-2.jsonl", "g.jsonl"]
+
+
+async def test_a_full_recording_ends_and_the_connection_goes_on(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(server, record=Recorder(path, max_bytes=5000)) as client:
+        for _ in range(100):
+            assert (await client.call_tool("echo", {"text": "x" * 100})).text == "x" * 100
+    assert path.stat().st_size < 6000
+    assert entries(path)[-1].event == "recording.full"
+    assert [record.message for record in caplog.records if "recording" in record.message] == [
+        f"the recording {path} is full, and ends"
+    ]
+
+
+async def test_a_disk_that_fails_ends_the_recordings_with_one_line_and_no_connection(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder("/dev/full")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", lambda *_: None)
+        patch.setattr("trio_mcp.recording.recorder.os.open", lambda *_: __import__("posix").open("/dev/full", 1))
+        for _ in range(2):
+            async with open_memory(server, record=recorder) as client:
+                for _ in range(200):
+                    assert (await client.call_tool("echo", {"text": "x" * 1000})).text == "x" * 1000
+    (line,) = [record.message for record in caplog.records if "recording" in record.message]
+    assert line.startswith("the recording /dev/full ends, and no other begins: ")
+
+
+async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(server, record=Recorder(path, max_line_bytes=500)) as client:
+        await client.call_tool("echo", {"text": "x" * 1000})
+    (cut,) = [entry for entry in entries(path) if entry.cut and entry.dir == "out"]
+    assert cut.bytes > 1000
+    assert cut.message == {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+
+
+def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        Recorder(tmp_path / "none" / "calls.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "words"),
+    [
+        (["{}"], 1, "no header"),
+        (["nonsense"], 1, "no header"),
+        ([""], 1, "no header"),
+        (['{"recording":2,"id":"a","role":"client","pid":1,"wall":0}'], 1, "version 2"),
+        (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1,"dir":"up"}'], 2, "up"),
+        (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1}', DEEP], 3, "nested"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(lines: list[str], number: int, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    with pytest.raises(BadRecording, match=words) as caught:
+        list(read_recording(path))
+    assert caught.value.line == number
+
+
+def test_a_line_torn_by_the_death_of_the_process_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "torn.jsonl"
+    path.write_text(
+        '{"recording":1,"id":"a","role":"client","pid":1,"wall":0}\n{"t":1,"event":"connection.ended"}\n{"t":2,"di'
+    )
+    assert [entry.t for entry in read_recording(path)] == [1]
