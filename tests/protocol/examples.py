@@ -75,6 +75,8 @@ def _build(kind: Any, revision: Revision, *, whole: bool, name: str = "") -> Any
     # Where a list may stand for a single block, in messages of sampling, it may do so since 2025-11-25.
     several = len(options) == 1 or (whole and revision.name >= "2025-11-25")
     listed = next((option for option in options if get_origin(option) is list), None)
+    if listed is not None and name == "extensions":
+        return ["com.example/tide"]  # members of their own in JSON, which are known by the form of their names
     if listed is not None and several:
         items = members(get_args(listed)[0])
         return [_build(item, revision, whole=True) for item in items if whole and _sayable(item, revision)]

@@ -342,6 +342,13 @@ class Client(Requests):
 
     # For code that opens clients, and code that forwards
 
+    def told_by_streams(self) -> list[str]:
+        """Return the extensions that the server has declared, and by whose notifications a callback is to be told
+        outside of requests."""
+        rows = [row for row in self.settings.on_notification if not row.of_request and row.since <= self.revision.name]
+        names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
+        return [name for name in names if type((self.server_capabilities.extensions or {}).get(name)) is dict]
+
     @property
     def relay(self) -> Relay | None:
         """The relay that `forward_to` was called with; `None` before."""

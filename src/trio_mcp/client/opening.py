@@ -110,6 +110,9 @@ async def open_over(
                     await client.change_streams.follow_lists(
                         client.server_capabilities, settings.probe_timeout, client.open_stream
                     )
+                if client.revision.changes == "listen" and settings.on_notification:
+                    names = client.told_by_streams()
+                    await client.change_streams.follow_extensions(names, settings.probe_timeout, client.open_stream)
             if settings.keep_alive is not None:
                 nursery.start_soon(settings.keep_alive.run, client.connection, client.ping)
             yield client

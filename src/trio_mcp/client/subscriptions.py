@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +19,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
 from ..protocol.converters import structure
+from ..protocol.methods import METHODS
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter, SubscriptionsAcknowledgedParams
@@ -50,6 +51,7 @@ class Changes(AsyncIterator[Change]):
         seen: Callable[[Change], None],
         limits: Limits,
         on_task: OnNotification | None = None,
+        on_told: OnNotification | None = None,
     ) -> None:
         self.stream = Stream(asked)
         self.acknowledged = SubscriptionFilter()
@@ -65,6 +67,7 @@ class Changes(AsyncIterator[Change]):
         self._seen = seen
         self._limits = limits
         self._on_task = on_task
+        self._on_told = on_told
         self._waiting: dict[Change, int] = {}
         self._bytes = 0
         self._parked = trio.lowlevel.ParkingLot()
@@ -74,6 +77,8 @@ class Changes(AsyncIterator[Change]):
             self._on_task(event, size)
             return
         change = change_in(event)
+        if change is None and self._on_told is not None and event.method.name not in METHODS:
+            self._on_told(event, size)
         # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
         if change is None or change.kind not in self._kinds:
             return
@@ -131,12 +136,16 @@ class ChangeStreams:
 
     @asynccontextmanager
     async def listen(
-        self, asked: SubscriptionFilter, ask: Ask, on_task: OnNotification | None = None
+        self,
+        asked: SubscriptionFilter,
+        ask: Ask,
+        on_task: OnNotification | None = None,
+        on_told: OnNotification | None = None,
     ) -> AsyncGenerator[Changes]:
-        """Hold a stream open inside. See `Client.listen`. ``on_task``, of code that forwards, gets the states of
-        tasks the moment they are read."""
+        """Hold a stream open inside. See `Client.listen`. ``on_task`` and ``on_told``, of code that forwards, get the
+        states of tasks, and the notifications of extensions, the moment they are read."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
-        changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task)
+        changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task, on_told)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, ask)
             with self._limits.around_call():
@@ -154,9 +163,16 @@ class ChangeStreams:
             (declared.prompts and declared.prompts.list_changed) or None,
             (declared.resources and declared.resources.list_changed) or None,
         )
+        await self._follow_all("its lists", asked, patience, ask)
+
+    async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
+        """Have the callbacks called for notifications of these extensions outside of requests, as `follow_lists`."""
+        await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
+
+    async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
         if asked == SubscriptionFilter():
             return
-        following = Following("its lists", asked, self._told)
+        following = Following(what, asked, self._told)
         self.services.start_soon(following.run, ask)
         with trio.move_on_after(patience):
             try:
@@ -164,7 +180,7 @@ class ChangeStreams:
             except ConnectionLost:
                 raise
             except MCPError as error:
-                logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
+                logger.warning("the server declares that it tells of %s, but does not: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
         """Follow the changes of a resource. See `Client.subscribe`."""
@@ -231,6 +247,7 @@ class Following:
         self._what = what
         self._asked = asked
         self._kinds = kinds_in(asked)
+        self._extensions = frozenset(asked.extensions or ())
         self._tell = tell
         self.stream = Stream(asked)
         self._scope = trio.CancelScope()
@@ -276,13 +293,13 @@ class Following:
 
     def _received(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
-        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
-        if change is not None and change.kind in self._kinds:
+        wanted = event.method.extension in self._extensions if change is None else change.kind in self._kinds
+        if wanted:  # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
             self._tell(event, size)
 
     def _catch_up(self, acknowledged: SubscriptionFilter) -> None:
         kinds = kinds_in(acknowledged) & self._kinds
-        if not kinds:
+        if not (kinds or self._extensions.intersection(acknowledged.extensions or ())):
             logger.warning("the server tells no more of changes of %s", self._what)
             self.leave()
         for kind in sorted(kinds - {"resource"}):

@@ -39,7 +39,7 @@ from .types.content import (
 )
 from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits, first_form
 from .types.lifecycle import with_good_hints
-from .types.notifications import LogLevel, log_level_rank
+from .types.notifications import LogLevel, SubscriptionFilter, log_level_rank
 from .types.sampling import CreateMessageResult, SamplingMessage
 from .types.tools import CallToolResult, Task, Tool
 
@@ -264,8 +264,8 @@ def _structure_class(revision: Revision | None, kind: Any, converter: cattrs.Con
         )
         for field in attrs.fields(kind)
     }
-    if kind is CreateMessageResult:
-        renames["extra"] = override(omit=True)
+    if kind in _OPEN:
+        renames[_OPEN[kind]] = override(omit=True)
     make: _Hook = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]
 
     def structure_class(value: dict[str, Any], kind: Any) -> Any:
@@ -281,6 +281,8 @@ def _structure_class(revision: Revision | None, kind: Any, converter: cattrs.Con
     return structure_class
 
 
+_OPEN: Final = {CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
+"""The classes with members of any name, and the field that has these."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in attrs.fields(CreateMessageResult)) - {"extra"}
 """The members of a sampling's result that have a field of their own."""
 
@@ -289,6 +291,11 @@ def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessag
     if value.keys() <= _SAMPLED:
         return result
     return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in _SAMPLED})
+
+
+def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> SubscriptionFilter:
+    names = [name for name, wanted in value.items() if "/" in name and wanted is True]
+    return attrs.evolve(asked, extensions=names) if names else asked
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
@@ -300,7 +307,11 @@ def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
 _BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
 """Steps on the data before the object is made. The ``ttl`` of a task for ever is null (2025-11-25 tasks, Task), and
 mcp 1.x leaves that out."""
-_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {CreateMessageResult: _with_extras, ElicitResult: _checked}
+_AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
+    CreateMessageResult: _with_extras,
+    SubscriptionFilter: _with_extensions,
+    ElicitResult: _checked,
+}
 """Steps on the object, and the data that the object was made of."""
 
 
@@ -396,6 +407,12 @@ def _sampled(make: Make, result: CreateMessageResult, revision: Revision) -> dic
     return {**extra, **data}
 
 
+def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any]:
+    data = make(asked)
+    names: list[str] = data.pop("extensions", None) or []
+    return {**data, **dict.fromkeys(names, True)}
+
+
 def _elicit_form(make: Make, params: ElicitFormParams, revision: Revision) -> dict[str, Any]:
     try:
         form = first_form(params.requested_schema)
@@ -437,6 +454,7 @@ SHAPES: Final[dict[Any, tuple[Callable[[Revision], bool], Callable[[Make, Any, R
     ToolResultContent: (_wants_objects, _call_result),
     SamplingMessage: (lambda revision: not _has_tool_use(revision), _message),
     CreateMessageResult: (lambda _: True, _sampled),
+    SubscriptionFilter: (lambda _: True, _filter),
     ElicitFormParams: (_lacks_urls, _elicit_form),
     ElicitURLParams: (lambda revision: "notifications/elicitation/complete" in revision.methods, _elicit_url),
     ElicitResult: (_lacks_urls, _elicit_result),

@@ -15,6 +15,7 @@ import trio
 
 from ..client.cache import Change
 from ..client.subscriptions import Changes
+from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value
@@ -29,6 +30,7 @@ from ..protocol.types.notifications import (
     SubscriptionsAcknowledgedParams,
 )
 from ..runtime.calls import OnNotification
+from ..runtime.limits import Limits
 from ..runtime.requests.scope import RequestScope
 from ..server.resources import LONGEST_URI
 from ..server.subscriptions import CONNECTION_ENDS, ListenStream, honoured_part
@@ -49,16 +51,21 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     # The URIs and ids are kept as long as the stream, so their length and number are limited.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
-    asked = attrs.evolve(asked, resource_subscriptions=uris or None, task_ids=task_ids or None)
+    passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
+    asked = attrs.evolve(
+        asked, resource_subscriptions=uris or None, task_ids=task_ids or None, extensions=[*passing] or None
+    )
+    told = ToldOnStream(downstream.limits)
     states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
     meta = per_request_fields(scope.request, downstream, upstream)
     if upstream.revision.changes == "listen":
-        opening = upstream.listen(asked, meta, states.put)
+        opening = upstream.listen(asked, meta, states.put, told.put)
     else:
         opening = _changes_of_legacy(upstream, asked)
     async with opening as changes:
         stream = ListenStream(scope, changes.acknowledged)
         stream.acknowledge()
+        told.begin(stream)
         reason = "the server ended it"
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
@@ -127,6 +134,29 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         nursery.start_soon(changes.run, ask)
         changes.acknowledged = await changes.stream.acknowledgement()
         yield changes
+
+
+class ToldOnStream:
+    """The notifications of extensions on a stream. What comes before the stream is acknowledged waits for that, within
+    ``limits``; all later ones go on at once, or not at all."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
+        self._stream: ListenStream | None = None
+
+    def begin(self, stream: ListenStream) -> None:
+        """Hand on what has come, and what comes from now on, to ``stream``."""
+        self._stream = stream
+        while self._early:
+            event = self._early.take()
+            stream.told_plain(event.method.name, event.params)
+
+    def put(self, event: NotificationReceived, size: int) -> None:
+        """Take a notification of ``size`` bytes."""
+        if self._stream is None:
+            self._early.put(event, size)
+        else:
+            self._stream.told_plain(event.method.name, event.params)
 
 
 class TaskStates:

@@ -257,12 +257,12 @@ class Upstream(Relay):
         )
 
     def listen(
-        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification
+        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_told: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
-        request has ``meta``; ``on_task`` gets the states of tasks."""
+        request has ``meta``; ``on_task`` gets the states of tasks, ``on_told`` the notifications of extensions."""
         open_stream = partial(self.client.open_stream, meta=meta)
-        return self.client.change_streams.listen(asked, open_stream, on_task)
+        return self.client.change_streams.listen(asked, open_stream, on_task, on_told)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Send the server a notification that belongs to no request, when there is room."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..jsonrpc.errors import ProtocolViolation
 from ..protocol.converters import structure
 from ..protocol.errors import CapabilityMissing, NoWayBack
+from ..protocol.methods import Method
 from ..protocol.revisions import LATEST_MODERN, Revision
 from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
@@ -99,6 +100,11 @@ class Observer(Protocol):
         """Tell the client that all that it is told of may have changed."""
         ...
 
+    def told(self, row: Method, params: Any) -> None:
+        """Tell a client that has declared the extension of ``row`` by this notification, whose ``params`` are an object
+        of its class."""
+        ...
+
 
 class Observers(set[Observer]):
     """The connections of one server. Every connection is told at once; connections may come or go during the
@@ -118,3 +124,8 @@ class Observers(set[Observer]):
         """Tell all observers. See `Observer.everything_changed`."""
         for observer in tuple(self):
             observer.everything_changed()
+
+    def told(self, row: Method, params: Any) -> None:
+        """Tell all observers. See `Observer.told`."""
+        for observer in tuple(self):
+            observer.told(row, params)

@@ -105,6 +105,15 @@ class ExtensionHandlers:
 
     # Notifications
 
+    def check_told(self, row: Method) -> None:
+        """Raise `ValueError` for a notification that does not go to all clients: see `Server.notify`."""
+        if self._rows.get(row.name) is not row:
+            raise ValueError(f"{row.name} is of an extension that this server does not have: Server(extensions=[...])")
+        if row.is_request or not row.sent_by("server"):
+            raise ValueError(f"{row.name} is no notification that servers send")
+        if row.of_request:
+            raise ValueError(f"{row.name} belongs to a request: ctx.send_notification(...)")
+
     def wants(self, row: Method) -> bool:
         """Return whether a function is to be told of notifications of ``row``."""
         return row in self._told

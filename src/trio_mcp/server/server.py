@@ -48,6 +48,7 @@ from .running_tasks import RunningTasks
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
+    from ..protocol.methods import Method
     from ..stores.letters import Letters
     from ..stores.shared import Shared
     from .around import Arounds
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from .shared_changes import SharedChanges
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P")
 
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
@@ -195,6 +197,23 @@ class Server(Offering):
         if self.extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
         return self.extension_handlers.registration(row)
+
+    def notify(self, row: ExtensionNotification[P], params: P) -> None:
+        """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
+        on which they listen for the extension, as clients of this package with ``on_notification`` do. Each replica of
+        a server tells its own clients alone.
+
+        Never waits: a client that reads so slowly that its outbox is full is not told. Raises `ValueError` for a
+        notification of no extension of this server, for one that servers do not send, and for one that belongs to a
+        request, for which there is `RequestContext.send_notification`.
+        """
+        if self.extension_handlers is None:
+            raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
+        self.extension_handlers.check_told(row)
+        self.observers.told(row, params)
+
+    def told(self, row: Method, params: Any) -> None:
+        """Do nothing: the extensions of a mounted server are not offered here."""
 
     # The whole, of several servers
 

@@ -17,6 +17,7 @@ from ..concurrency.wakeups import ChangeSignal, Sleeper
 from ..stores.shared import MOST_CHANGES, Noted
 
 if TYPE_CHECKING:
+    from ..protocol.methods import Method
     from ..stores.shared import ChangeLog, Place
     from .connected_clients import Observer, Observers
 
@@ -78,6 +79,9 @@ class SharedChanges:
     def everything_changed(self) -> None:
         """Note that everything has changed: see `Observer.everything_changed`."""
         self._note(EVERYTHING)
+
+    def told(self, row: Method, params: object) -> None:
+        """Do nothing: notifications of extensions are for the clients of this replica."""
 
     def _note(self, thing: str) -> None:
         if EVERYTHING in self._waiting:

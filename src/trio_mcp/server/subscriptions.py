@@ -17,6 +17,7 @@ from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ..protocol.converters import structure_params, unstructure
 from ..protocol.errors import CapabilityMissing
 from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.methods import Method
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import EmptyResult, ServerCapabilities
 from ..protocol.types.notifications import (
@@ -41,6 +42,8 @@ from .running_tasks import RunningTasks
 from .server import Server
 
 _DONE: Final = EmptyResult()
+_TELLING_MARKS: Final = 16
+"""High-water marks of an outbox above which notifications of extensions are dropped."""
 
 
 class Subscriptions:
@@ -127,7 +130,9 @@ class Subscriptions:
         room = max(self._room(scope.exchange), 0)
         uris = uris[:room]
         tasks = tasks[: room - len(uris)]
-        stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, uris, tasks))
+        stream = ListenStream(
+            scope, honoured_part(asked, self._server.capabilities, uris, tasks, _told_of(scope, asked))
+        )
         self._streams[stream] = None
         for uri in stream.uris:
             self._server.resources.note_watcher(uri, 1)
@@ -197,6 +202,19 @@ class Subscriptions:
             if uri in stream.uris:
                 stream.resource_updated(uri)
 
+    def told(self, row: Method, params: Any) -> None:
+        """Tell a legacy client that is initialized, and has declared the extension of ``row``, and the streams that
+        asked for it: see `Server.notify`."""
+        state, name = self._state, str(row.extension)
+        revision = state.revision
+        if self.tells_legacy and revision is not None and state.initialized and _has(revision, row):
+            declared = state.client_capabilities.extensions or {}
+            if type(declared.get(name)) is dict and not self._connection.outbox.is_full(_TELLING_MARKS):
+                self._connection.outbox.put_sealed(_line(row.name, unstructure(params, revision)))
+        for stream in self._streams:
+            if name in stream.extensions:
+                stream.told(row, params)
+
     def everything_changed(self) -> None:
         """Tell a legacy client that everything may have changed, see `ServedConnection.everything_changed`, and the
         streams that all may have for which they asked."""
@@ -207,6 +225,16 @@ class Subscriptions:
                 stream.list_changed(method)
             for uri in sorted(stream.uris):
                 stream.resource_updated(uri)
+
+
+def _told_of(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
+    """Return the extensions that the client asks for, and has declared in this request."""
+    declared = scope.request.capabilities.extensions or {}
+    return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
+
+
+def _has(revision: Revision, row: Method) -> bool:
+    return row.since <= revision.name and (row.until is None or revision.name <= row.until)
 
 
 def tell_of_everything(connection: Connection, declared: ServerCapabilities) -> None:
@@ -238,16 +266,23 @@ CONNECTION_ENDS: Final = "the connection is ending"
 
 
 def honoured_part(
-    asked: SubscriptionFilter, declared: ServerCapabilities, uris: list[str], task_ids: list[str] | None = None
+    asked: SubscriptionFilter,
+    declared: ServerCapabilities,
+    uris: list[str],
+    task_ids: list[str] | None = None,
+    extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
     """Return the part of ``asked`` that a server with the ``declared`` capabilities can report, with ``uris`` for its
-    resources, and ``task_ids`` for its tasks (2026-07-28 subscriptions, Acknowledgment)."""
+    resources, ``task_ids`` for its tasks, and those ``extensions`` that the server has (2026-07-28 subscriptions,
+    Acknowledgment)."""
+    known = [name for name in extensions if name in (declared.extensions or {})]
     return SubscriptionFilter(
         True if asked.tools_list_changed and declared.tools and declared.tools.list_changed else None,
         True if asked.prompts_list_changed and declared.prompts and declared.prompts.list_changed else None,
         True if asked.resources_list_changed and declared.resources and declared.resources.list_changed else None,
         uris or None,
         task_ids or None,
+        known or None,
     )
 
 
@@ -264,6 +299,8 @@ class ListenStream:
         """URIs of the resources whose changes are reported."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
+        self.extensions = frozenset(honoured.extensions or ())
+        """Names of the extensions whose notifications the stream brings."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,
@@ -305,6 +342,19 @@ class ListenStream:
         """Tell the state of a task as `task_changed`, with these parameters."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
+
+    def told(self, row: Method, params: Any) -> None:
+        """Tell by a notification of an extension, where the revision of the stream has it. See `told_plain`."""
+        revision = self._scope.request.revision
+        if _has(revision, row):
+            self.told_plain(row.name, unstructure(params, revision))
+
+    def told_plain(self, method: str, params: dict[str, Any]) -> None:
+        """Tell by a notification of an extension with these parameters; nothing while the outbox is full, since nobody
+        waits for a client that reads slowly, and each notification may be another."""
+        if not self._outbox.is_full(_TELLING_MARKS):
+            meta: dict[str, Any] = params.get("_meta") or {}
+            self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
     def end(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28

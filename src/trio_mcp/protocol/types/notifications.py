@@ -117,6 +117,9 @@ class SubscriptionFilter:
     resource_subscriptions: list[str] | None = None
     task_ids: list[str] | None = None
     """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
+    extensions: list[str] | None = None
+    """Extensions of other authors whose notifications are wanted outside of requests: each is a member of its own in
+    JSON, ``"com.example/search": true``."""
 
 
 @value
