@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from .protocol.meta import TraceContext
     from .protocol.revisions import REVISIONS, Revision
+    from .protocol.types.apps import UI, AppPolicy
     from .protocol.types.content import (
         Annotations,
         AudioContent,
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from .runtime.peer import Auth, Principal, PrincipalId
     from .runtime.requests.logs import RequestLog
     from .runtime.transport import ConnectionLost, HTTPError
+    from .server.apps import Apps
     from .server.around import Next, ServerRequest
     from .server.client_data import ElicitAnswer
     from .server.connected_clients import ConnectedClient
@@ -223,6 +225,7 @@ _NAMES: Final = {
     ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest",
     ".protocol.meta": "TraceContext",
     ".protocol.revisions": "REVISIONS Revision",
+    ".protocol.types.apps": "AppPolicy UI",
     ".protocol.types.content": (
         "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource ImageContent ResourceContents "
         "ResourceLink TextContent TextResourceContents ToolResultContent ToolUseContent"
@@ -249,6 +252,7 @@ _NAMES: Final = {
     ".runtime.peer": "Auth Principal PrincipalId",
     ".runtime.requests.logs": "RequestLog",
     ".runtime.transport": "ConnectionLost HTTPError",
+    ".server.apps": "Apps",
     ".server.around": "Next ServerRequest",
     ".server.client_data": "ElicitAnswer",
     ".server.connected_clients": "ConnectedClient",
@@ -294,9 +298,12 @@ __all__ = [
     "ALL_QUESTIONS",
     "GAP",
     "REVISIONS",
+    "UI",
     "APIOperation",
     "Address",
     "Annotations",
+    "AppPolicy",
+    "Apps",
     "Audio",
     "AudioContent",
     "Auth",

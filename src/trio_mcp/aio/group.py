@@ -61,6 +61,7 @@ class Group(View):
     watch = iterated(of_group.Group.watch)
     settled = awaited(of_group.Group.settled)
     call_tool = awaited(of_group.Group.call_tool)
+    call_from_app = awaited(of_group.Group.call_from_app)
     start_task = viewed(of_group.Group.start_task, GroupTask)
     get_prompt = awaited(of_group.Group.get_prompt)
     read_resource = awaited(of_group.Group.read_resource)

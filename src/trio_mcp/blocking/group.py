@@ -59,6 +59,7 @@ class Group(View):
     watch = iterated(of_group.Group.watch)
     settled = blocked(of_group.Group.settled)
     call_tool = blocked(of_group.Group.call_tool)
+    call_from_app = blocked(of_group.Group.call_from_app)
     start_task = viewed(of_group.Group.start_task, GroupTask)
     get_prompt = blocked(of_group.Group.get_prompt)
     read_resource = blocked(of_group.Group.read_resource)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
@@ -19,6 +20,7 @@ import trio
 
 from ..classes import frozen
 from ..jsonrpc.errors import clean
+from ..protocol.types.apps import UI, with_view_renamed
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
@@ -28,6 +30,7 @@ _LONGEST_NAME: Final = 128
 _DIGEST: Final = 16
 _STEM: Final = 24
 _SCHEME: Final = "member://"
+_VIEW: Final = "ui://"
 # 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
@@ -64,16 +67,19 @@ def may_name(member: str, name: str) -> bool:
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return ``member://MEMBER/URI`` for a URI or a template of URIs."""
-    return f"{_SCHEME}{quote(member, safe='', errors='surrogatepass')}/{uri}"
+    """Return ``member://MEMBER/URI`` for a URI or a template of URIs; for the ``ui://REST`` of a view
+    ``ui://MEMBER/REST``, since hosts know views by their scheme (SEP-1865, Content Requirements)."""
+    part = quote(member, safe="", errors="surrogatepass")
+    return f"{_VIEW}{part}/{uri.removeprefix(_VIEW)}" if uri.startswith(_VIEW) else f"{_SCHEME}{part}/{uri}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
     """Return the member and its own URI; `None` for a URI from outside the catalogue."""
-    if not uri.startswith(_SCHEME):
+    is_view = uri.startswith(_VIEW)
+    if not is_view and not uri.startswith(_SCHEME):
         return None
-    member, slash, own = uri.removeprefix(_SCHEME).partition("/")
-    return (unquote(member, errors="surrogatepass"), own) if slash else None
+    member, slash, own = uri.removeprefix(_VIEW if is_view else _SCHEME).partition("/")
+    return (unquote(member, errors="surrogatepass"), f"{_VIEW if is_view else ''}{own}") if slash else None
 
 
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
@@ -97,12 +103,32 @@ class Entry(Generic[T]):
 
     @property
     def renamed(self) -> T:
-        """The item under its name in the catalogue, to be shown to a model."""
+        """The item under its name in the catalogue, to be shown to a model where it is `for_model`. A tool names its
+        view as the catalogue does."""
         if isinstance(self.item, Resource):
             return attrs.evolve(self.item, uri=self.name)
         if isinstance(self.item, ResourceTemplate):
             return attrs.evolve(self.item, uri_template=self.name)
+        if isinstance(self.item, Tool):
+            return attrs.evolve(with_view_renamed(self.item, partial(catalogue_uri, self.member)), name=self.name)
         return attrs.evolve(self.item, name=self.name)
+
+    @property
+    def for_model(self) -> bool:
+        """False for a tool that the model must not see, since it is for views alone (SEP-1865, Visibility)."""
+        return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
+
+    @property
+    def for_app(self) -> bool:
+        """False for a tool that no view may call. `Group.call_from_app` looks here."""
+        return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
+
+    @property
+    def view(self) -> str | None:
+        """URI in the catalogue of the view that shows the results of a tool, for `Group.read_resource`; `None` where
+        there is none."""
+        view = UI.of(self.item).view if isinstance(self.item, Tool) else None
+        return None if view is None else catalogue_uri(self.member, view)
 
 
 _NAMED: Final[dict[ListName, tuple[Callable[[str, str], str], str]]] = {
@@ -117,8 +143,9 @@ class Catalogue:
     """The offers of all members: members in order of addition, items in their servers' order.
 
     A tool is ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, a digest is part of
-    the name. A resource is ``member://MEMBER/URI``. The names of a member's items do not depend on other members or on
-    restarts. The items stay while their member is restarted, and are gone once the member has failed.
+    the name. A resource is ``member://MEMBER/URI``, and the view ``ui://REST`` of a tool ``ui://MEMBER/REST``. The
+    names of a member's items do not depend on other members or on restarts. The items stay while their member is
+    restarted, and are gone once the member has failed.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
-from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_uri, may_name, parse_uri
+from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_name, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member
 
@@ -145,6 +145,25 @@ class Group:
         """
         entry, client = await self._offered("tools", name)
         return await client.call_tool(entry.item.name, arguments, on_progress=on_progress, meta=meta)
+
+    async def call_from_app(
+        self,
+        member: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> CallToolResult:
+        """Call a tool for a view of ``member``, which names the tool as its server does. See `call_tool`.
+
+        Raises `NotInCatalogue`, with nothing sent, for a tool of another member, and for one that views may not call
+        (SEP-1865, Visibility).
+        """
+        entry, client = await self._offered("tools", catalogue_name(member, name))
+        if not entry.for_app:
+            raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
+        return await client.call_tool(name, arguments, on_progress=on_progress, meta=meta)
 
     async def start_task(
         self,

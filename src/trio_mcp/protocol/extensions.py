@@ -169,6 +169,10 @@ class Extension(Generic[S, C]):
         """Register the handlers that the extension brings along on ``server``, a `Server` that is being made. Does
         nothing here: the handlers of most extensions are registered by `Server.handles`."""
 
+    def check(self, server: Any) -> None:
+        """Raise `RuntimeError` where ``server``, which is about to start, offers what the extension does not allow.
+        Allows everything here."""
+
     def settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
         """Return the settings that the other side, of this ``role``, has ``declared`` among its extensions, as an
         object of the class of `server` or `client`; `None` where the extension is not declared. What does not fit is no

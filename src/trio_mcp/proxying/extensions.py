@@ -2,7 +2,8 @@
 
 An extension is offered to a client, and its declaration is handed to the server behind, only where the messages of the
 extension pass, too: where both sides speak the same era, and the connection to the server behind serves this client, or
-its principal, alone. Over a connection of several clients only those pass that `SharedExtensions` names.
+its principal, alone. Over a connection of several clients only those pass that `SharedExtensions` names. The extension
+for apps has no messages, and its metadata pass in any case: so does its declaration.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ..classes import frozen
 from ..protocol.extensions import Extension, check_name
 from ..protocol.methods import METHODS
+from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from ..protocol.types.lifecycle import ClientCapabilities
 
 _TOLD: Final = "notifications/"
+_KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION)
+"""Extensions without methods that are unknown here."""
+_OF_VIEWS: Final = "ui/"
 
 
 @frozen
@@ -77,10 +82,11 @@ class Passage:
         """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
         ``revision``. Over a connection of several clients ``method`` must be one of an extension that passes there;
         else the server behind knows its methods, and must have declared an extension."""
-        if not self._speaks_alike(revision):
+        # SEP-1865, Sandbox proxy: what views say to hosts is not for servers.
+        if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_alone:
-            return any(name != TASKS_EXTENSION for name in self.declared)
+            return any(name not in _KNOWN for name in self.declared)
         return self.shared.owner_of(method) in self.declared
 
     def is_told(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
@@ -91,14 +97,14 @@ class Passage:
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
         """Return those of the ``extensions``, declared by either side, that pass for a client that speaks ``revision``;
-        that of tasks where tasks pass."""
+        that of tasks where tasks pass, and that of apps."""
         names = extensions.keys() if self.is_alone else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
         return {
             name: settings
             for name, settings in extensions.items()
-            if (tasks if name == TASKS_EXTENSION else name in passing)
+            if (tasks if name == TASKS_EXTENSION else name in passing or name == APPS_EXTENSION)
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:

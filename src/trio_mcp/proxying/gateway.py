@@ -23,6 +23,7 @@ from ..hosting.descriptions import MemberState, MemberUnavailable
 from ..hosting.group import Group
 from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..protocol.revisions import Revision
+from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.host import RequestHost
@@ -104,9 +105,14 @@ class Gateway(Server):
         """Members that were there before."""
 
     def capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities, with all kinds of lists, since members come and go."""
+        """Return the capabilities, with all kinds of lists, since members come and go, and with apps where a member has
+        some now."""
+        own = super().capabilities_in(revision)
+        members = [client for name in self.group.statuses if (client := self.group.present(name)) is not None]
+        has_apps = any(APPS_EXTENSION in (client.server_capabilities.extensions or {}) for client in members)
         return attrs.evolve(
-            super().capabilities_in(revision),
+            own,
+            extensions={**(own.extensions or {}), APPS_EXTENSION: {}} if has_apps else own.extensions,
             tools=ToolsCapability(list_changed=True),
             prompts=PromptsCapability(list_changed=True),
             resources=ResourcesCapability(subscribe=True, list_changed=True),

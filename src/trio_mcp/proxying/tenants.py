@@ -24,6 +24,7 @@ from ..concurrency.fair_share import leaves_enough
 from ..concurrency.nurseries import ServiceNursery
 from ..jsonrpc.errors import TOO_BUSY, CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import ClientCapabilities, Elicitation, Roots, Sampling
 from ..runtime.connection import Connection
 from ..runtime.peer import PrincipalId
@@ -274,8 +275,11 @@ class PrivateTenant(Tenant):
 def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     if not request.revision.handshake:
-        # The server may turn out to be a legacy one; a modern one is told in each request.
-        capabilities = attrs.evolve(capabilities, extensions=None)
+        # The server may turn out to be a legacy one, to which only that of apps passes; a modern one is told in each
+        # request.
+        declared = capabilities.extensions or {}
+        apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
+        capabilities = attrs.evolve(capabilities, extensions=apps or None)
     options: ClientOptions = {"forwards": capabilities}
     if request.client_info is not None:
         options["info"] = request.client_info

@@ -65,12 +65,15 @@ class ExtensionHandlers:
 
         return register
 
-    def check_complete(self) -> None:
-        """Raise `RuntimeError` for a request without a handler: what is declared is served."""
+    def check_complete(self, server: Any) -> None:
+        """Raise `RuntimeError` for a request without a handler, since what is declared is served, and where an
+        extension does not allow what ``server`` offers."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {row.name for row in self._handlers}
         if missing := [name for name in lacking if name not in handled]:
             raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: @server.handles(...)")
+        for extension in self._extensions:
+            extension.check(server)
 
     # Requests
 

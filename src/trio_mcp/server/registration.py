@@ -31,6 +31,8 @@ from .visibility import Offer, Visible, depends_on_caller
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
 
+    from ..protocol.types.apps import UI, AppPolicy
+
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
     L_co = TypeVar("L_co", covariant=True)  # a default is there from Python 3.13 on, and nothing reads it
@@ -80,6 +82,9 @@ class ResourceOptions(PromptOptions, total=False):
     cache_scope: CacheScope | None
     """Users to whom caches may show the contents; `None`: the server's default. Contents that need ``scopes`` are
     private."""
+    app: AppPolicy | None
+    """Makes the resource the view of tools: an HTML document, under a URI that begins with ``ui://``, which may load
+    what the policy says. Needs `Apps` among the extensions of the server."""
 
 
 @show_fields
@@ -116,6 +121,9 @@ class ToolOptions(PromptOptions, total=False):
     on_restart: OnRestart
     """Fate of a task whose process ends before the task: ``fail``, run ``again`` from the top, or ``resume``, which
     is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""
+    ui: UI | None
+    """The view that shows the results, and who may call the tool: the model, views, or both. The content of results is
+    not empty, for hosts that show no views. Needs `Apps` among the extensions of the server."""
 
 
 @show_fields
@@ -427,6 +435,12 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     **dict.fromkeys(("input_schema", "output_schema"), (dict, "a JSON Schema as a dict, Model.model_json_schema()")),
 }
 """The types of options, and words for what to write."""
+
+
+def check_apps(option: str, has_apps: bool) -> None:
+    """Raise `ValueError` for an ``option`` of the extension for apps, where the server does not have it."""
+    if not has_apps:
+        raise ValueError(f"{option} needs the extension for apps: Server(name, extensions=[Apps()])")
 
 
 def check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:

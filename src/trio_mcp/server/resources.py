@@ -33,12 +33,13 @@ from ..protocol.types.resources import ReadResourceParams, ReadResourceResult, R
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from .input_required import FINISHED, InputRequired, settle
-from .registration import CacheHints, Registry, ResourceOptions
+from .registration import CacheHints, Registry, ResourceOptions, check_apps
 from .results import media_kinds, to_plain
 from .signature import BadArguments, UserFunction
 from .visibility import Visible, checked_scopes, checked_tags, checked_visible, depends_on_caller
 
 if TYPE_CHECKING:
+    from ..protocol.types.apps import AppPolicy
     from .encoders import Encoders
 
 
@@ -58,6 +59,8 @@ class RegisteredResource:
     visible: Visible | None
     tags: frozenset[str]
     pattern: UriTemplate | None = None
+    app: AppPolicy | None = None
+    """The policy of a view."""
 
 
 class Resources:
@@ -70,6 +73,8 @@ class Resources:
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
         self.mounted: list[Resources] = []
         """The resources of mounted servers."""
+        self.has_apps = False
+        """True where resources may be views: see `Apps`."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
@@ -88,6 +93,9 @@ class Resources:
         handler = UserFunction.of(function)
         name, title, description, icons = handler.listed(options)
         mime_type, annotations = options.get("mime_type"), options.get("annotations")
+        if (app := options.get("app")) is not None:
+            check_apps("app=", self.has_apps)
+            mime_type = app.type_of(uri, mime_type)
         names = set(handler.names)
         if UriTemplate.is_template(uri):
             pattern = UriTemplate(uri)
@@ -96,7 +104,7 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, tags, pattern))
+            self.templates.add(uri, RegisteredResource(template, handler, hints, needed, visible, tags, pattern, app))
             return
         if names:
             raise TypeError(
@@ -104,7 +112,7 @@ class Resources:
             )
         size = options.get("size")
         resource = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
-        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible, tags))
+        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed, visible, tags, None, app))
 
     @property
     def has_scopes(self) -> bool:
@@ -161,7 +169,8 @@ class Resources:
             return value
         if isinstance(value, ReadResourceResult):
             hints = entry.hints.but(value.ttl_ms, "private" if depends_on_caller(entry) else value.cache_scope)
-            return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
+            contents = value.contents if entry.app is None else list(map(entry.app.on, value.contents))
+            return attrs.evolve(value, contents=contents, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         if isinstance(value, media_kinds()):
             from .media import read_media  # late: few resources return any
 
@@ -171,6 +180,8 @@ class Resources:
             contents = [_contents(uri, part, entry.listed.mime_type, self._encoders) for part in parts]
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
+        if entry.app is not None:
+            contents = list(map(entry.app.on, contents))
         return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
 
     @staticmethod

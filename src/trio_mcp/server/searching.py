@@ -16,6 +16,7 @@ import msgspec
 
 from ..jsonrpc.codec import encode_value
 from ..protocol.fields import JSONObject
+from ..protocol.types.apps import UI
 from ..protocol.types.tools import Tool, ToolAnnotations, ToolError
 from ..runtime.requests.scope import current_request
 from .registration import Mirror, Registry
@@ -75,7 +76,7 @@ class ToolSearch:
         inner = cast("JSONObject", arguments)
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
-        if tool is None or not isinstance(given, dict):
+        if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
             return name, inner, entry  # which says what is wrong
         return tool.listed.name, cast("JSONObject", given), tool
 
@@ -93,6 +94,10 @@ class ToolSearch:
         return "\n".join(lines) or f"No tool fits. Try other words; there are {len(shown)} tools."
 
 
+def _is_for_model(tool: Tool) -> bool:
+    return "model" in UI.of(tool).visible_to
+
+
 async def call_tool(
     name: Annotated[str, "Name of a tool that search_tools has found"],
     arguments: Annotated[dict[str, Any], "Arguments for its parameters"] = {},  # noqa: B006 - copied for each call
@@ -102,7 +107,8 @@ async def call_tool(
 
 
 class PinnedTools(Mirror[RegisteredTool]):
-    """The tools that are listed in spite of the search, by their names, also those that come later."""
+    """The tools that are listed in spite of the search: by their names, also those that come later, and those that are
+    not for the model, since views may call listed tools alone and hosts show the model none of these."""
 
     def __init__(self, listed: Registry[RegisteredTool], pinned: frozenset[str]) -> None:
         super().__init__(listed, str, lambda entry: entry)
@@ -115,17 +121,18 @@ class PinnedTools(Mirror[RegisteredTool]):
 
     def add(self, name: str, item: RegisteredTool) -> None:
         """List a tool that is pinned: see `Mirror.add`."""
-        if name in self._pinned:
+        if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 
     def remove(self, name: str) -> None:
         """List a tool no longer: see `Mirror.remove`."""
-        if name in self._pinned:
+        if name in self._shown:
             super().remove(name)
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """The terms of all tools of a registry, kept with each change, so that a search reads nothing but its own terms."""
+    """The terms of all tools for the model in a registry, kept with each change, so that a search reads nothing but its
+    own terms."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
@@ -136,14 +143,16 @@ class ToolIndex(Mirror[RegisteredTool]):
         """Do nothing: any name can be found."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """Add a tool: see `Mirror.add`."""
+        """Add a tool, unless it is not for the model: see `Mirror.add`."""
+        if not _is_for_model(item.listed):
+            return
         terms = self._terms[name] = terms_of(item.listed)
         for term, count in terms.items():
             self._places.setdefault(term, {})[name] = count
 
     def remove(self, name: str) -> None:
         """Remove a tool: see `Mirror.remove`."""
-        for term in self._terms.pop(name):
+        for term in self._terms.pop(name, ()):
             del self._places[term][name]
             if not self._places[term]:
                 del self._places[term]

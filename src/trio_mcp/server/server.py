@@ -309,7 +309,7 @@ class Server(Offering):
                 settings = attrs.evolve(settings, store=settings.store or replica.tasks)
                 cipher = cipher if self._secrets else StateCipher(self.info.name, [replica.secret])
             if self.extension_handlers is not None:
-                self.extension_handlers.check_complete()
+                self.extension_handlers.check_complete(self)
             host = RequestHost(
                 limits or self.limits,
                 load=self.load,

@@ -34,7 +34,7 @@ from ..tasks.host import TaskHost
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TaskState
 from .input_required import FINISHED, InputRequired, replay, settle, without_questions
-from .registration import Registry, ToolOptions
+from .registration import Registry, ToolOptions, check_apps
 from .results import ToResult, UnreadMedia, error_result, result_maker
 from .signature import BadArguments, UserFunction
 from .tool_tasks import (
@@ -77,6 +77,9 @@ class RegisteredTool:
     tags: frozenset[str]
     task: TaskSupport | None
     on_restart: OnRestart
+    has_view: bool
+    is_checked: bool
+    """True when results are checked: there is an output schema, or a view."""
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
@@ -90,7 +93,9 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
     if schema.get("type") != "object":
         raise ValueError(f'tool {name!r}: an input schema has "type": "object"')
     execution = ToolExecution(task) if task else None
-    annotations, meta = options.get("annotations"), options.get("meta")
+    annotations, meta, ui = options.get("annotations"), options.get("meta"), options.get("ui")
+    if ui is not None:
+        meta = ui.in_meta(meta)
     return Tool(name, schema, title, description, output, annotations, icons, execution, meta=meta)
 
 
@@ -120,10 +125,14 @@ class Tools:
         self._encoders = encoders
         self.has_tasks = False
         """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
+        self.has_apps = False
+        """True where tools may have views: see `Apps`."""
 
     def add(self, function: Callable[..., Any], options: ToolOptions) -> None:
         """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
         check_meta_keys(options.get("meta"))
+        if (ui := options.get("ui")) is not None:
+            check_apps("ui=", self.has_apps)
         handler = UserFunction.of(function)
         try:
             returns = without_questions(handler.returns)
@@ -139,6 +148,7 @@ class Tools:
         except ValueError as error:
             raise ValueError(f"tool {tool.name!r}: {error}") from None
         schema, slots = options.get("input_schema"), options.get("max_concurrency")
+        has_view = ui is not None and ui.view is not None
         entry = RegisteredTool(
             tool,
             mirrored,
@@ -157,6 +167,8 @@ class Tools:
             checked_tags(tool.name, options.get("tags", ())),
             options.get("task") or None,
             options.get("on_restart", "fail"),
+            has_view,
+            has_view or output is not None,
         )
         self.registry.add(tool.name, entry)
         self.note_tasks(entry)
@@ -311,7 +323,7 @@ class Tools:
                 value = entry.to_result(await self._read_media(entry, value, scope))
         except NotSerializable as error:
             raise UnsendableResult(str(error)) from None
-        if entry.listed.output_schema is not None and not value.is_error:
+        if entry.is_checked and not value.is_error:
             self._check_output(entry, value)
         return value
 
@@ -331,6 +343,11 @@ class Tools:
         raise ToolError(f"{entry.listed.name} took longer than its limit of {entry.timeout:g} seconds")
 
     def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
+        if entry.has_view and not result.content:
+            # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
+            raise CodedError(INTERNAL_ERROR, f"{entry.listed.name} has a view, and gave no content for other hosts")
+        if entry.listed.output_schema is None:
+            return
         if result.structured_content is None:
             # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
             raise CodedError(

@@ -1,0 +1,243 @@
+"""Apps: views of tools, HTML documents that a host shows in a sandboxed frame (SEP-1865, revision 2026-01-26).
+
+A tool names its view, and whether the model and views may call the tool; the contents of the view say what the document
+may load. Messages between a view and its host are no part of a server or a client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Literal, Self, TypeAlias, cast
+
+import attrs
+
+from ...classes import frozen
+from ..fields import JSONObject
+from .content import ResourceContents, TextResourceContents
+from .tools import Tool
+
+APPS_EXTENSION: Final = "io.modelcontextprotocol/ui"
+APP_TYPE: Final = "text/html;profile=mcp-app"
+"""The MIME type of views: exactly this text (SEP-1865, Content Requirements)."""
+
+Caller: TypeAlias = Literal["model", "app"]
+Permission: TypeAlias = Literal["camera", "microphone", "geolocation", "clipboard_write"]
+
+_SCHEME: Final = "ui://"
+_CALLERS: Final[tuple[Caller, ...]] = ("model", "app")
+_FLAT: Final = "ui/resourceUri"
+"""The deprecated place of the URI, which is read and not written (SEP-1865, Resource Discovery)."""
+_NAMED: Final = {
+    "connect": "connectDomains",
+    "resources": "resourceDomains",
+    "frames": "frameDomains",
+    "base_uris": "baseUriDomains",
+}
+_PERMISSIONS: Final[dict[Permission, str]] = {
+    "camera": "camera",
+    "microphone": "microphone",
+    "geolocation": "geolocation",
+    "clipboard_write": "clipboardWrite",
+}
+# Characters that would begin another directive of a Content-Security-Policy, or another source, are in no origin.
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\*\.)?[A-Za-z0-9_.-]+(?::[0-9]{1,5})?")
+_MOST_ORIGINS: Final = 100
+"""Origins of a kind that are read of a server."""
+_DOCUMENT: Final = re.compile(r"\ufeff?\s*+(?:<!--.*?-->\s*+)*+<!doctype html", re.IGNORECASE | re.DOTALL)
+
+
+def _is_view(uri: object) -> bool:
+    return isinstance(uri, str) and uri.startswith(_SCHEME) and len(uri) > len(_SCHEME)
+
+
+def check_view(uri: str) -> None:
+    """Raise `ValueError` for what no view can have as its URI."""
+    # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
+    if not _is_view(uri):
+        raise ValueError(f"the URI of a view begins with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
+
+
+def _check_view(_: Any, __: Any, uri: str) -> None:
+    check_view(uri)
+
+
+def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
+    if isinstance(visible_to, str) or not set(found := tuple(visible_to)) <= set(_CALLERS):
+        raise ValueError(
+            f"a tool is visible to the model, to apps or to both, not to {visible_to!r}:\n"
+            '    right:  UI("ui://weather/dashboard", visible_to=("app",))'
+        )
+    return cast("tuple[Caller, ...]", found)
+
+
+@frozen
+class UI:
+    """The view that shows the results of a tool, and who may call the tool.
+
+    ``visible_to``: hosts show the tool to the ``model``, and let views of the same server, which are ``app``, call it;
+    by default both. Without a ``view`` the tool has no document of its own: ``UI(visible_to=("app",))`` is a tool for
+    the buttons of another tool's view. Raises `ValueError` for a URI that does not begin with ``ui://``, and for other
+    callers.
+    """
+
+    view: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_view))
+    """URI of the view, a resource of the same server."""
+    visible_to: tuple[Caller, ...] = attrs.field(default=_CALLERS, converter=_callers, kw_only=True)
+    """The callers of the tool."""
+
+    @classmethod
+    def of(cls, tool: Tool) -> UI:
+        """Return what the server says of ``tool``, which may be anything. A URI that no view can have counts as none,
+        and so does a caller of an unknown kind."""
+        meta = tool.meta or {}
+        said = meta.get("ui")
+        ui = cast("JSONObject", said) if isinstance(said, dict) else {}
+        view = ui.get("resourceUri", meta.get(_FLAT))
+        visibility = ui.get("visibility")
+        # SEP-1865, Visibility: both where the member is omitted. Where it makes no sense, it includes nobody.
+        named: Collection[Any] = _CALLERS if visibility is None else ()
+        if isinstance(visibility, list):
+            named = cast("list[Any]", visibility)
+        return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
+
+    def in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
+        """Return ``meta`` of a tool with this in it. Raises `ValueError` where ``meta`` says something of its own, and
+        for a tool that nobody may call."""
+        if not self.visible_to:
+            raise ValueError("a tool is visible to somebody: to the model, to apps or to both")
+        if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
+            raise ValueError("ui= and meta= both name the view of a tool: leave it out of meta")
+        said: JSONObject = {} if self.view is None else {"resourceUri": self.view}
+        if set(self.visible_to) != set(_CALLERS):
+            said["visibility"] = list(self.visible_to)
+        return {**(meta or {}), "ui": said}
+
+
+def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
+    """Return ``tool``, whose view has the URI that ``rename`` gives. All else of its ``_meta`` stays as it is."""
+    meta = tool.meta
+    if not meta:
+        return tool
+    said, flat = meta.get("ui"), meta.get(_FLAT)
+    ui: JSONObject = cast("JSONObject", said) if isinstance(said, dict) else {}
+    renamed: JSONObject = {}
+    if _is_view(uri := ui.get("resourceUri")):
+        renamed["ui"] = {**ui, "resourceUri": rename(cast("str", uri))}
+    if _is_view(flat):
+        renamed[_FLAT] = rename(cast("str", flat))
+    return attrs.evolve(tool, meta={**meta, **renamed}) if renamed else tool
+
+
+def _origins(given: Iterable[str]) -> tuple[str, ...]:
+    origins = (given,) if isinstance(given, str) else tuple(given)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"{origin[:200]!r} is no origin, which is like https://api.example.com or wss://*.example.com:8443"
+            )
+    return origins
+
+
+def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if unknown := [name for name in names if name not in _PERMISSIONS]:
+        raise ValueError(f"a view cannot be permitted {unknown[0]!r}: {', '.join(_PERMISSIONS)} can be asked for")
+    return cast("tuple[Permission, ...]", names)
+
+
+@frozen
+class AppPolicy:
+    """What the document of a view needs of its host, which may grant less. By default nothing: the document has its own
+    scripts and styles, and speaks with nobody but its host.
+
+    Origins are like ``https://api.example.com``, ``wss://*.example.com`` for all its subdomains. Raises `ValueError`
+    for what is no origin, and for a permission that cannot be asked for.
+    """
+
+    connect: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
+    """Origins that scripts connect to."""
+    resources: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
+    """Origins of scripts, styles, images, fonts and media."""
+    frames: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
+    """Origins of frames in the document."""
+    base_uris: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
+    """Origins that the ``base`` of the document may have."""
+    permissions: tuple[Permission, ...] = attrs.field(default=(), converter=_permissions, kw_only=True)
+    """What the document asks its browser for: ``camera``, ``microphone``, ``geolocation``, ``clipboard_write``."""
+    domain: str | None = attrs.field(default=None, kw_only=True)
+    """Origin that the document is to have, in the form that the host documents."""
+    prefers_border: bool | None = attrs.field(default=None, kw_only=True)
+    """True: the host draws a border and a background around the document; false: it does not."""
+
+    @classmethod
+    def of(cls, contents: ResourceContents) -> Self:
+        """Return what the server says in the ``contents`` of a view, which may be anything. What makes no sense is left
+        out, so that the host grants less."""
+        meta: Any = (contents.meta or {}).get("ui")
+        said = cast("JSONObject", meta) if isinstance(meta, dict) else {}
+        csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
+        border = said.get("prefersBorder")
+        lists: JSONObject = cast("JSONObject", csp) if isinstance(csp, dict) else {}
+        asked: Collection[Any] = cast("JSONObject", permissions) if isinstance(permissions, dict) else ()
+        return cls(
+            **{name: _read(lists.get(member)) for name, member in _NAMED.items()},
+            permissions=[name for name, member in _PERMISSIONS.items() if member in asked],
+            domain=domain if isinstance(domain, str) else None,
+            prefers_border=border if isinstance(border, bool) else None,
+        )
+
+    @property
+    def content_security_policy(self) -> str:
+        """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
+        Enforcement): no origin beyond those that are declared."""
+        own = ("'self'", "'unsafe-inline'", *self.resources)
+        media = ("'self'", "data:", *self.resources)
+        directives = {
+            "default-src": ("'none'",),
+            "script-src": own,
+            "style-src": own,
+            "connect-src": self.connect or ("'none'",),
+            "img-src": media,
+            "font-src": ("'self'", *self.resources),
+            "media-src": media,
+            "frame-src": self.frames or ("'none'",),
+            "object-src": ("'none'",),
+            "base-uri": self.base_uris or ("'self'",),
+        }
+        return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
+
+    def type_of(self, uri: str, mime_type: str | None) -> str:
+        """Return the MIME type of the view ``uri``, for which its author says ``mime_type``. Raises `ValueError` for
+        another type, and for a URI that no view can have."""
+        check_view(uri)
+        if mime_type not in (None, APP_TYPE):
+            raise ValueError(f"{uri}: a view has the MIME type {APP_TYPE}, not {mime_type!r}: leave out mime_type=")
+        return APP_TYPE
+
+    def on(self, contents: ResourceContents) -> ResourceContents:
+        """Return ``contents`` as those of a view: with their type and this policy, unless they have their own. Raises
+        `ValueError` for another type and for text that is no HTML document."""
+        # SEP-1865, Content Requirements: the type MUST be this one, and the content a valid HTML5 document.
+        if contents.mime_type not in (None, APP_TYPE):
+            raise ValueError(f"the contents of a view have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")
+        if isinstance(contents, TextResourceContents) and _DOCUMENT.match(contents.text) is None:
+            raise ValueError("the text of a view is an HTML document, which begins with <!doctype html>")
+        return attrs.evolve(contents, mime_type=APP_TYPE, meta={**self._in_meta(), **(contents.meta or {})} or None)
+
+    def _in_meta(self) -> JSONObject:
+        csp = {member: list(getattr(self, name)) for name, member in _NAMED.items() if getattr(self, name)}
+        said: JSONObject = {
+            "csp": csp or None,
+            "permissions": {_PERMISSIONS[name]: {} for name in self.permissions} or None,
+            "domain": self.domain,
+            "prefersBorder": self.prefers_border,
+        }
+        said = {name: member for name, member in said.items() if member is not None}
+        return {"ui": said} if said else {}
+
+
+def _read(origins: object) -> list[str]:
+    """Return the origins in what a server says, which may be anything."""
+    given = cast("list[Any]", origins)[:_MOST_ORIGINS] if isinstance(origins, list) else []
+    return [each for each in given if isinstance(each, str) and _ORIGIN.fullmatch(each)]
