@@ -20,8 +20,11 @@ SUMMARIES: Final = {
     "pack": "Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.",
     "prompt": "Fill in a prompt of a server and print its messages.",
     "read": "Read a resource of a server, to standard output.",
+    "record": "Record what passes between a host and a server on standard input and output.",
+    "replay": "Send what a recorded client has sent to a server, and report what is answered otherwise.",
     "run": "Serve a server of yours over standard input and output, or on an address of your choice.",
     "tasks": "Look after tasks: calls that go on in a server without their caller.",
+    "timeline": "Draw recordings on one axis: calls, questions, cancels and cleanup, as both sides saw them.",
 }
 """The commands by their names, each with the first sentence of its help."""
 
@@ -74,5 +77,7 @@ def trio_mcp() -> None:
     Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
     Serve several as one:    trio-mcp gateway --config mcp.json --http 8000
     Add a server to a host:  trio-mcp install server.py --client cursor
+    Record a server:         trio-mcp record -o calls.jsonl -- python server.py
+    Draw both sides:         trio-mcp timeline calls.jsonl server.jsonl -o calls.svg
     Bundle a server:         trio-mcp pack server.py --name com.example/server
     """

@@ -60,9 +60,10 @@ class RecordedTransport(Transport):
 
     def send_nowait(self, message: bytes) -> int:
         """Send by the transport: see `Transport.send_nowait`."""
+        at = trio.current_time()  # from before, since the peer may have the message before this task goes on
         count = self._transport.send_nowait(message)
         if count:
-            self._recording.frame("out", message[:-1])
+            self._recording.frame("out", message[:-1], at)
             self._rest = len(message) - count
         return count
 

@@ -260,15 +260,16 @@ class Recording:
     def _now(self, at: float | None = None) -> int:
         return round(((trio.current_time() if at is None else at) - self._begun) * 1e6)
 
-    def frame(self, direction: Literal["in", "out"], data: bytes | bytearray) -> None:
-        """Note a message, without its framing, that goes ``out`` or has come ``in``."""
+    def frame(self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None) -> None:
+        """Note a message, without its framing, that goes ``out`` or has come ``in``, now or ``at`` a time on trio's
+        clock."""
         if self._is_closed:
             return
         if self._dropped:
             dropped = Entry(t=self._now(), event="frames.dropped", count=self._dropped)
             if self._recorder.put(_Job(self, dropped.t, entry=dropped)):
                 self._dropped = 0
-        if not self._recorder.put(_Job(self, self._now(), direction, bytes(data))):
+        if not self._recorder.put(_Job(self, self._now(at), direction, bytes(data))):
             self._dropped += 1
 
     def event(

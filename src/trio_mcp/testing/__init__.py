@@ -20,6 +20,7 @@ from .faults import (
     RandomFaults,
 )
 from .recording_context import RecordedTask, RecordingContext, Said, in_turn
+from .replaying import assert_replays
 from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, UnexpectedMessage
 from .scripted_sides import (
     ScriptedClient,
@@ -66,6 +67,7 @@ __all__ = [
     "SharedSuite",
     "TaskStoreSuite",
     "UnexpectedMessage",
+    "assert_replays",
     "in_turn",
     "memory_channel_pair",
     "open_client",

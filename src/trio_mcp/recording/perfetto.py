@@ -1,0 +1,77 @@
+"""A timeline as trace events, which Perfetto and chrome://tracing show: async nestable events, one row a request.
+
+The events are those of the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id`` names, and
+``n`` is a moment in the row. A row of the callers' process has the call, with what was asked for it; a row of the other
+process has the handler, with its cleanup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from .timeline import TimedRequest, Timeline
+
+_CALLERS: Final = 1
+_HANDLERS: Final = 2
+
+
+def perfetto(timeline: Timeline) -> bytes:
+    """Return ``timeline`` as JSON."""
+    begin = min((each.begin for each in timeline.requests), default=0.0)
+    events = [_name(_CALLERS, "calls"), _name(_HANDLERS, "handlers")]
+    for number, request in enumerate(timeline.requests):
+        events += _Row(request, f"{number + 1:#x}", begin).events()
+    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _name(pid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": pid, "tid": pid, "name": "process_name", "args": {"name": name}}
+
+
+class _Row:
+    def __init__(self, request: TimedRequest, row: str, begin: float) -> None:
+        self._request = request
+        self._row = row
+        self._begin = begin
+
+    def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
+        event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id": self._row, "pid": pid, "tid": pid, "name": name}
+        event["ts"] = round((at - self._begin) * 1e6, 3)
+        return {**event, "args": args} if args else event
+
+    def _slice(
+        self, pid: int, name: str, begin: float, end: float, *inside: dict[str, Any], **args: Any
+    ) -> Iterator[Any]:
+        yield self._event("b", pid, name, begin, **args)
+        yield from sorted(inside, key=lambda each: each["ts"])
+        yield self._event("e", pid, name, max(begin, end))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Return the events of both processes."""
+        request = self._request
+        name = f"{request.method} {request.name}".strip()
+        args = {"id": request.id, "from": request.origin, "cause": request.cause, "failed": request.failed}
+        if request.parent is not None:
+            args["made for"] = request.parent.id
+        has_handler = request.began is not None or request.received is not None
+        ticks = [
+            self._event("n", _HANDLERS if has_handler else _CALLERS, tick.kind, tick.at, words=tick.words)
+            for tick in request.ticks
+        ]
+        if request.sent is not None:
+            end = request.answered or request.left or request.cancel_sent or request.end
+            cancels = [("caller left", request.left), ("cancel sent", request.cancel_sent)]
+            inside = [self._event("n", _CALLERS, word, at) for word, at in cancels if at is not None]
+            yield from self._slice(_CALLERS, name, request.sent, end, *inside, *([] if has_handler else ticks), **args)
+        began = request.began or request.received
+        if began is not None:
+            over = request.done or request.returned or request.replied or request.end
+            inside = list(ticks)
+            if request.cancel_read is not None:
+                inside.append(self._event("n", _HANDLERS, "cancel read", request.cancel_read))
+            if request.finally_began is not None:
+                inside += self._slice(_HANDLERS, "finally and cleanup", request.finally_began, over)
+            yield from self._slice(_HANDLERS, name, began, over, *inside, **args)

@@ -1,0 +1,92 @@
+"""``trio-mcp record``, ``timeline`` and ``replay``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from trio_mcp import open_stdio
+from trio_mcp.recording.entries import read_recording
+
+SERVER = """
+import sys, trio
+from trio_mcp import Server, serve_stdio
+server = Server("s")
+@server.tool
+async def greet(name: str) -> str:
+    return f"{sys.argv[1]} {name}"
+@server.tool
+async def slow() -> None:
+    await trio.sleep_forever()
+trio.run(serve_stdio, server)
+"""
+
+
+def command(folder: Path, greeting: str = "hello") -> list[str]:
+    (folder / "server.py").write_text(SERVER)
+    return [sys.executable, str(folder / "server.py"), greeting]
+
+
+def typed(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trio_mcp.cli", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def recorded(folder: Path) -> Path:
+    path = folder / "calls.jsonl"
+    words = [sys.executable, "-m", "trio_mcp.cli", "record", "-o", str(path), "--", *command(folder)]
+    async with open_stdio(words, era="legacy") as client:
+        with trio.move_on_after(0.5):
+            await client.call_tool("slow")
+        assert (await client.call_tool("greet", {"name": "Ann \N{SNOWMAN}" + "x" * 200_000})).text.startswith(
+            "hello Ann"
+        )
+    return path
+
+
+async def test_a_recorder_between_a_host_and_a_server_passes_all_on_and_its_recording_replays(tmp_path: Path) -> None:
+    path = await recorded(tmp_path)
+    read = read_recording(path)
+    assert read.header.role == "relay"
+    methods = [each.get("method") for entry in read if entry.dir == "out" for each in entry.messages]
+    assert methods == ["initialize", "notifications/initialized", "tools/call", "notifications/cancelled", "tools/call"]
+    same = await trio.to_thread.run_sync(typed, "replay", path, "--", *command(tmp_path))
+    assert (same.returncode, same.stdout) == (0, ""), same.stderr
+    other = await trio.to_thread.run_sync(typed, "replay", path, "--", *command(tmp_path, "bye"))
+    assert other.returncode == 1
+    assert "result.content[0].text" in other.stdout
+
+
+async def test_a_picture_and_a_trace_are_written(tmp_path: Path) -> None:
+    path = await recorded(tmp_path)
+    drawn = await trio.to_thread.run_sync(typed, "timeline", path, "-o", tmp_path / "p.svg", "--title", "Two calls")
+    assert drawn.returncode == 0, drawn.stderr
+    picture = (tmp_path / "p.svg").read_text()
+    assert "Two calls" in picture
+    assert "slow" in picture
+    traced: Any = await trio.to_thread.run_sync(typed, "timeline", path, "--format", "perfetto")
+    assert json.loads(traced.stdout)["traceEvents"]
+
+
+def test_a_bad_recording_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("no\n")
+    for words in (("timeline", tmp_path / "bad.jsonl"), ("replay", tmp_path / "bad.jsonl", "--", "true")):
+        ended = typed(*words)
+        assert ended.returncode == 2
+        assert "bad.jsonl, line 1: no header of a recording" in ended.stderr
+
+
+def test_the_status_of_a_recorded_server_is_that_of_the_command(tmp_path: Path) -> None:
+    code = "import sys; sys.exit(7)"
+    ended = typed("record", "-o", tmp_path / "r.jsonl", "--", sys.executable, "-c", code)
+    assert ended.returncode == 7

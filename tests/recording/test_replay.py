@@ -1,0 +1,129 @@
+"""A recording is played again, and is a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import (
+    RequestContext,
+    Server,
+    open_http,
+    open_memory,
+    open_tcp,
+    open_websocket,
+    serve_http,
+    serve_tcp,
+    serve_websocket,
+)
+from trio_mcp.testing import assert_replays
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+def made(greeting: str = "hello") -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def greet(name: str) -> str:
+        return f"{greeting} {name}"
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        return str((await ctx.elicit("sure?", bool)).content)
+
+    @server.tool
+    async def slow(ctx: RequestContext) -> None:
+        ctx.progress(1, 2)
+        await trio.sleep_forever()
+
+    return server
+
+
+async def run(client: Any) -> None:
+    assert [tool.name async for tool in client.list_tools()]
+    await client.call_tool("greet", {"name": "Ann"})
+    with trio.move_on_after(0.1):
+        await client.call_tool("slow")
+    assert (await client.call_tool("ask")).text == "{'value': True}"
+
+
+def yes(_: object) -> dict[str, Any]:
+    return {"value": True}
+
+
+@ERAS
+@pytest.mark.parametrize("way", ["memory", "tcp", "websocket", "http"])
+async def test_a_recording_through_each_transport_replays_without_a_difference(
+    tmp_path: Path, era: Any, way: str
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    options: Any = {"record": path, "era": era, "elicitation": yes}
+    if way == "memory":
+        async with open_memory(made(), **options) as client:
+            await run(client)
+    else:
+        serve: Any = {"tcp": serve_tcp, "websocket": serve_websocket, "http": serve_http}[way]
+        async with trio.open_nursery() as nursery:
+            (listener,) = await nursery.start(serve, made(), "127.0.0.1", 0)
+            port = listener.socket.getsockname()[1]
+            where = {"websocket": f"ws://127.0.0.1:{port}/mcp", "http": f"http://127.0.0.1:{port}/mcp"}
+            async with (
+                open_tcp("127.0.0.1", port, **options)
+                if way == "tcp"
+                else {"websocket": open_websocket, "http": open_http}[way](where[way], **options)
+            ) as client:
+                await run(client)
+            nursery.cancel_scope.cancel(reason="done")
+    await assert_replays(path, made())
+
+
+@ERAS
+async def test_what_is_answered_otherwise_is_told_with_its_place(tmp_path: Path, era: Any) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(made(), record=path, era=era, elicitation=yes) as client:
+        await client.call_tool("greet", {"name": "Ann"})
+    with pytest.raises(AssertionError) as caught:
+        await assert_replays(path, made("goodbye"))
+    (line,) = str(caught.value).splitlines()
+    assert line == (
+        'tools/call greet (id 2): result.content[0].text: "hello Ann" was recorded, and now there is "goodbye Ann"'
+    )
+
+
+@ERAS
+async def test_a_server_that_asks_no_more_differs(tmp_path: Path, era: Any) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(made(), record=path, era=era, elicitation=yes) as client:
+        await client.call_tool("ask")
+    changed = Server("s")
+
+    @changed.tool
+    async def ask(ctx: RequestContext) -> str:
+        return "no question"
+
+    with pytest.raises(AssertionError, match=r"elicitation/create|resultType"):
+        await assert_replays(path, changed, patience=1)
+
+
+async def test_an_answer_to_a_cancelled_call_differs(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(made(), record=path, era="legacy") as client:
+        with trio.move_on_after(0.1):
+            await client.call_tool("slow")
+        await client.call_tool("greet", {"name": "Ann"})
+    changed = Server("s")
+
+    @changed.tool
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    @changed.tool
+    async def slow() -> str:
+        return "done"
+
+    with pytest.raises(AssertionError, match="no answer, since it was cancelled was recorded"):
+        await assert_replays(path, changed)
