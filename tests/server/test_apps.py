@@ -1,0 +1,413 @@
+"""Tools with views: what is declared, what the list and the contents say, and what an author may not say (SEP-1865)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp import (
+    UI,
+    AppPolicy,
+    Apps,
+    BlobResourceContents,
+    CallToolResult,
+    Client,
+    Extension,
+    PeerError,
+    ReadResourceResult,
+    RequestContext,
+    Server,
+    TextResourceContents,
+    Tool,
+    open_memory,
+)
+from trio_mcp.protocol.types.apps import with_view_renamed
+
+Era = Literal["modern", "legacy"]
+
+NAME, TYPE, VIEW = "io.modelcontextprotocol/ui", "text/html;profile=mcp-app", "ui://w/dash"
+PAGE = "<!DOCTYPE html><title>Dashboard</title>"
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+def dashboard(policy: AppPolicy | None = None) -> Server:
+    server = Server("w", extensions=[Apps()])
+
+    @server.tool(ui=UI(VIEW))
+    async def show() -> str:
+        return "shown"
+
+    @server.tool(ui=UI(VIEW, visible_to=("app",)), meta={"com.example/k": 1})
+    async def refresh() -> str:
+        return "fresh"
+
+    @server.resource(VIEW, app=policy or AppPolicy())
+    async def page() -> str:
+        return PAGE
+
+    return server
+
+
+async def read(client: Client, uri: str = VIEW) -> Any:
+    (contents,) = (await client.read_resource(uri)).contents
+    return contents
+
+
+async def test_either_side_declares_it_and_sees_it_declared(era: Era) -> None:
+    server, apps, seen = dashboard(), Apps(), []
+
+    @server.tool
+    async def look(ctx: RequestContext) -> str:
+        seen.append(ctx.client_extension(apps))
+        return "seen"
+
+    async with open_memory(server, era=era, extensions=[apps]) as client:
+        assert (client.server_capabilities.extensions or {})[NAME] == {}
+        assert client.server_extension(apps) == {}
+        assert (client.capabilities.extensions or {})[NAME] == {"mimeTypes": [TYPE]}
+        await client.call_tool("look")
+    async with open_memory(server, era=era) as client:
+        assert NAME not in (client.capabilities.extensions or {})
+        await client.call_tool("look")
+    assert seen[0].mime_types == [TYPE]
+    assert seen[1] is None
+
+
+async def test_a_host_that_names_no_types_has_not_declared_it() -> None:
+    class Untyped(Extension[dict[str, Any], dict[str, Any]]):
+        __module__ = "trio_mcp.like_it"
+
+    apps, seen, server = Apps(), [], Server("w", extensions=[Apps()])
+
+    @server.tool
+    async def look(ctx: RequestContext) -> str:
+        seen.append(ctx.client_extension(apps))
+        return "seen"
+
+    async with open_memory(server, extensions=[Untyped(NAME)]) as client:
+        await client.call_tool("look")
+    assert seen == [None]
+
+
+async def test_a_tool_names_its_view_and_its_callers(era: Era) -> None:
+    async with open_memory(dashboard(), era=era) as client:
+        listed = {tool.name: tool.meta async for tool in client.list_tools()}
+        assert listed == {
+            "show": {"ui": {"resourceUri": VIEW}},
+            "refresh": {"ui": {"resourceUri": VIEW, "visibility": ["app"]}, "com.example/k": 1},
+        }
+        assert (await client.call_tool("refresh")).text == "fresh"  # servers filter nothing
+
+
+async def test_the_contents_of_a_view_have_its_type_and_its_policy(era: Era) -> None:
+    policy = AppPolicy(
+        connect=["https://api.example.com", "wss://*.example.com:8443"],
+        resources=["https://cdn.example.com"],
+        frames=["https://video.example.com"],
+        base_uris=["https://base.example.com"],
+        permissions=["camera", "microphone", "geolocation", "clipboard_write"],
+        domain="w.example.com",
+        prefers_border=False,
+    )
+    async with open_memory(dashboard(policy), era=era) as client:
+        (listed,) = [each async for each in client.list_resources()]
+        contents = await read(client)
+    assert (listed.mime_type, listed.meta) == (TYPE, None)
+    assert (contents.mime_type, contents.text) == (TYPE, PAGE)
+    assert contents.meta == {
+        "ui": {
+            "csp": {
+                "connectDomains": ["https://api.example.com", "wss://*.example.com:8443"],
+                "resourceDomains": ["https://cdn.example.com"],
+                "frameDomains": ["https://video.example.com"],
+                "baseUriDomains": ["https://base.example.com"],
+            },
+            "permissions": {"camera": {}, "microphone": {}, "geolocation": {}, "clipboardWrite": {}},
+            "domain": "w.example.com",
+            "prefersBorder": False,
+        }
+    }
+    assert AppPolicy.of(contents) == policy
+
+
+async def test_a_view_that_needs_nothing_says_nothing(era: Era) -> None:
+    async with open_memory(dashboard(), era=era) as client:
+        assert (await read(client)).meta is None
+
+
+@pytest.mark.parametrize("form", ["bytes", "contents", "result"])
+async def test_a_view_may_be_given_in_any_form(form: str) -> None:
+    server = Server("w", extensions=[Apps()])
+
+    @server.resource("ui://w/{name}", app=AppPolicy(prefers_border=True))
+    async def page(name: str) -> Any:
+        own = TextResourceContents("ui://w/own", PAGE, meta={"com.example/k": 1})
+        return {"bytes": PAGE.encode(), "contents": [own], "result": ReadResourceResult([own])}[form]
+
+    async with open_memory(server) as client:
+        contents = await read(client)
+    assert contents.mime_type == TYPE
+    assert contents.meta["ui"] == {"prefersBorder": True}
+    assert isinstance(contents, BlobResourceContents) or contents.meta["com.example/k"] == 1
+
+
+async def test_what_the_contents_say_goes_before_the_policy() -> None:
+    server = Server("w", extensions=[Apps()])
+
+    @server.resource(VIEW, app=AppPolicy(prefers_border=True))
+    async def page() -> TextResourceContents:
+        return TextResourceContents(VIEW, PAGE, meta={"ui": {"domain": "w.example.com"}})
+
+    async with open_memory(server) as client:
+        assert (await read(client)).meta == {"ui": {"domain": "w.example.com"}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [PAGE, "<!doctype HTML>", f"\ufeff \n{PAGE}", f"<!-- made by -->\n<!-- us -->{PAGE}"],
+)
+def test_text_that_is_an_html_document_is_a_view(page: str) -> None:
+    assert AppPolicy().on(TextResourceContents(VIEW, page)).mime_type == TYPE
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("<p>hello", "begins with <!doctype html>"),
+        ({"a": 1}, "begins with <!doctype html>"),
+        (TextResourceContents(VIEW, PAGE, "text/html"), "have the type text/html;profile=mcp-app"),
+    ],
+)
+async def test_anything_else_is_a_failure_of_the_server(
+    value: Any, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("w", extensions=[Apps()])
+    server.resource(VIEW, app=AppPolicy())(lambda: value)
+    async with open_memory(server) as client:
+        with caplog.at_level(logging.ERROR), pytest.raises(PeerError, match="Internal error") as caught:
+            await read(client)
+    assert caught.value.code == -32603
+    assert words in caplog.text
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}])
+async def test_a_tool_with_a_view_has_content_for_other_hosts(schema: dict[str, Any] | None) -> None:
+    server = dashboard()
+
+    @server.tool(ui=UI(VIEW), output_schema=schema)
+    async def empty() -> CallToolResult:
+        return CallToolResult([], structured_content={"a": 1})
+
+    @server.tool(ui=UI(visible_to=("app",)))
+    async def press() -> None: ...
+
+    async with open_memory(server) as client:
+        with pytest.raises(PeerError, match="empty has a view, and gave no content"):
+            await client.call_tool("empty")
+        assert (await client.call_tool("press")).content == []  # it has none of its own
+
+
+# What an author may not say
+
+
+def test_views_need_the_extension() -> None:
+    server = Server("w")
+    with pytest.raises(ValueError, match=r"extensions=\[Apps\(\)\]"):
+        server.tool(ui=UI(VIEW))(lambda: "a")
+    with pytest.raises(ValueError, match=r"extensions=\[Apps\(\)\]"):
+        server.resource(VIEW, app=AppPolicy())(lambda: PAGE)
+
+
+@pytest.mark.parametrize("uri", ["w/dash", "https://example.com", "ui://", "ui:/w"])
+def test_the_uri_of_a_view_has_its_scheme(uri: str) -> None:
+    with pytest.raises(ValueError, match="begins with ui://"):
+        UI(uri)
+    with pytest.raises(ValueError, match=r"begins with ui://|is no URI"):
+        dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
+
+
+def test_a_view_has_no_other_type() -> None:
+    server = dashboard()
+    server.resource("ui://w/same", app=AppPolicy(), mime_type=TYPE)(lambda: PAGE)
+    with pytest.raises(ValueError, match="leave out mime_type="):
+        server.resource("ui://w/other", app=AppPolicy(), mime_type="text/html")(lambda: PAGE)
+
+
+@pytest.mark.parametrize("callers", ["app", ("user",)])
+def test_a_tool_has_callers_that_there_are(callers: Any) -> None:
+    with pytest.raises(ValueError, match="to the model, to apps or to both"):
+        UI(VIEW, visible_to=callers)
+
+
+def test_a_tool_has_some_caller_and_one_view() -> None:
+    with pytest.raises(ValueError, match="visible to somebody"):
+        dashboard().tool(ui=UI(VIEW, visible_to=()), name="a")(lambda: "a")
+    for meta in ({"ui": {}}, {"ui/resourceUri": VIEW}):
+        with pytest.raises(ValueError, match="leave it out of meta"):
+            dashboard().tool(ui=UI(VIEW), meta=meta, name="a")(lambda: "a")
+
+
+@pytest.mark.parametrize(
+    "origin", ["example.com", "https://a.example;script-src *", "https://a b", "'unsafe-eval'", "*", "https://a/p"]
+)
+def test_an_origin_adds_nothing_else_to_a_policy(origin: str) -> None:
+    for name in ("connect", "resources", "frames", "base_uris"):
+        with pytest.raises(ValueError, match="is no origin"):
+            AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
+
+
+def test_a_permission_is_one_that_there_is() -> None:
+    with pytest.raises(ValueError, match="camera, microphone, geolocation, clipboard_write"):
+        AppPolicy(permissions=["clipboardWrite"])
+
+
+async def start(server: Server) -> None:
+    async with server.running():
+        pass
+
+
+async def test_a_server_starts_with_the_views_of_its_tools_alone() -> None:
+    await start(dashboard())
+    server = dashboard()
+    server.tool(ui=UI("ui://w/list"), name="list")(lambda: "listed")
+    with pytest.raises(RuntimeError, match="the view of the tool list is ui://w/list, and there is no such resource"):
+        await start(server)
+    server.resource("ui://w/{name}", mime_type="text/html")(lambda name: PAGE)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match=f"that resource is no {TYPE}"):
+        await start(server)
+    server.remove_resource("ui://w/{name}")
+    server.resource("ui://w/{name}", app=AppPolicy())(lambda name: PAGE)  # type: ignore[arg-type]
+    await start(server)
+
+
+async def test_views_that_meta_names_are_looked_for_too() -> None:
+    server = Server("w", extensions=[Apps()])
+    server.tool(meta={"ui": {"resourceUri": VIEW}}, name="a")(lambda: "a")
+    with pytest.raises(RuntimeError, match="no such resource"):
+        await start(server)
+
+
+async def test_the_tools_of_a_mounted_server_keep_their_views() -> None:
+    whole = Server("all", extensions=[Apps()])
+    whole.mount(dashboard(AppPolicy(prefers_border=True)), prefix="w")
+    async with open_memory(whole) as client:
+        listed = {tool.name: UI.of(tool).view async for tool in client.list_tools()}
+        assert listed == {"w_show": VIEW, "w_refresh": VIEW}
+        assert AppPolicy.of(await read(client)).prefers_border
+
+
+# A server that lists two tools in the place of all
+
+
+async def test_tools_for_views_alone_are_listed_and_not_found_by_the_model() -> None:
+    server = dashboard()
+    server.searchable()
+
+    @server.tool(ui=UI(visible_to=("app",)), description="fresh rows")
+    async def rows() -> str:
+        return "rows"
+
+    async with open_memory(server) as client:
+        listed = [tool.name async for tool in client.list_tools()]
+        assert listed == ["search_tools", "call_tool", "refresh", "rows"]
+        for words in ("refresh", "rows", "fresh rows"):
+            assert (await client.call_tool("search_tools", {"query": words})).text.startswith("No tool fits")
+        assert (await client.call_tool("search_tools", {"query": "show"})).text.startswith("show(")
+        assert (await client.call_tool("call_tool", {"name": "show"})).text == "shown"
+        refused = await client.call_tool("call_tool", {"name": "refresh"})
+        assert refused.is_error
+        assert "there is no tool 'refresh'" in refused.text
+        assert (await client.call_tool("refresh")).text == "fresh"
+        server.remove_tool("rows")
+        server.remove_tool("refresh")
+        assert [tool.name async for tool in client.list_tools()] == ["search_tools", "call_tool"]
+
+
+# What a host reads of a server, which may say anything
+
+
+def said(meta: Any) -> UI:
+    return UI.of(Tool("t", {"type": "object"}, meta=meta))
+
+
+def test_the_deprecated_place_of_the_uri_is_read_and_the_new_one_goes_before() -> None:
+    assert said({"ui/resourceUri": VIEW}) == UI(VIEW)
+    assert said({"ui/resourceUri": "ui://w/old", "ui": {"resourceUri": VIEW}}).view == VIEW
+
+
+@pytest.mark.parametrize(
+    ("visibility", "callers"),
+    [
+        (None, ("model", "app")),
+        (["app", "model"], ("model", "app")),
+        (["app"], ("app",)),
+        (["model", "user", 3, ["app"]], ("model",)),
+        ([], ()),
+        ("model", ()),
+        ({"model": {}}, ()),
+    ],
+)
+def test_callers_that_make_no_sense_are_nobody(visibility: Any, callers: tuple[str, ...]) -> None:
+    assert said({"ui": {"visibility": visibility}}).visible_to == callers
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"ui": None}, {"ui": []}, {"ui": {"resourceUri": 3}}, {"ui": "ui://a/b"}])
+def test_a_tool_that_names_no_view_has_none(meta: Any) -> None:
+    assert said(meta) == UI()
+
+
+ANYTHING: Any = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text() | st.sampled_from([VIEW, "model", "app"]),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(
+            st.sampled_from(
+                ["ui", "ui/resourceUri", "resourceUri", "visibility", "csp", "connectDomains", "permissions"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(ANYTHING)
+def test_nothing_that_a_server_says_fails(meta: Any) -> None:
+    meta = meta if isinstance(meta, dict) else {"ui": meta}
+    tool = Tool("t", {"type": "object"}, meta=meta)
+    renamed = with_view_renamed(tool, lambda uri: f"{uri}!")
+    view = UI.of(tool).view
+    assert view is None or UI.of(renamed).view == f"{view}!"
+    policy = AppPolicy.of(TextResourceContents(VIEW, PAGE, meta=meta)).content_security_policy
+    assert policy.count(";") == 9
+
+
+def test_a_policy_of_a_server_opens_what_it_names_and_nothing_else() -> None:
+    given = {
+        "csp": {
+            "connectDomains": ["https://api.example.com", "https://x;script-src *", 3],
+            "resourceDomains": ["https://cdn.example.com"],
+            "frameDomains": "https://all.example.com",
+        },
+        "permissions": {"camera": {}, "usb": {}},
+        "domain": 3,
+        "prefersBorder": "yes",
+    }
+    policy = AppPolicy.of(TextResourceContents(VIEW, PAGE, meta={"ui": given}))
+    assert policy == AppPolicy(
+        connect=["https://api.example.com"], resources=["https://cdn.example.com"], permissions=["camera"]
+    )
+    assert policy.content_security_policy == (
+        "default-src 'none'; script-src 'self' 'unsafe-inline' https://cdn.example.com; "
+        "style-src 'self' 'unsafe-inline' https://cdn.example.com; connect-src https://api.example.com; "
+        "img-src 'self' data: https://cdn.example.com; font-src 'self' https://cdn.example.com; "
+        "media-src 'self' data: https://cdn.example.com; frame-src 'none'; object-src 'none'; base-uri 'self'"
+    )
