@@ -109,23 +109,26 @@ def _made_later(make: Any, kind: type, options: dict[str, bool]) -> type:
                 setattr(made, name, member)
 
     for each in late.values():
-        each.complete = complete
+        each.complete, each.made = complete, made
     return made
 
 
 class _Late:
     """A member of a class that is made with the first look at it, with all others of the class."""
 
-    __slots__ = ("_name", "complete")
+    __slots__ = ("_name", "complete", "made")
 
     complete: Callable[[], None]
+    made: type
+    """The class, whose member a subclass reaches by `super`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, instance: object, owner: type) -> Any:
         self.complete()
-        return getattr(owner if instance is None else instance, self._name)
+        member: Any = vars(self.made)[self._name]
+        return member.__get__(instance, owner) if hasattr(member, "__get__") else member
 
 
 class FieldsDocumented(str):

@@ -47,7 +47,9 @@ def check_result_type(method: str, result: Any) -> None:
 
 
 @frozen
-class _List:
+class Listing:
+    """A list of a server, in pages."""
+
     page: type[Any]
     items: str
     """The member of a page that holds the items."""
@@ -60,13 +62,13 @@ class _List:
 
 
 _LISTS: Final = {
-    "tools/list": _List(ListToolsResult, "tools", "name", "tool async for tool in client.list_tools()"),
-    "prompts/list": _List(ListPromptsResult, "prompts", "name", "prompt async for prompt in client.list_prompts()"),
-    "resources/list": _List(
+    "tools/list": Listing(ListToolsResult, "tools", "name", "tool async for tool in client.list_tools()"),
+    "prompts/list": Listing(ListPromptsResult, "prompts", "name", "prompt async for prompt in client.list_prompts()"),
+    "resources/list": Listing(
         ListResourcesResult, "resources", "uri", "resource async for resource in client.list_resources()"
     ),
-    "tasks/list": _List(ListTasksResult, "tasks", "task_id", "task async for task in client.list_tasks()", state_of),
-    "resources/templates/list": _List(
+    "tasks/list": Listing(ListTasksResult, "tasks", "task_id", "task async for task in client.list_tasks()", state_of),
+    "resources/templates/list": Listing(
         ListResourceTemplatesResult,
         "resource_templates",
         "uri_template",
@@ -78,15 +80,24 @@ _LISTS: Final = {
 class Pages(AsyncIterator[T], Generic[T]):
     """The items of all pages of the list of ``method``, up to ``max_pages`` pages, each requested when needed.
 
-    ``request`` is the method of a client, and gets ``refresh``. When the server refuses the cursor of a page from the
-    cache, all pages are fetched anew, once, without the items given already. The class is no async generator, so an
-    iteration may stop at any item without a close. A cancelled step can be repeated.
+    ``request`` is the method of a client, and gets ``refresh``; ``listing`` describes the list of an extension. When
+    the server refuses the cursor of a page from the cache, all pages are fetched anew, once, without the items given
+    already. The class is no async generator, so an iteration may stop at any item without a close. A cancelled step can
+    be repeated.
     """
 
-    def __init__(self, request: Callable[..., Awaitable[Any]], method: str, max_pages: int, *, refresh: bool) -> None:
+    def __init__(
+        self,
+        request: Callable[..., Awaitable[Any]],
+        method: str,
+        max_pages: int,
+        *,
+        refresh: bool,
+        listing: Listing | None = None,
+    ) -> None:
         self._request = request
         self._method = method
-        self._list = _LISTS[method]
+        self._list = listing or _LISTS[method]
         self._max_pages = max_pages
         self._refresh = refresh
         self._items: deque[T] = deque()

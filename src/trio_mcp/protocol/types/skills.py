@@ -1,0 +1,134 @@
+"""Skills: folders of instructions and files for a model, served as resources (SEP-2640)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from ...classes import value
+from ..fields import JSONObject
+from .resources import Resource
+
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+SKILL_FILE: Final = "SKILL.md"
+MOST_FILES: Final = 512
+"""Files that a skill may have (SEP-2640, Limits)."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that the files of a skill may have together (SEP-2640, Limits)."""
+_SCHEME: Final = "skill://"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@value
+class SkillFile:
+    """A file of a skill: its ``digest``, ``sha256:`` and 64 hexadecimal digits, and its ``size`` in bytes."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+@value
+class Skill:
+    """A skill as servers list it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files;
+    ``"dynamic"`` for files that cannot be listed. All of it is what the server says: untrusted."""
+
+    uri: str
+    frontmatter: JSONObject
+    resources: Any
+
+    @property
+    def name(self) -> str:
+        """The name of the skill; empty where the front matter has none."""
+        name = self.frontmatter.get("name")
+        return name if isinstance(name, str) else ""
+
+    @property
+    def description(self) -> str:
+        """What the skill is for, and when it is of use; empty where the front matter does not say."""
+        description = self.frontmatter.get("description")
+        return description if isinstance(description, str) else ""
+
+    @property
+    def root(self) -> str:
+        """The URI of the folder of the skill, with the slash behind."""
+        return self.uri.removesuffix(SKILL_FILE)
+
+    def files(self) -> dict[str, SkillFile] | None:
+        """Return the files by their paths in the skill; `None` where they are not listed. Raises `ValueError` for a
+        list that makes no sense (SEP-2640, Resources)."""
+        if self.resources == "dynamic":
+            return None
+        if not self.uri.startswith(_SCHEME) or not self.uri.endswith(f"/{SKILL_FILE}"):
+            raise ValueError(f"{self.uri[:200]!r} is no URI of a skill")
+        said = cast("list[Any]", self.resources) if type(self.resources) is list else []
+        listed = [_file(each) for each in said]
+        if len(listed) > MOST_FILES or sum(each.size for each in listed) > MOST_BYTES:
+            raise ValueError(f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together")
+        files: dict[str, SkillFile] = {}
+        for each in listed:
+            path = unquote(each.uri.removeprefix(self.root))
+            if not each.uri.startswith(self.root) or not is_inside(path) or path in files:
+                raise ValueError(f"{each.uri[:200]!r} is outside of its skill, or listed twice")
+            files[path] = each
+        if SKILL_FILE not in files:
+            raise ValueError(f"{SKILL_FILE} is not among its resources")
+        return files
+
+
+def is_inside(path: str) -> bool:
+    """Return whether ``path`` names a file below the folder that it is relative to: no part is empty, ``.`` or ``..``,
+    and none has a backslash or a control character."""
+    parts = path.split("/")
+    return all(part not in ("", ".", "..") for part in parts) and re.search(r"[\x00-\x1f\x7f\\]", path) is None
+
+
+def _file(said: Any) -> SkillFile:
+    if isinstance(said, SkillFile):
+        return said
+    members = cast("JSONObject", said) if isinstance(said, dict) else {}
+    uri, digest, size = members.get("uri"), members.get("digest"), members.get("size")
+    if not (isinstance(uri, str) and isinstance(digest, str) and type(size) is int and size >= 0):
+        raise ValueError("a file of a skill has a URI, a digest and a size")
+    if _DIGEST.fullmatch(digest) is None:
+        raise ValueError(f"{digest[:100]!r} is no digest: sha256: and 64 digits")
+    return SkillFile(uri, digest, size)
+
+
+@value
+class ListSkillsResult:
+    """A page of skills."""
+
+    skills: list[Skill]
+    next_cursor: str | None = None
+
+
+@value
+class GetSkillParams:
+    """The skill to describe, by the URI of its ``SKILL.md``."""
+
+    uri: str
+
+
+@value
+class GetSkillResult:
+    """The description of a skill."""
+
+    skill: Skill
+
+
+@value
+class ReadDirectoryParams:
+    """The folder to list, by its URI, without a slash behind; ``cursor`` as in all listings."""
+
+    uri: str
+    cursor: str | None = None
+
+
+@value
+class ReadDirectoryResult:
+    """A page of what is directly in a folder; folders have the type ``inode/directory``."""
+
+    resources: list[Resource]
+    next_cursor: str | None = None
