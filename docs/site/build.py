@@ -38,10 +38,10 @@ FILES = {
 """The file of each page, by the name of the page."""
 
 SECTIONS = {
-    "Begin": ("overview",),
+    "Begin": ("overview", "tutorial"),
     "Write": ("servers", "hosts", "tasks", "authorization", "testing"),
     "Run": ("http", "deployment"),
-    "Understand": ("design", "map", "requirements", "websocket", "benchmarks"),
+    "Understand": ("cancellation", "design", "map", "requirements", "websocket", "benchmarks"),
     "Project": ("changelog", "contributing"),
 }
 """The pages in the order of the navigation; `assemble` adds the public names."""
