@@ -70,6 +70,7 @@ class Client(View):
     unreadable_messages = Same[int]()
     """The number of lines of the server that were no messages so far."""
 
+    server_extension = at_once(of_client.Client.server_extension)
     call_tool = awaited(of_client.Client.call_tool)
     start_task = viewed(of_client.Client.start_task, RunningTask)
     list_tasks = iterated(of_client.Client.list_tasks)

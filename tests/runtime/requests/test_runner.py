@@ -88,6 +88,9 @@ class Tracer:
         this, number = self, request.id
 
         class Span:
+            def follow(self, answer: Any, _: trio.CancelScope) -> Any:
+                return answer
+
             def end(self, result: Any, *_: Any) -> None:
                 this.ends.append((number, result))
 
