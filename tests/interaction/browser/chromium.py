@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,16 @@ class Heard:
             await self._more.wait()
 
 
-async def answer_http(page: bytes, reports: Heard, stream: trio.SocketStream) -> None:
-    """One request: for the page, or a report of it."""
+Answer = Callable[[str, Any], Awaitable[tuple[dict[str, str], bytes]]]
+"""Takes a path, and the JSON of a POST or `None`, and returns headers and content."""
+
+
+async def no_more(path: str, given: Any) -> tuple[dict[str, str], bytes]:
+    return {}, b""
+
+
+async def answer_http(page: bytes, reports: Heard, stream: trio.SocketStream, more: Answer = no_more) -> None:
+    """One request: for the page, or a report of it, or, by ``more``, for anything else."""
     request, missing = b"", 1
     with contextlib.suppress(trio.BrokenResourceError):  # the browser was ended
         while missing > 0:
@@ -68,11 +76,14 @@ async def answer_http(page: bytes, reports: Heard, stream: trio.SocketStream) ->
             head, end, body = request.partition(b"\r\n\r\n")
             length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
             missing = int(length[1] if length else 0) - len(body) if end else 1
-        if head.startswith(b"POST /report "):
-            reports.add(json.loads(body))
-        status, content = ("200 OK", page) if head.startswith(b"GET / ") else ("204 No Content", b"")
-        headers = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close\r\n\r\n"
-        await stream.send_all(headers.encode() + content)
+        path = head.split(b" ", 2)[1].decode()
+        given = json.loads(body) if body else None
+        if path == "/report":
+            reports.add(given)
+        added, content = ({}, page) if path == "/" else await more(path, given)
+        headers = {"Content-Type": "text/html; charset=utf-8", "Connection": "close", **added}
+        lines = [f"HTTP/1.1 {'200 OK' if content else '204 No Content'}", *map(": ".join, headers.items()), "", ""]
+        await stream.send_all("\r\n".join(lines).encode() + content)
 
 
 @asynccontextmanager
