@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .auth.storage.records import MemoryStorage, Storage, StorageFailed, Stored
     from .client.cache import CachePartition, Change, ResponseCache
     from .client.client import Client
+    from .client.confirming import Ending, confirm_cancels
     from .client.options import ClientOptions, ClientSettings, UnreadableMessage
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
     from .openapi.document import APIOperation
     from .openapi.tools import from_openapi
+    from .protocol.cancel_acknowledged import CancelAcknowledged
     from .protocol.converters import NotExpressible
     from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
     from .protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
@@ -196,6 +198,7 @@ _NAMES: Final = {
     ".auth.storage.records": "MemoryStorage Storage StorageFailed Stored",
     ".client.cache": "CachePartition Change ResponseCache",
     ".client.client": "Client",
+    ".client.confirming": "Ending confirm_cancels",
     ".client.options": "ClientOptions ClientSettings UnreadableMessage",
     ".client.remote_tasks": "RunningTask",
     ".client.subscriptions": "Changes",
@@ -220,6 +223,7 @@ _NAMES: Final = {
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
     ".openapi.document": "APIOperation",
     ".openapi.tools": "from_openapi",
+    ".protocol.cancel_acknowledged": "CancelAcknowledged",
     ".protocol.converters": "NotExpressible",
     ".protocol.errors": "BadAnswer CapabilityMissing MethodUnavailable NoWayBack",
     ".protocol.extensions": "Extension ExtensionNotification ExtensionRequest",
@@ -316,6 +320,7 @@ __all__ = [
     "CachePartition",
     "CallToolResult",
     "CallerTasks",
+    "CancelAcknowledged",
     "CancelCause",
     "Cancellation",
     "CapabilityMissing",
@@ -351,6 +356,7 @@ __all__ = [
     "ElicitURLParams",
     "Elicitation",
     "EmbeddedResource",
+    "Ending",
     "EnterpriseManaged",
     "Entry",
     "EventLog",
@@ -498,6 +504,7 @@ __all__ = [
     "audit_log",
     "cancel_on_interrupt",
     "concurrency_limit",
+    "confirm_cancels",
     "current_member",
     "discover",
     "error_result",

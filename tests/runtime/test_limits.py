@@ -64,6 +64,9 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "high_water": 16_384,
         "max_connections": 2000,
         "max_server_requests": 20_000,
+        "max_cancel_waits": 1000,
+        "max_endings": 1000,
+        "max_server_endings": 20_000,
         "max_server_streams": 20_000,
         "max_server_bytes": 536_870_912,
         "worker_threads": 40,
@@ -91,6 +94,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "callback_grace": 5,
         "deadline_grace": 1,
         "retry_timeout": 600,
+        "ending_timeout": 60,
         "drain_delay": 0,
         "drain_timeout": 2,
     }  # fmt: skip

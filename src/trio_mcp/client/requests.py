@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import trio
@@ -15,6 +16,7 @@ from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
     BAGGAGE,
+    CANCEL_TOKEN,
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
@@ -44,9 +46,14 @@ from .tool_calls import ToolCalls
 if TYPE_CHECKING:
     from ..protocol.extensions import ExtensionRequest
     from ..protocol.methods import Method
+    from .confirming import ConfirmScope
 
 T = TypeVar("T")
 P = TypeVar("P")
+
+
+confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", default=None)
+"""What follows the calls that are made here: see `confirm_cancels`."""
 
 
 class Requests:
@@ -62,7 +69,8 @@ class Requests:
         self.timeouts = timeouts
         """The time limits of all calls, and of connecting."""
         self._urls = urls
-        self._outbound = outbound
+        self.outbound = outbound
+        """Sender of the requests."""
         self._answers = answers
         self._rounds = InputRounds(outbound, answers, settings)
         self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings)
@@ -155,6 +163,9 @@ class Requests:
         """Send a request as `request` does, with parameters that are plain data in the form of the revision.
         ``on_task``: see `Client.call_tool`."""
         revision = self.revision
+        confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, data)
+        if confirmation is not None:
+            meta = confirmation.meta(meta)
         if self._meta or meta:
             data = self._with_meta(data, meta)
         if revision.cache_hints and method in self._cacheable:
@@ -163,6 +174,8 @@ class Requests:
             sent = self.tool_calls.call(data, revision, on_progress, on_task)
         else:
             sent = self._send(method, data, revision, on_progress)
+        if confirmation is not None:
+            sent = confirmation.follow(sent)
         result = await self._waited_for(sent, self.timeouts.around_call())
         if method == "tools/list" and self.tool_calls.supports is not None:
             self.tool_calls.supports.take(result)
@@ -213,7 +226,7 @@ class Requests:
     ) -> Awaitable[Any]:
         if revision.result_type:
             return self._rounds.result(method, params, revision, on_progress)
-        return self._outbound.request(method, params or None, revision, on_progress)
+        return self.outbound.request(method, params or None, revision, on_progress)
 
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
@@ -231,7 +244,7 @@ class Requests:
             return (await self._rounds.request(method, params, revision, on_progress)).result
         cache = partition.cache
         if len(cache) and not refresh:
-            with self._outbound.while_connected():
+            with self.outbound.while_connected():
                 await trio.lowlevel.checkpoint()
             kept = cache.find(partition, key, trio.current_time())
             if kept is not None:
@@ -287,13 +300,13 @@ class Requests:
         message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
         for code that forwards."""
         params = {**unstructure(ListenParams(asked), self.revision), "_meta": meta or self._meta}
-        return self._outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)
+        return self.outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)
 
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
 """The methods with answers that may be kept; requests of other methods need not come here."""
 
-_WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
+_WITHOUT_EFFECT: Final = frozenset({BAGGAGE, CANCEL_TOKEN, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
 """Keys of ``_meta`` that have no effect on the result. All other keys are part of the cache key: a server may list
 other tools to a client that can do more."""
 

@@ -18,7 +18,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.tools import TASKS_CAPABILITY, is_task
 from ..runtime.calls import OnProgress
-from ..runtime.outbound import Outbound, answering
+from ..runtime.outbound import Outbound, answering, on_leaving
 from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
 from .answers import Answers
 from .cache import Change
@@ -208,6 +208,8 @@ class ToolCalls:
         return partial(self._forget, _meta_of(params), revision)
 
     def _forget(self, meta: JSONObject, revision: Revision, task_id: str) -> None:
+        if (noted := on_leaving.get()) is not None:
+            noted(self._outbound, None)
         self._outbound.send_unheeded("tasks/cancel", {"taskId": task_id, **meta}, revision)
 
     def _ask_for(self, params: JSONObject, revision: Revision) -> Ask:

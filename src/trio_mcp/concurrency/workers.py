@@ -32,21 +32,26 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 
-async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Callable[[], Graces]) -> T:
+async def run_in_worker(
+    call: Callable[[], T],
+    share: WorkerShare,
+    graces: Callable[[], Graces],
+    abandoned: Callable[[], object] | None = None,
+) -> T:
     """Run ``call`` in one of the threads of ``share`` and return its result.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order. A cancelled task informs its thread at the next `trio.from_thread.check_cancelled` or `await_in_worker`;
     the thread has one of ``graces``, as they are then, to end, and is then abandoned: it runs on, gives its place back,
-    and its result is ignored (DESIGN ruling 8). A call that has not started by then never does. Raises the exceptions
-    of ``call``, and `CodedError` when too many abandoned threads still run.
+    its result is ignored, and ``abandoned`` is called (DESIGN ruling 8). A call that has not started by then never
+    does. Raises the exceptions of ``call``, and `CodedError` when too many abandoned threads still run.
     """
     ends: list[outcome.Outcome[T]] = []
     try:
         async with trio.open_nursery() as nursery:
             work = Work(call, Place(share), nursery)
             token = _here.set(work)
-            ends.append(await outcome.acapture(work.run, graces))
+            ends.append(await outcome.acapture(work.run, graces, abandoned))
             _here.reset(token)  # the nursery refers to this task, whose context is not to refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
         return ends.pop().unwrap()  # outside of the nursery, which would put an exception into a group
@@ -114,7 +119,7 @@ class Work(Generic[T]):
         """Outcome of the call. `_body` does not return or raise the outcome: the traceback of an exception refers to
         the frames of the thread, and only the garbage collector could free the objects held by the frames."""
 
-    async def run(self, graces: Callable[[], Graces]) -> T:
+    async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
         """Run the call, as `run_in_worker` says."""
         try:
             await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._place), abandon_on_cancel=True)
@@ -129,6 +134,8 @@ class Work(Generic[T]):
                     told = "a thread that did not end within %g s of its cancel is abandoned: %s"
                     logger.warning(told, present.seconds, self.describe())
                     self._place.abandon(self)
+                    if abandoned is not None:
+                        abandoned()
             raise
         return self._ends.pop().unwrap()
 

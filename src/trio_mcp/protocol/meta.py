@@ -24,6 +24,8 @@ PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105, a key and no password
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
+CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105, a key and no password
+"""Names a call in a request of ``trio-mcp/cancelAcknowledged``."""
 
 ProgressToken: TypeAlias = int | str
 

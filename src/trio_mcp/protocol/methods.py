@@ -20,7 +20,8 @@ class Method:
     failure of its handler is a result with ``isError``, shown to the model (2025-11-25 tools, Error Handling).
     ``of_request``: a notification is part of some request in flight. ``extension`` is the name of the extension that
     has the method; `None`: the specification has. ``requires_client``: the client must have declared that extension.
-    ``scopes``: a message of an extension needs them, where callers are authorized.
+    ``scopes``: a message of an extension needs them, where callers are authorized. ``ahead``: a request runs beside the
+    limit of requests in flight, within a bound of its own.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Method:
     extension: str | None = None
     requires_client: bool = False
     scopes: frozenset[str] = frozenset()
+    ahead: bool = False
 
     @property
     def is_request(self) -> bool:

@@ -85,6 +85,14 @@ class Limits:
     max_server_requests: int = _bound(20_000)
     """Requests running, waiting or parked on all connections of a server together. Requests beyond the bound are
     answered with error -31000, unexecuted."""
+    max_cancel_waits: int = _bound(1000)
+    """Requests ``trio-mcp/cancel`` that wait for the end of a call, which take no place of ``max_in_flight``, but count
+    in ``max_server_requests``. One more is answered with error -31000."""
+    max_endings: int = _bound(1000)
+    """Calls of one caller with a token of ``trio-mcp/cancelAcknowledged`` whose end is remembered, for
+    ``ending_timeout``. The oldest go first."""
+    max_server_endings: int = _bound(20_000)
+    """Such calls of all callers together."""
     max_server_streams: int = _bound(20_000)
     """Streams of ``subscriptions/listen`` on all connections of a server together. Streams beyond the bound are
     answered as for ``max_server_requests``."""
@@ -168,6 +176,8 @@ class Limits:
     retry_timeout: float = _bound(600.0)
     """Time that a modern client may take to come back with answers. Then the handler that asked is cancelled, and the
     ``requestState`` of the questions is no longer valid. ``math.inf``: for ever."""
+    ending_timeout: float = _bound(60.0)
+    """Time for which the end of a call with a token of ``trio-mcp/cancelAcknowledged`` is remembered."""
     drain_delay: float = _seconds(0.0)
     """Time after a signal in which `serve_http` with ``health`` goes on as before, but for ``/readyz``: a load balancer
     needs a while to notice. Then nothing more is accepted, requests are taken over open connections for half a second,
@@ -183,6 +193,7 @@ class Limits:
         return attrs.evolve(
             self,
             max_in_flight=self.max_server_requests,
+            max_cancel_waits=self.max_server_requests,
             max_subscriptions=self.max_server_streams,
             max_inbound_bytes=self.max_server_bytes,
         )

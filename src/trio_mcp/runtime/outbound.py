@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from .requests.scope import RequestScope, current_request
 from .transport import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..jsonrpc.messages import RequestId
     from ..protocol.revisions import Revision
@@ -193,18 +193,41 @@ class Outbound:
     def _backlog(self) -> Backlog[Progress]:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
+    async def ask_first(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
+        """Send a request at once, ahead of all that waits and even where the outbox is full, and wait for its result.
+        Leaving the wait sends the cancel of the request. Raises as `request`."""
+        if self.over is not None:
+            raise _again(self.over)
+        request = self._state.open_request(method, revision)
+        call = self._calls[request.id] = Call(request, None, None)
+        try:
+            self._outbox.put_request(request.id, method, params, None)
+            end = await call.outcome()
+        except BaseException as error:
+            self._abandon(call, self._outbox, error)
+            raise
+        finally:
+            del self._calls[request.id]
+        if end.error is not None:
+            raise _again(end.error)
+        return end.result
+
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
         """Abandon the request of ``call``, which went to ``outbox``. Return whether the peer knew of the request, and
         gets a cancel if such are sent."""
         request = call.request
+        if call.end is not None and (noted := on_leaving.get()) is not None:
+            noted(self, call.end)
         if not self._state.abandon(request) or outbox.withdraw(call) or isinstance(error, NotSerializable):
             return False
         self._send_cancel(request.id, error, outbox)
         return True
 
     def _send_cancel(self, request_id: RequestId, error: BaseException, outbox: Outbox | None = None) -> None:
+        if (noted := on_leaving.get()) is not None:
+            noted(self, None)
         if self._send_cancels:
-            (outbox or self._outbox).put_cancel(request_id, _cancel_reason(error))
+            (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
     def send_unheeded(self, method: str, params: dict[str, Any], revision: Revision) -> None:
         """Send a request whose reply nobody waits for: see `send_unheeded`. Over a lost connection nothing is sent."""
@@ -291,7 +314,7 @@ def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, A
     return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
 
 
-def _cancel_reason(error: BaseException) -> str | None:
+def cancel_reason(error: BaseException) -> str | None:
     """Return the reason of the inbound request we are working for, where that was cancelled, else our own. `None`: the
     peer has given none, and we do not make one up."""
     scope = current_request.get(None)
@@ -308,6 +331,12 @@ def _again(error: MCPError) -> MCPError:
     fresh.args = error.args
     return fresh
 
+
+on_leaving: ContextVar[Callable[[Outbound, Settled | None], None] | None] = ContextVar(
+    "trio_mcp.on_leaving", default=None
+)
+"""Called in the task of a call whose request is left: with the end of the request where that has come, or with `None`
+where the peer has the request."""
 
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
 

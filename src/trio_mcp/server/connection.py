@@ -55,6 +55,7 @@ from .subscriptions import Subscriptions
 from .tools import RegisteredTool
 
 if TYPE_CHECKING:
+    from ..runtime.requests.endings import Endings
     from ..stores.shared import Shared
     from .extension_handlers import ExtensionHandlers
 
@@ -133,6 +134,8 @@ class ServerConnection:
             if not (request.method.is_request or handlers.wants(request.method)):
                 return Now(_DONE)
             handlers.check(request)
+            if request.method.ahead:
+                return self._cancel_left(request, exchange)
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer)
         return LATER
@@ -170,6 +173,17 @@ class ServerConnection:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         self.state.set_log_level(params.level.value)
         return _DONE
+
+    def _cancel_left(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        """Cancel the call that ``request`` asks about, and answer where the call is over."""
+        found = self._endings.cancel(request, exchange.peer.principal)
+        return LATER if found is None else Now(found)
+
+    @property
+    def _endings(self) -> Endings:
+        endings = self.connection.host.endings
+        assert endings is not None, "the server has the extension of the request"
+        return endings
 
     def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
         if not (self._server.tools.has_tasks and self._tasks.are_kept):
@@ -211,6 +225,8 @@ class ServerConnection:
                 if scope.request.method.extension is not None:
                     if not scope.request.method.is_request:
                         return self._told(scope)
+                    if scope.request.method.ahead:
+                        return self._endings.over(scope.request, scope.exchange.peer.principal)
                     return extension_handlers(server).answer(scope, self._lifespan)
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
 

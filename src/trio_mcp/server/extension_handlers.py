@@ -69,7 +69,7 @@ class ExtensionHandlers:
         """Raise `RuntimeError` for a request without a handler, since what is declared is served, and where an
         extension does not allow what ``server`` offers."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
-        handled = {row.name for row in self._handlers}
+        handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
             raise RuntimeError(f"{', '.join(missing)} of a declared extension has no handler: @server.handles(...)")
         for extension in self._extensions:

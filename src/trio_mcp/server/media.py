@@ -156,7 +156,8 @@ async def read_media(value: Any, scope: RequestScope) -> list[Any]:
     in a thread of the request's caller. Raises `OSError` and `ValueError`, and as `run_in_worker`."""
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
-    return await run_in_worker(partial(_read_all, values), threads, lambda: scope.runner.graces)
+    read = partial(_read_all, values)
+    return await run_in_worker(read, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
 
 def _read_all(values: list[Any]) -> list[Any]:

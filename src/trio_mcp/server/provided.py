@@ -113,7 +113,8 @@ class _Values:
         scope = self._scope
         if scope is None:
             return await trio.to_thread.run_sync(call)
-        return await run_in_worker(call, scope.runner.workers.share(scope.ticket.caller), lambda: scope.runner.graces)
+        threads = scope.runner.workers.share(scope.ticket.caller)
+        return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
         """Let the cleanup wait where the request was cancelled. Called before each value is left, since a cancel

@@ -47,6 +47,7 @@ from .running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from ..otel import OpenTelemetry
+    from ..protocol.cancel_acknowledged import CancelAcknowledged
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
     from ..stores.letters import Letters
@@ -130,6 +131,7 @@ class Server(Offering):
         """The methods of the specification and of the extensions."""
         self.extension_handlers: ExtensionHandlers | None = None
         """The handlers of the methods of the extensions; `None` where there are no extensions."""
+        self._acknowledges: CancelAcknowledged | None = None
         if self.extensions:
             self._extend(cache)
         self.state_cipher = StateCipher(name, secrets)
@@ -182,6 +184,10 @@ class Server(Offering):
         self.extension_handlers = ExtensionHandlers(self.extensions, cache)
         for extension in self.extensions:
             extension.register(self)
+
+    def acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
+        """Remember how calls end, for clients that have left them. For the extension, when the server is made."""
+        self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
         """Register a function for a method of one of the extensions: ``@server.handles(query)``.
@@ -318,6 +324,10 @@ class Server(Offering):
                 tracing=self.tracing,
                 replica=replica,
             )
+            if self._acknowledges is not None:
+                from ..runtime.requests.endings import Endings
+
+                host.endings = Endings(host.alarms, host.limits, self._acknowledges.max_wait)
             info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
             replies = Replies(info, expose_errors=self.expose_errors)
             for part in self.parts():

@@ -128,7 +128,8 @@ class UserFunction:
         if self.context_name is not None:
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
-        return run_in_worker(call, threads, lambda: scope.runner.graces)  # a task has another runner in the end
+        # A task has another runner in the end.
+        return run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like

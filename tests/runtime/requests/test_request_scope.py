@@ -45,7 +45,7 @@ class FakeRunner:
 
     def __init__(self, *, may_log: bool = True) -> None:
         self.limits = Limits(deadline_grace=1, progress_interval=1)
-        self.alarms = Alarms()
+        self.alarms, self.endings = Alarms(), None
         self.may_log = may_log
         self.ends: list[tuple[CancelCause, str | None]] = []
         self.parked: list[list[str]] = []

@@ -20,6 +20,7 @@ from ...concurrency.time_limits import growing_delay
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INTERNAL_ERROR, MCPError
 from ...jsonrpc.messages import RequestId
+from ...runtime.calls import Call, Posted
 from ...runtime.outbox import Outbox, Owner, cancel_line
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, RecordedSending, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
@@ -36,6 +37,7 @@ _SLOW: Final = 0.2
 """Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
 _CANCEL_OF_TASK: Final = "tasks/cancel"
 _CANCEL_OF_TASK_TIMEOUT: Final = 30.0
+_CANCEL_WAIT: Final = "trio-mcp/cancel"
 _MOST_LAST_WORDS: Final = 32
 _OVER: Final = "the client was closed"
 _FORGOTTEN: Final = "the server has forgotten the session"
@@ -57,6 +59,8 @@ class HttpTransport(Transport):
         self._request_places = trio.Semaphore(max_requests)
         self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be left at once
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
+        self._cancel_places = trio.Semaphore(max_requests)
+        """Places of requests that ask how one which was left has ended."""
         self._notices = 0
         """Number of notifications, replies and cancels of tasks that are under way."""
         self._noticed = trio.lowlevel.ParkingLot()
@@ -120,7 +124,16 @@ class HttpTransport(Transport):
             self._notices += 1
             nursery.start_soon(self._last_word, request_id, posted)
         else:
-            nursery.start_soon(self._request, request_id, posted, self._request_places)
+            places = self._cancel_places if message.method == _CANCEL_WAIT else self._request_places
+            nursery.start_soon(self._request, request_id, posted, places)
+        return True
+
+    def withdraw_request(self, request_id: RequestId) -> bool:
+        """Leave a request that the server has not seen. Return false where the server may have seen it."""
+        posted = self._requests.get(request_id)
+        if posted is None or posted.is_begun:
+            return False
+        posted.leave("the request was left")
         return True
 
     @trio.lowlevel.enable_ki_protection
@@ -293,6 +306,11 @@ class _HttpOutbox(Outbox):
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         self._transport.leave_request(request_id, reason)
+
+    def withdraw(self, owner: Owner) -> bool:
+        if isinstance(owner, Call | Posted) and self._transport.withdraw_request(owner.request.id):
+            return True
+        return super().withdraw(owner)
 
 
 class _RecordedOutbox(_HttpOutbox):

@@ -27,8 +27,10 @@ class Ticket:
     """Bytes that count for the request."""
     streams: bool
     """True for a stream, which takes no slot, but a place among the streams."""
+    ahead: bool = False
+    """True for a request that waits for the end of another one, which takes no slot, but a place among its like."""
     runs: bool = False
-    """True while the request takes a slot, or its place among the streams."""
+    """True while the request takes a slot, or its place among the streams or among those that wait for others."""
     waiting_since: float | None = None
     """Time at which the wait for a slot began; `None` where there was one, or nobody measures."""
 
@@ -55,6 +57,7 @@ class Admission(Generic[T]):
         """Requests that wait for a slot, oldest first."""
         self._slots = 0
         self._streams = 0
+        self._ahead = 0
         self._bytes = 0
 
     @property
@@ -65,8 +68,11 @@ class Admission(Generic[T]):
     def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
         """Return the ticket of a request of ``caller`` that runs now, or else is to `wait`; `None` when a bound is
         reached."""
-        if request.method.streams:
+        method = request.method
+        if method.streams:
             return self._admit_stream(request, caller)
+        if method.ahead:
+            return self._admit_ahead(request, caller)
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
@@ -125,6 +131,22 @@ class Admission(Generic[T]):
         caller.bytes += size
         return ticket
 
+    def _admit_ahead(self, request: InboundRequest, caller: Caller) -> Ticket | None:
+        limits, load, size = self._limits, self._load, request.size
+        free = limits.max_server_requests - load.in_flight - load.queued - load.parked
+        if self._ahead >= limits.max_cancel_waits or not caller.may_take(caller.requests, free):
+            return None
+        if not self._has_bytes(size, caller):
+            return None
+        ticket = Ticket(caller, size, streams=False, ahead=True, runs=True)
+        self._ahead += 1
+        load.in_flight += 1
+        caller.requests += 1
+        self._bytes += size
+        load.inbound_bytes += size
+        caller.bytes += size
+        return ticket
+
     def _take_slot(self, ticket: Ticket) -> None:
         ticket.runs = True
         self._slots += 1
@@ -176,9 +198,12 @@ class Admission(Generic[T]):
         if not ticket.runs or ticket.streams:
             return _NOBODY
         ticket.runs = False
-        self._slots -= 1
         self._load.in_flight -= 1
         ticket.caller.requests -= 1
+        if ticket.ahead:
+            self._ahead -= 1
+            return _NOBODY
+        self._slots -= 1
         return self._next() if self._waiting else _NOBODY
 
     def _next(self) -> Sequence[T]:
@@ -206,7 +231,10 @@ class Admission(Generic[T]):
             load.listening -= 1
             caller.streams -= 1
             return _NOBODY
-        self._slots -= 1
         load.in_flight -= 1
         caller.requests -= 1
+        if ticket.ahead:
+            self._ahead -= 1
+            return _NOBODY
+        self._slots -= 1
         return self._next() if self._waiting else _NOBODY

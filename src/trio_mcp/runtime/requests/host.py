@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...stores.shared import Replica
     from ..exchange import Exchange
     from ..observing import Tracing
+    from .endings import Endings
     from .rounds import Retry, Seal
 
 
@@ -67,6 +68,8 @@ class RequestHost:
             tracing.watch(self.load)
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
+        self.endings: Endings | None = None
+        """How requests end, for clients that ask; `None` where nobody may ask."""
         self.nursery: trio.Nursery | None = None
         """The nursery of the handlers; `None` while the host does not run."""
 

@@ -75,6 +75,7 @@ class RequestRunner:
         self.alarms = host.alarms
         self.stateless = host.stateless
         self.may_log = host.may_log
+        self.endings = host.endings
         self.workers = host.workers
         self.graces = graces
         self.trio_token = trio.lowlevel.current_trio_token()
@@ -207,6 +208,8 @@ class RequestRunner:
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
+            if scope.ending is not None:
+                scope.ending.end(scope, has_reply=line is not None)
             scope.detach()
             if span is not None:
                 _end_span(span, scope, result)
@@ -324,6 +327,8 @@ class RequestRunner:
                 exchange.hold(request, scope)
                 self.admission.clean_up(ticket)
         elif self.admission.drop_waiting(ticket):
+            if scope.ending is not None:
+                scope.ending.end(scope, has_reply=False)
             scope.detach()
             exchange.release(request)
             exchange.reply(None)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..calls import OnProgress
     from ..exchange import Exchange
     from .admission import Ticket
+    from .endings import Ending
     from .rounds import Rounds
     from .runner import RequestRunner
 
@@ -69,6 +70,7 @@ class RequestScope:
         "answered_instead",
         "begun",
         "cleanup_alarm",
+        "ending",
         "exchange",
         "from_outside",
         "handler_task",
@@ -124,6 +126,8 @@ class RequestScope:
         """Questions of the request; `None` until the handler asks a client that can be sent no requests."""
         self.task: RequestTask | None = None
         """The task of the request; `None` where there is none."""
+        self.ending: Ending | None = None
+        """How the request ends, for a client that asks; `None` where nobody asks."""
         self._log: RequestLog | None = None
         self._reporter: ProgressReporter | None = None
         if request.meta:
@@ -137,6 +141,8 @@ class RequestScope:
             due = due_of(request.meta) + limits.deadline_grace
         if due < math.inf or self._deadline is not None:  # the request before had one
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
+        if (endings := self.runner.endings) is not None:
+            endings.enter(self)
         self._reporter = None
         if token is not None:
             has_message, interval = request.revision.progress_message, limits.progress_interval
@@ -206,6 +212,11 @@ class RequestScope:
             self.rounds.close()
         self.handler_task = self._reply_wait = self.cleanup_alarm = self._reporter = self.rounds = self._log = None
         self.task = self.answered_instead = None
+
+    def thread_abandoned(self) -> None:
+        """Note that a thread of the handler was given up, and still runs."""
+        if self.ending is not None:
+            self.ending.is_abandoned = True
 
     # Cancels
 

@@ -1,0 +1,215 @@
+"""confirm_cancels: calls that are left wait until the other side has really stopped, and tell how.
+
+The caller of such a call is being cancelled and gets no return value, so what became of its calls is in a list. The
+wait is shielded and bounded; the cancel goes on afterwards, unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Awaitable, Generator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+import trio
+
+from ..classes import frozen
+from ..concurrency.contexts import contextmanager
+from ..jsonrpc.errors import MCPError
+from ..protocol.cancel_acknowledged import CANCEL, NAME, CancelParams, CancelResult
+from ..protocol.converters import structure, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.meta import CANCEL_TOKEN
+from ..runtime.outbound import Outbound, cancel_reason, on_leaving
+from ..runtime.requests.scope import current_request
+from ..runtime.transport import ConnectionLost, HTTPError
+from .requests import Requests, confirming
+
+if TYPE_CHECKING:
+    from ..runtime.calls import Settled
+
+T = TypeVar("T")
+
+EndState: TypeAlias = Literal[
+    "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
+]
+_STATES: Final = frozenset(("stopped", "finished", "overran", "abandoned", "relayed", "unknown"))
+"""What a server may say."""
+_WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
+"""Methods that are answered at once: there is nothing to stop."""
+_TRANSIT: Final = 0.25
+"""Seconds that a server waits less than we do, so that its answer comes in time."""
+_TOKEN_BYTES: Final = 16
+
+
+@frozen
+class Ending:
+    """What became of one call that was left inside of `confirm_cancels`.
+
+    ``method`` and ``name`` are those of the call: of a tool or prompt, or the URI of a resource. ``state`` is one of
+
+    - ``stopped``: the handler, its tasks and its cleanup are over; ``never_ran`` where the handler had not begun
+    - ``finished``: the call had its reply, a result or an error (``outcome``), before the cancel was acted on, so that
+      all effects of the call may be there
+    - ``overran``: the handler still cleaned up when the time was over
+    - ``abandoned``: a thread of the handler was given up, and still runs
+    - ``relayed``: a proxy has stopped, and the server behind cannot say
+    - ``unknown``: the server does not know the call, any more or yet; nothing may be concluded
+    - ``lost``: the connection was lost meanwhile
+    - ``silent``: the server did not answer in time
+    - ``undeclared``: the server, or this client, has not declared ``trio-mcp/cancelAcknowledged``
+    - ``unsent``: the call was never sent
+
+    ``seconds`` is the length of the wait, ``cleanup`` that of the cleanup, as the server says; ``behind`` is the state
+    at the server behind a proxy, where the proxy was told.
+    """
+
+    method: str
+    name: str | None
+    state: EndState
+    seconds: float
+    cleanup: float | None = None
+    never_ran: bool = False
+    outcome: Literal["result", "error"] | None = None
+    behind: str | None = None
+
+
+@contextmanager
+def confirm_cancels(within: float = 6.0) -> Generator[list[Ending]]:
+    """Have each call that is left inside of the block wait, shielded, until the server has stopped, at most ``within``
+    seconds from then on; and give the list of the endings of such calls, each appended before the cancel goes on.
+
+        with confirm_cancels(within=6.0) as endings:
+            with trio.move_on_after(2):
+                await client.call_tool("pay", {"amount": 5})
+        for ending in endings:
+            print(ending.method, ending.name, ending.state, ending.seconds)
+
+    Client and server have to declare `CancelAcknowledged`; where one does not, a call is left as outside of the block.
+    The block holds for the calls of its task, and of tasks started inside; an inner block goes before an outer one.
+    Whatever ends the calls, a deadline or a closed program, is held up by the wait, once for each task. The loss or the
+    close of the connection ends the wait at once. In a handler that is cancelled itself, the wait is a part of the
+    cleanup, and ends before `Limits.cleanup_grace` does. Raises `ValueError` for a time that is not positive and
+    finite.
+    """
+    if not 0 < within < math.inf:
+        raise ValueError(f"within is a positive and finite number of seconds, not {within!r}")
+    scope = ConfirmScope(within)
+    token = confirming.set(scope)
+    try:
+        yield scope.endings
+    finally:
+        confirming.reset(token)
+
+
+class ConfirmScope:
+    """The calls of one block of `confirm_cancels`."""
+
+    def __init__(self, within: float) -> None:
+        self.within = within
+        self.endings: list[Ending] = []
+
+    def begin(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
+        """Return what follows a call; `None` for a call that nothing has to be asked about."""
+        if method in _WITHOUT_HANDLER:
+            return None
+        name: Any = data.get("name", data.get("uri"))
+        return Confirmation(self, requests, method, name if isinstance(name, str) else None)
+
+
+class Confirmation:
+    """Follows one call, ``name`` of ``method``, and asks how it has ended when it is left."""
+
+    def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
+        self._scope = scope
+        self._requests = requests
+        self._method = method
+        self._name = name
+        declared = requests.server_capabilities.extensions or {}
+        here = any(extension.name == NAME for extension in requests.settings.extensions)
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES) if here and type(declared.get(NAME)) is dict else None
+        """Token of the call; `None` where the server cannot be asked."""
+        self._is_told = False
+        """True once the server has the call, and knows that it is left."""
+        self._outcome: Literal["result", "error"] | None = None
+        """The reply that has come, and that nobody reads any more."""
+
+    def meta(self, given: JSONObject | None) -> JSONObject | None:
+        """Return ``_meta`` of the call, with its token."""
+        return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
+
+    async def follow(self, sent: Awaitable[T]) -> T:
+        """Wait for ``sent``, the call, and where the call is left, for its ending."""
+        before = on_leaving.set(self._left)
+        try:
+            return await sent
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if self._is_told or not isinstance(error, MCPError):
+                await self._confirm(error)
+            raise
+        finally:
+            on_leaving.reset(before)
+
+    def _left(self, outbound: Outbound, end: Settled | None) -> None:
+        if outbound is self._requests.outbound:
+            self._is_told = self._is_told or end is None
+            if end is not None:
+                self._outcome = "result" if end.error is None else "error"
+
+    async def _confirm(self, error: BaseException) -> None:
+        """Note how the call has ended, which ``error`` has left."""
+        began = trio.current_time()
+        if not self._is_told:
+            state = "unsent" if self._outcome is None else "finished"
+            self._note(CancelResult(state, outcome=self._outcome), 0.0)
+        elif self._token is None:
+            self._note(CancelResult("undeclared"), 0.0)
+        else:
+            on_leaving.set(None)
+            result = await self._ask(self._token, error, began)
+            self._note(result, trio.current_time() - began)
+
+    def _note(self, result: CancelResult, seconds: float) -> None:
+        state: Any = result.state
+        outcome: Any = result.outcome if result.outcome in ("result", "error") else None
+        cleanup = None if result.cleanup_ms is None else result.cleanup_ms / 1000
+        never_ran = result.never_ran is True
+        self._scope.endings.append(
+            Ending(self._method, self._name, state, seconds, cleanup, never_ran, outcome, result.behind)
+        )
+
+    async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
+        """Ask the server how the call has ended, and wait for the answer."""
+        requests = self._requests
+        within = min(self._scope.within, _rest_of_grace(began))
+        if within <= 0:
+            return CancelResult("silent")
+        wait = max(within - _TRANSIT, within / 2)
+        params = CancelParams(token, cancel_reason(error), math.floor(wait * 1000))
+        meta = requests.meta_in(requests.revision) if not requests.revision.handshake else None
+        data: JSONObject = unstructure(params, requests.revision)
+        if meta:
+            data = {**data, "_meta": meta}
+        with trio.CancelScope(shield=True, deadline=began + within):
+            try:
+                found = structure(await requests.outbound.ask_first(CANCEL, data, requests.revision), CancelResult)
+            except HTTPError as lost:
+                return CancelResult("unknown" if lost.session_lost or lost.status == HTTPStatus.NOT_FOUND else "lost")
+            except ConnectionLost:
+                return CancelResult("lost")
+            except (MCPError, ValueError):
+                return CancelResult("unknown")
+            return found if found.state in _STATES else CancelResult("unknown")
+        return CancelResult("silent")
+
+
+def _rest_of_grace(now: float) -> float:
+    """Return the seconds that the handler which runs here may still clean up, less a margin; infinity where no handler
+    that was cancelled runs here."""
+    scope = current_request.get(None)
+    if scope is None or scope.from_outside is None:
+        return math.inf
+    return max(0.0, scope.from_outside.at + scope.runner.limits.cleanup_grace - now - _TRANSIT)

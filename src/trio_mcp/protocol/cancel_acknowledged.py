@@ -1,0 +1,105 @@
+"""CancelAcknowledged: the extension by which one side asks the other whether a call that was left has really stopped.
+
+The page CANCEL_ACKNOWLEDGED.md beside the transports specifies the extension for others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from ..classes import define, frozen
+from .extensions import Extension, ExtensionRequest
+from .meta import CANCEL_TOKEN
+
+CANCEL: Final = "trio-mcp/cancel"
+"""The method: a request of the side that has left a call."""
+NAME: Final = "trio-mcp/cancelAcknowledged"
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_LONGEST_WAIT: Final = 24 * 3600 * 1000
+
+CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
+"""What a side says of a call that was left. See `trio_mcp.Ending`."""
+
+
+@frozen
+class CancelSettings:
+    """What a server declares: it waits for ``max_wait_ms`` milliseconds at most."""
+
+    max_wait_ms: int = 30_000
+
+
+@frozen
+class CancelParams:
+    """The parameters of `CANCEL`: the token of the call, why it was left, and how long the other side waits."""
+
+    cancel_token: str
+    reason: str | None = None
+    wait_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if _TOKEN.fullmatch(self.cancel_token) is None:
+            raise ValueError("cancelToken has 16 to 64 letters, digits, hyphens and underscores")
+        if self.wait_ms is not None and not 0 <= self.wait_ms <= _LONGEST_WAIT:
+            raise ValueError("waitMs is a number of milliseconds, up to a day")
+
+
+@frozen
+class CancelResult:
+    """The result of `CANCEL`."""
+
+    state: str
+    cleanup_ms: int | None = None
+    """Milliseconds from the cancel to the end of the cleanup, of a call that has stopped."""
+    never_ran: bool | None = None
+    """True for a call that still waited for its turn."""
+    outcome: str | None = None
+    """``result`` or ``error``: the reply that a call had when its cancel came."""
+    behind: str | None = None
+    """The state at the server behind a proxy."""
+
+
+def token_in(meta: dict[str, Any]) -> str | None:
+    """Return the token in ``meta`` of a call; `None` where there is none, or a malformed one."""
+    token = meta.get(CANCEL_TOKEN)
+    return token if type(token) is str and _TOKEN.fullmatch(token) is not None else None
+
+
+@define(eq=False)
+class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
+    """The extension ``trio-mcp/cancelAcknowledged``: who leaves a call learns that the other side has stopped.
+
+        server = Server("pay", extensions=[CancelAcknowledged()])
+
+        async with open_stdio(command, extensions=[CancelAcknowledged()]) as client:
+            with confirm_cancels(within=6) as endings:
+                with trio.move_on_after(2):
+                    await client.call_tool("pay", {"amount": 5})
+
+    Both sides declare the extension. A server waits for the end of a call for at most ``max_wait`` seconds. Raises
+    `ValueError` for a time that is not positive, or longer than a day.
+    """
+
+    max_wait: float = 30.0
+    name: str = attrs.field(default=NAME, init=False)
+    server: CancelSettings = attrs.field(factory=CancelSettings, init=False)
+    client: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
+    since: str = attrs.field(default="2024-11-05", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if not 0 < self.max_wait <= _LONGEST_WAIT / 1000:
+            raise ValueError(f"max_wait is a number of seconds, up to a day, and not {self.max_wait!r}")
+        self.server = CancelSettings(max(1, int(self.max_wait * 1000)))
+        self.rows.append(
+            ExtensionRequest[CancelParams, CancelResult](
+                CANCEL, "client", CancelParams, CancelResult, extension=NAME, requires_client=True, ahead=True
+            )
+        )
+
+    def register(self, server: Any) -> None:
+        """Have ``server`` tell how calls end."""
+        server.acknowledge_cancels(self)

@@ -1,0 +1,175 @@
+"""Endings knows how the requests of clients that may ask end: `trio_mcp.protocol.cancel_acknowledged`.
+
+========== ============================================================ =========
+before     event                                                        after
+========== ============================================================ =========
+running    handler and cleanup are over, and a cancel came before     stopped
+running    the same, but a thread was given up and still runs           abandoned
+running    the reply was made before a cancel was acted on              finished
+========== ============================================================ =========
+
+An `Ending` is known by the principal and the token of its request, from the acceptance of the request on, and for
+`Limits.ending_timeout` after its end. Where nobody knows principals, the token, which nobody can guess, is enough, as
+the id of a task is (DESIGN ruling 25).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...protocol.cancel_acknowledged import CancelParams, CancelResult, token_in
+from ...protocol.converters import structure_params, unstructure
+from ..cancellation import CancelCause
+
+if TYPE_CHECKING:
+    from ...concurrency.fair_share import Caller
+    from ...concurrency.wakeups import Alarms
+    from ...protocol.fields import JSONObject
+    from ...state.requests import InboundRequest
+    from ..limits import Limits
+    from ..peer import PrincipalId
+    from .scope import RequestScope
+
+_UNKNOWN: Final = CancelResult("unknown")
+
+
+class Ending:
+    """The end of one request, over all its rounds and in its task, which ``endings`` remembers for ``caller``."""
+
+    __slots__ = ("_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
+
+    def __init__(self, endings: Endings, key: tuple[PrincipalId | None, str], scope: RequestScope) -> None:
+        self._endings = endings
+        self.key = key
+        self.caller: Caller = scope.ticket.caller
+        self.scope: RequestScope | None = scope
+        """The request; `None` once it is over."""
+        self.result: CancelResult | None = None
+        """How the request ended; `None` while it has not."""
+        self.is_abandoned = False
+        """True once a thread of the handler was given up."""
+        self.kept_until = 0.0
+        self._over: trio.lowlevel.ParkingLot | None = None
+        """Tasks that wait for the end; `None` until the first such task."""
+
+    def end(self, scope: RequestScope, *, has_reply: bool) -> None:
+        """Note that ``scope`` is over, with all tasks and their cleanup. ``has_reply``: a reply was made, and perhaps
+        not sent. Synchronous."""
+        cancelled = scope.from_outside
+        if has_reply or cancelled is None:
+            self.result = CancelResult("finished", outcome="result" if scope.request.error is None else "error")
+        else:
+            self.result = CancelResult(
+                "abandoned" if self.is_abandoned else "stopped",
+                cleanup_ms=round((trio.current_time() - cancelled.at) * 1000),
+                never_ran=True if scope.handler_task is None else None,
+            )
+        self.scope = None
+        self._endings.keep(self)
+        if self._over is not None:
+            self._over.unpark_all()
+
+    async def over(self, seconds: float) -> CancelResult:
+        """Wait until the request is over, at most for so many ``seconds``, and return how it ended."""
+        if self.result is None:
+            if self._over is None:
+                self._over = trio.lowlevel.ParkingLot()
+            with trio.move_on_after(seconds):
+                await self._over.park()
+        return self.result or CancelResult("overran")
+
+
+class Endings:
+    """The endings of all requests with a token, of all connections of a running server. ``max_wait``: the seconds
+    for which one request may wait for the end of another. Uses ``alarms`` to forget in time."""
+
+    def __init__(self, alarms: Alarms, limits: Limits, max_wait: float) -> None:
+        self._alarms = alarms
+        self._limits = limits
+        self._max_wait = max_wait
+        self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
+        self._kept: dict[Ending, None] = {}
+        """What is over, oldest first."""
+        self._of_callers: dict[Caller, dict[Ending, None]] = {}
+        """What is over, by caller, oldest first."""
+        self._forgets = False
+        """True while an alarm is set that forgets the oldest."""
+
+    def __len__(self) -> int:
+        """Return the number of endings, of requests that run or wait and of those that are over."""
+        return len(self._all)
+
+    def enter(self, scope: RequestScope) -> None:
+        """Remember how ``scope``, which was accepted or has come back, will end, where its request has a token. A
+        malformed token, and one of a request that is not over, is none."""
+        request = scope.request
+        token = token_in(request.meta)
+        if token is None or scope.ending is not None or request.method.ahead:
+            return
+        key = scope.exchange.peer.principal, token
+        before = self._all.get(key)
+        if before is not None:
+            if before.result is None:
+                return
+            self._forget(before)
+        scope.ending = self._all[key] = Ending(self, key, scope)
+
+    def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
+        """Cancel the call that ``request``, of ``principal``, asks about, unless that was done before or the call is
+        over. Return how the call has ended; `None` where that is still to come. Raises `CodedError` for parameters that
+        make no sense. Synchronous.
+
+        A task is not cancelled by this: the record comes first (DESIGN ruling 25), by ``tasks/cancel``.
+        """
+        params = structure_params(request.params, CancelParams, request.revision)
+        ending = self._all.get((principal, params.cancel_token))
+        if ending is None:
+            return unstructure(_UNKNOWN, request.revision)
+        scope = ending.scope
+        if scope is not None and (scope.task is None or not scope.task.has_started):
+            scope.abort(CancelCause.PEER, params.reason)
+        return None if ending.result is None else unstructure(ending.result, request.revision)
+
+    async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
+        """Wait for the end of the call that ``request`` asks about, as long as the request and ``max_wait`` allow,
+        and return how the call ended."""
+        params = structure_params(request.params, CancelParams, request.revision)
+        ending = self._all.get((principal, params.cancel_token))
+        wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)
+        return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
+
+    def keep(self, ending: Ending) -> None:
+        """Remember ``ending``, which has come, for a while. What would be too much is forgotten, oldest first."""
+        limits = self._limits
+        ending.kept_until = trio.current_time() + limits.ending_timeout
+        self._kept[ending] = None
+        of_caller = self._of_callers.setdefault(ending.caller, {})
+        of_caller[ending] = None
+        if len(of_caller) > limits.max_endings:
+            self._forget(next(iter(of_caller)))
+        if len(self._kept) > limits.max_server_endings:
+            self._forget(next(iter(self._kept)))
+        if not self._forgets:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._forgets = bool(self._kept)
+        if self._forgets:
+            self._alarms.set(next(iter(self._kept)).kept_until, self._forget_old)
+
+    def _forget_old(self) -> None:
+        now = trio.current_time()
+        while self._kept and (oldest := next(iter(self._kept))).kept_until <= now:
+            self._forget(oldest)
+        self._set_alarm()
+
+    def _forget(self, ending: Ending) -> None:
+        if self._all.get(ending.key) is ending:
+            del self._all[ending.key]
+        self._kept.pop(ending, None)
+        of_caller = self._of_callers[ending.caller]
+        of_caller.pop(ending, None)
+        if not of_caller:
+            del self._of_callers[ending.caller]

@@ -1,0 +1,505 @@
+"""Calls that are left wait until the server has stopped, and tell how: trio-mcp/cancelAcknowledged, in both eras, in
+memory and over HTTP."""
+
+from __future__ import annotations
+
+import math
+import threading
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Literal
+
+import pytest
+import trio
+
+from trio_mcp import (
+    CancelAcknowledged,
+    CancelCause,
+    CapabilityMissing,
+    Client,
+    Ending,
+    HTTPError,
+    Limits,
+    MethodUnavailable,
+    PeerError,
+    RequestContext,
+    Server,
+    WorkerContext,
+    confirm_cancels,
+    fail_after_work,
+    open_memory,
+)
+
+Era = Literal["modern", "legacy"]
+TOKEN = "trio-mcp/cancelToken"
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+class Slow:
+    """A server whose tool cleans up for as long as told, and what its handler has done."""
+
+    def __init__(self, **options: Any) -> None:
+        self.begun = trio.Event()
+        self.lines: list[str] = []
+        self.cancels: list[CancelCause] = []
+        self.metas: list[dict[str, Any]] = []
+        self.server = Server("slow", extensions=[CancelAcknowledged()], **options)
+
+        @self.server.tool
+        async def slow(ctx: RequestContext, cleanup: float = 0.0) -> str:
+            self.metas.append(dict(ctx.meta))
+            self.begun.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                assert ctx.cancellation is not None
+                self.cancels.append(ctx.cancellation.cause)
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(cleanup)
+                self.lines.append("cleaned up")
+            raise AssertionError
+
+        @self.server.tool
+        async def quick() -> str:
+            return "quick"
+
+
+def opened(server: Server, **options: Any) -> AbstractAsyncContextManager[Client]:
+    return open_memory(server, extensions=[CancelAcknowledged()], **options)
+
+
+async def left(client: Client, arguments: dict[str, Any], *, within: float = 6.0, begun: trio.Event) -> Ending:
+    """How a call ends that is left once its handler has begun."""
+    with confirm_cancels(within=within) as endings:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "slow", arguments)
+            await begun.wait()
+            nursery.cancel_scope.cancel(reason="enough")
+    (ending,) = endings
+    return ending
+
+
+async def call_with(client: Client, token: str, cleanup: float = 0.0) -> None:
+    """Call with a token, and wait though the server was told to stop."""
+    with suppress(HTTPError):  # over HTTP, a call that is cancelled by somebody else ends without a reply
+        await client.call_tool("slow", {"cleanup": cleanup}, meta={TOKEN: token})
+
+
+async def cancelled(client: Client, token: str, **more: Any) -> dict[str, Any]:
+    """What the server says of the call with a token."""
+    answer = await client.request("trio-mcp/cancel", {"cancelToken": token, **more}, dict[str, Any])
+    return {name: value for name, value in answer.items() if name not in ("resultType", "_meta")}
+
+
+# What a caller learns
+
+
+async def test_a_call_that_is_left_waits_until_its_handler_has_cleaned_up(era: Era, autojump_clock: Any) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        ending = await left(client, {"cleanup": 3.0}, begun=slow.begun)
+        assert slow.lines == ["cleaned up"]
+    assert (ending.method, ending.name, ending.state) == ("tools/call", "slow", "stopped")
+    assert ending.cleanup == pytest.approx(3.0, abs=0.1)
+    assert ending.seconds == pytest.approx(3.0, abs=0.1)
+    assert not ending.never_ran
+
+
+async def test_the_cancel_goes_on_after_the_wait(era: Era, autojump_clock: Any) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        with confirm_cancels() as endings, pytest.raises(trio.TooSlowError):
+            with trio.fail_after(1):
+                await client.call_tool("slow", {"cleanup": 2})
+        with pytest.raises(trio.TooSlowError), confirm_cancels() as others, fail_after_work(1):
+            await client.call_tool("slow", {"cleanup": 2})
+    assert [each.state for each in [*endings, *others]] == ["stopped", "stopped"]
+
+
+async def test_a_handler_that_shields_for_ever_holds_its_caller_up_no_longer_than_told(
+    era: Era, autojump_clock: Any
+) -> None:
+    slow = Slow(limits=Limits(cleanup_grace=1))
+    async with opened(slow.server, era=era) as client:
+        began = trio.current_time()
+        ending = await left(client, {"cleanup": 1000}, within=2, begun=slow.begun)
+        assert ending.state == "overran"
+        assert trio.current_time() - began == pytest.approx(2, abs=0.3)
+        assert slow.lines == []
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1000)
+
+
+async def test_a_call_that_still_waits_for_its_turn_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
+    if (way, era) == ("http", "modern"):
+        return  # none waits there: the bound is that of all clients
+    slow = Slow(limits=Limits(max_in_flight=1))
+    async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "slow")
+        await slow.begun.wait()
+        with confirm_cancels() as endings, trio.move_on_after(1):
+            await client.call_tool("slow")
+        nursery.cancel_scope.cancel()
+    (ending,) = endings
+    assert (ending.state, ending.never_ran, ending.cleanup) == ("stopped", True, 0.0)
+    assert len(slow.metas) == 1
+
+
+async def test_a_thread_that_does_not_end_is_abandoned_and_told_of_at_that_moment(era: Era) -> None:
+    server = Server("threads", extensions=[CancelAcknowledged()], limits=Limits(cleanup_grace=0.3))
+    begun, go_on = trio.Event(), threading.Event()
+
+    @server.tool
+    def hang(ctx: WorkerContext) -> str:
+        trio.from_thread.run_sync(begun.set)
+        go_on.wait(60)
+        return "late"
+
+    try:
+        async with opened(server, era=era) as client:
+            with confirm_cancels(within=30) as endings:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(client.call_tool, "hang")
+                    await begun.wait()
+                    nursery.cancel_scope.cancel()
+            go_on.set()
+    finally:
+        go_on.set()
+    (ending,) = endings
+    assert ending.state == "abandoned"
+    assert ending.seconds < 20
+
+
+async def test_a_call_that_was_never_sent_is_not_asked_about(era: Era) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        with confirm_cancels() as endings, trio.CancelScope() as scope:
+            scope.cancel()
+            await client.call_tool("slow")
+        await client.call_tool("quick")
+    assert endings == [Ending("tools/call", "slow", "unsent", 0.0)]
+    assert slow.metas == []
+
+
+async def test_each_side_has_to_declare_it_and_others_see_not_a_byte_more(era: Era) -> None:
+    slow = Slow()
+    plain = Server("plain")
+    begun = trio.Event()
+    metas: list[dict[str, Any]] = []
+
+    @plain.tool(name="slow")
+    async def same(ctx: RequestContext) -> str:
+        metas.append(dict(ctx.meta))
+        begun.set()
+        await trio.sleep_forever()
+        return ""
+
+    async with opened(plain, era=era) as client:
+        assert (await left(client, {}, begun=begun)).state == "undeclared"
+        assert "extensions" not in str(client.server_capabilities) or not client.server_capabilities.extensions
+    async with open_memory(slow.server, era=era) as client:
+        assert (await left(client, {}, begun=slow.begun)).state == "undeclared"
+    async with opened(slow.server, era=era) as client:
+        await client.call_tool("quick")
+        with trio.move_on_after(0):
+            await client.call_tool("slow")
+    assert [TOKEN in meta for meta in metas + slow.metas] == [False, False]
+
+
+async def test_outside_of_the_block_there_is_no_token(era: Era) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "slow")
+            await slow.begun.wait()
+            nursery.cancel_scope.cancel()
+        await left(client, {}, begun=slow.begun)
+    assert TOKEN not in slow.metas[0]
+
+
+async def test_a_call_that_ends_by_itself_has_no_ending(era: Era) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        with confirm_cancels() as endings:
+            await client.call_tool("quick")
+            with pytest.raises(PeerError):
+                await client.read_resource("none://here")
+            await client.ping() if era == "legacy" else None
+    assert endings == []
+
+
+async def test_a_callback_that_fails_leaves_its_call(era: Era) -> None:
+    server = Server("telling", extensions=[CancelAcknowledged()])
+    ended = trio.Event()
+
+    @server.tool
+    async def tell(ctx: RequestContext) -> str:
+        ctx.progress(1)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+        return ""
+
+    def fail(_: Any) -> None:
+        raise KeyError("mine")
+
+    async with opened(server, era=era) as client:
+        with confirm_cancels() as endings, pytest.raises(KeyError, match="mine"):
+            await client.call_tool("tell", on_progress=fail)
+        assert [each.state for each in endings] == ["stopped"]
+        assert ended.is_set()
+
+
+async def test_a_handler_that_waits_for_the_answer_of_its_client_is_stopped(autojump_clock: Any) -> None:
+    """A modern call that is left between two rounds: its handler is parked."""
+    server = Server("asking", extensions=[CancelAcknowledged()])
+    ended: list[CancelCause] = []
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        try:
+            await ctx.elicit("sure?", bool)
+        finally:
+            assert ctx.cancellation is not None
+            ended.append(ctx.cancellation.cause)
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+        return ""
+
+    asked = trio.Event()
+
+    async def never(_: Any) -> Any:
+        asked.set()
+        await trio.sleep_forever()
+
+    async with opened(server, era="modern", elicitation=never) as client:
+        with confirm_cancels() as endings:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "ask")
+                await asked.wait()
+                nursery.cancel_scope.cancel()
+        assert [each.state for each in endings] == ["stopped"]
+        assert ended == [CancelCause.PEER]
+
+
+async def test_hundreds_of_calls_left_at_once_all_learn_how_they_ended(era: Era, autojump_clock: Any) -> None:
+    slow, running = Slow(), 300
+    count = 0
+    all_begun = trio.Event()
+
+    @slow.server.tool
+    async def counted() -> str:
+        nonlocal count
+        count += 1
+        if count == running:
+            all_begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            count -= 1
+        return ""
+
+    async with opened(slow.server, era=era) as client:
+        with confirm_cancels(within=60) as endings:
+            async with trio.open_nursery() as nursery:
+                for _ in range(running):
+                    nursery.start_soon(client.call_tool, "counted")
+                await all_begun.wait()
+                nursery.cancel_scope.cancel()
+        assert count == 0
+    assert [each.state for each in endings] == ["stopped"] * running
+
+
+async def test_a_wait_in_a_cancelled_handler_ends_before_its_own_grace(autojump_clock: Any) -> None:
+    behind = Slow()
+    front = Server("front", limits=Limits(cleanup_grace=2))
+    endings: list[Ending] = []
+    waited: list[float] = []
+    left_behind = trio.Event()
+
+    async with opened(behind.server) as inner:
+
+        @front.tool
+        async def through() -> str:
+            with confirm_cancels(within=60) as found:
+                try:
+                    await inner.call_tool("slow", {"cleanup": 1000})
+                finally:
+                    endings.extend(found)
+                    left_behind.set()
+            return ""
+
+        async with open_memory(front) as client:
+            with trio.move_on_after(1):
+                await client.call_tool("through")
+            began = trio.current_time()
+            with trio.CancelScope(shield=True):
+                await left_behind.wait()
+            waited.append(trio.current_time() - began)
+        await trio.sleep(1000)
+    assert endings[0].state in ("overran", "silent")
+    assert waited[0] < 2
+
+
+async def test_the_close_of_the_client_ends_the_wait(era: Era, autojump_clock: Any) -> None:
+    slow = Slow(limits=Limits(cleanup_grace=1, drain_timeout=0.1))
+    endings: list[Ending] = []
+    async with trio.open_nursery() as nursery, opened(slow.server, era=era) as client:
+
+        async def call() -> None:
+            with confirm_cancels(within=50) as found, trio.move_on_after(1):
+                await client.call_tool("slow", {"cleanup": 20})
+            endings.extend(found)
+
+        nursery.start_soon(call)
+        await slow.begun.wait()
+        await trio.sleep(2)
+    assert [each.state for each in endings] == ["lost"]
+    assert endings[0].seconds < 30
+
+
+@pytest.mark.parametrize("within", [0, -1, math.inf, math.nan])
+def test_the_wait_has_a_bound(within: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite"), confirm_cancels(within=within):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("wait", [0, -1, math.inf, math.nan, 1e9])
+def test_the_longest_wait_of_a_server_has_a_bound(wait: float) -> None:
+    with pytest.raises(ValueError, match="max_wait"):
+        CancelAcknowledged(max_wait=wait)
+
+
+# What a server says
+
+
+async def test_a_reply_that_was_made_before_the_cancel_is_told_of(era: Era) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client:
+        await client.call_tool("quick", meta={TOKEN: "q" * 22})
+        with pytest.raises(PeerError):
+            await client.call_tool("none", meta={TOKEN: "n" * 22})
+        assert await cancelled(client, "q" * 22) == {"state": "finished", "outcome": "result"}
+        assert await cancelled(client, "n" * 22) == {"state": "finished", "outcome": "error"}
+
+
+async def test_the_request_alone_cancels_and_may_be_repeated(era: Era, autojump_clock: Any) -> None:
+    slow = Slow()
+    token = "t" * 22
+    async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(call_with, client, token, 3.0)
+        await slow.begun.wait()
+        assert await cancelled(client, token, waitMs=0, reason="enough") == {"state": "overran"}
+        first, second = dict[str, Any](), dict[str, Any]()
+
+        async def ask(into: dict[str, Any]) -> None:
+            into.update(await cancelled(client, token))
+
+        async with trio.open_nursery() as both:
+            both.start_soon(ask, first)
+            both.start_soon(ask, second)
+        assert first == second
+        assert (first["state"], slow.cancels) == ("stopped", [CancelCause.PEER])
+        nursery.cancel_scope.cancel()
+
+
+async def test_leaving_the_wait_ends_the_wait_alone(era: Era, autojump_clock: Any) -> None:
+    slow = Slow()
+    token = "t" * 22
+    async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(call_with, client, token, 3.0)
+        await slow.begun.wait()
+        with trio.move_on_after(1):
+            await cancelled(client, token)
+        assert (await cancelled(client, token))["state"] == "stopped"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_not_known_is_said_to_be_unknown(era: Era, autojump_clock: Any) -> None:
+    slow = Slow(limits=Limits(max_endings=2, ending_timeout=30))
+    tokens = [letter * 22 for letter in "abcd"]
+    async with opened(slow.server, era=era) as client:
+        for token in tokens[:3]:
+            await client.call_tool("quick", meta={TOKEN: token})
+        known = {token[0]: (await cancelled(client, token))["state"] for token in tokens}
+        assert known == {"a": "unknown", "b": "finished", "c": "finished", "d": "unknown"}
+        await trio.sleep(31)
+        assert [(await cancelled(client, token))["state"] for token in tokens] == ["unknown"] * 4
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"cancelToken": "short"},
+        {"cancelToken": "x" * 65},
+        {"cancelToken": 1},
+        {"cancelToken": "x y z" * 5},
+        {"cancelToken": "t" * 22, "waitMs": -1},
+        {"cancelToken": "t" * 22, "waitMs": "long"},
+        {"cancelToken": "t" * 22, "waitMs": 10**12},
+    ],
+)
+async def test_parameters_that_make_no_sense_are_refused(era: Era, params: dict[str, Any]) -> None:
+    async with opened(Slow().server, era=era) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.request("trio-mcp/cancel", params, dict[str, Any])
+        assert caught.value.code == -32602
+
+
+async def test_a_malformed_token_and_one_in_flight_are_none(era: Era, autojump_clock: Any) -> None:
+    slow = Slow()
+    async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
+        for bad in (7, "short", "x" * 65, {"a": 1}):
+            await client.call_tool("quick", meta={TOKEN: bad})
+        token = "t" * 22
+        nursery.start_soon(call_with, client, token)
+        await slow.begun.wait()
+        await client.call_tool("quick", meta={TOKEN: token})
+        assert (await cancelled(client, token))["state"] == "stopped"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_has_not_declared_it_is_refused(era: Era) -> None:
+    other = CancelAcknowledged()
+    async with open_memory(Slow().server, era=era) as client:
+        with pytest.raises((PeerError, MethodUnavailable)) as caught:
+            await client.request("trio-mcp/cancel", {"cancelToken": "t" * 22}, dict[str, Any])
+    assert isinstance(caught.value, MethodUnavailable | PeerError | CapabilityMissing)
+    assert other.name == "trio-mcp/cancelAcknowledged"
+
+
+async def test_waits_beyond_the_bound_are_refused_and_take_no_place_of_calls(
+    era: Era, way: str, autojump_clock: Any
+) -> None:
+    slow = Slow(limits=Limits(max_cancel_waits=1, max_in_flight=1, max_queued=1))
+    token = "t" * 22
+    async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(call_with, client, token, 4.0)
+        await slow.begun.wait()
+        nursery.start_soon(cancelled, client, token)
+        await trio.sleep(1)
+        if (way, era) != ("http", "modern"):  # there, the bound is that of all clients
+            with pytest.raises(PeerError) as caught:
+                await cancelled(client, token)
+            assert caught.value.code == -31000
+        await trio.sleep(5)
+        assert (await cancelled(client, token))["state"] == "stopped"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_number_of_endings_goes_back_to_nothing(era: Era, autojump_clock: Any) -> None:
+    slow = Slow(limits=Limits(ending_timeout=10))
+    async with slow.server.running() as running:
+        endings = running.host.endings
+        assert endings is not None
+        assert len(endings) == 0
+    async with opened(slow.server, era=era) as client:
+        for number in range(20):
+            await client.call_tool("quick", meta={TOKEN: f"{number:022}"})
+        await trio.sleep(11)
+        assert (await cancelled(client, f"{19:022}"))["state"] == "unknown"
