@@ -30,7 +30,7 @@ GROUPS = (
     ("Transports", ("connecting", "serving")),
     ("Authorization", ("auth",)),
     ("Tasks", ("tasks", "stores")),
-    ("Requests and their limits", ("runtime", "concurrency", "jsonrpc", "metrics")),
+    ("Requests and their limits", ("runtime", "concurrency", "jsonrpc", "metrics", "recording")),
     ("Values of the protocol", ("protocol",)),
 )
 ERRORS = "Errors"

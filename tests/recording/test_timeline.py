@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import RequestContext, Server
+from trio_mcp import InMemory, RequestContext, Server, proxy
 from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.perfetto import perfetto
 from trio_mcp.recording.recorder import Recorder
@@ -168,3 +168,26 @@ def test_an_empty_recording_is_an_empty_picture(tmp_path: Path) -> None:
     found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, []))])
     ET.fromstring(svg(found))
     assert perfetto(found)
+
+
+@ERAS
+async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
+    tmp_path: Path, era: Any, autojump_clock: MockClock
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def greet() -> str:
+        return "hello"
+
+    paths = [tmp_path / name for name in ("client.jsonl", "down.jsonl", "up.jsonl")]
+    stand_in = proxy(lambda **options: InMemory(server).open(**{**options, "record": paths[2]}))
+    here, there = memory_channel_pair()
+    async with (
+        open_server(stand_in, Recorder(paths[1]).recorded(there, "server")),
+        open_client(here, record=paths[0], era=era) as client,
+    ):
+        assert (await client.call_tool("greet")).text == "hello"
+    found = timeline([read_recording(path) for path in paths])
+    outer, inner = [each for each in found.requests if each.name == "greet"]
+    assert (inner.parent, outer.depth, inner.depth) == (outer, 0, 1)

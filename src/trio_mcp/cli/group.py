@@ -20,11 +20,11 @@ SUMMARIES: Final = {
     "pack": "Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.",
     "prompt": "Fill in a prompt of a server and print its messages.",
     "read": "Read a resource of a server, to standard output.",
-    "record": "Record what passes between a host and a server on standard input and output.",
-    "replay": "Send what a recorded client has sent to a server, and report what is answered otherwise.",
+    "record": "Record all messages between a host and a server on standard input and output.",
+    "replay": "Send the messages of a recorded client to a server, and report each answer that differs.",
     "run": "Serve a server of yours over standard input and output, or on an address of your choice.",
     "tasks": "Look after tasks: calls that go on in a server without their caller.",
-    "timeline": "Draw recordings on one axis: calls, questions, cancels and cleanup, as both sides saw them.",
+    "timeline": "Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.",
 }
 """The commands by their names, each with the first sentence of its help."""
 

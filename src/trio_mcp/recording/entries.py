@@ -74,7 +74,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     network: str | None = None
     """The way of the messages: see `Transport.network`."""
     software: str = ""
-    """Name and version of what wrote the recording."""
+    """Name and version of the software that wrote the recording."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):

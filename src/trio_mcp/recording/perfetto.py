@@ -1,7 +1,7 @@
 """A timeline as trace events, which Perfetto and chrome://tracing show: async nestable events, one row a request.
 
-The events are those of the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id`` names, and
-``n`` is a moment in the row. A row of the callers' process has the call, with what was asked for it; a row of the other
+The events follow the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id`` names, and
+``n`` is a moment in the row. A row of the callers' process has the call; a row of the other
 process has the handler, with its cleanup.
 """
 

@@ -13,19 +13,17 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 
-from ..classes import define
-from ..jsonrpc.messages import RequestId
-from .entries import VERSION, Entry, EventName, Header, Reference
+from .entries import VERSION, Entry, Header
 from .masking import Masking
+from .writing import Job, Recording
 
 if TYPE_CHECKING:
     from ..runtime.transport import Transport
@@ -34,8 +32,6 @@ logger = logging.getLogger("trio_mcp")
 
 _MOST_WAITING: Final = 16 * 1024 * 1024
 """Bytes of messages that wait for the thread."""
-_ENTRY: Final = 200
-"""Bytes that a message or an event takes besides its text."""
 _MOST_FILES: Final = 1000
 _AT_ONCE: Final = 0.05
 """Seconds that the end of a connection blocks for the last lines: a virtual clock does not wait for threads."""
@@ -74,7 +70,7 @@ class Recorder:
         self._left = max_bytes
         self._max_line_bytes = max_line_bytes
         self._lock = threading.Lock()
-        self._jobs = deque[_Job]()
+        self._jobs = deque[Job]()
         self._some = threading.Event()
         self._waiting = 0
         self._opened = 0
@@ -107,9 +103,9 @@ class Recorder:
             network=network,
             software=_software(),
         )
-        return Recording(self, path, header)
+        return Recording(self.put, self.written, path, header)
 
-    def put(self, job: _Job) -> bool:
+    def put(self, job: Job) -> bool:
         """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
@@ -138,7 +134,7 @@ class Recorder:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(told.set)
 
-        if not self.put(_Job(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
+        if not self.put(Job(recording, 0, written=tell)) or (not self._is_slow and done.wait(_AT_ONCE)):
             return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _AT_MOST) as scope:
             await told.wait()
@@ -169,7 +165,7 @@ class Recorder:
             if job.written is not None:
                 job.written()
 
-    def _write(self, job: _Job) -> None:
+    def _write(self, job: Job) -> None:
         recording = job.recording
         if job.written is not None or self._is_over:
             recording.close()
@@ -188,7 +184,7 @@ class Recorder:
         if not self._jobs:
             file.flush()
 
-    def _line(self, job: _Job) -> bytes:
+    def _line(self, job: Job) -> bytes:
         entry = job.entry
         if entry is None:
             assert job.data is not None, "a message or an event"
@@ -206,7 +202,7 @@ class Recorder:
             entry = Entry(t=entry.t, dir=entry.dir, bytes=entry.bytes, cut=True)
         return _encoder.encode(entry) + b"\n"
 
-    def _fail(self, job: _Job, error: Exception) -> None:
+    def _fail(self, job: Job, error: Exception) -> None:
         with self._lock:
             self._is_over = True
         logger.warning("the recording %s ends, and no other begins: %s", job.recording.path, error)
@@ -214,7 +210,7 @@ class Recorder:
             job.recording.close()
 
 
-def _frame(job: _Job, masking: Masking) -> Entry:
+def _frame(job: Job, masking: Masking) -> Entry:
     assert job.data is not None, "a message"
     message: Any = None
     reason: str | None = None
@@ -225,96 +221,6 @@ def _frame(job: _Job, masking: Masking) -> Entry:
     return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, reason=reason)
 
 
-@define(eq=False)
-class _Job:
-    """Something for the thread: a message with its direction, an event, or, with ``written``, the end of a
-    recording."""
-
-    recording: Recording
-    t: int
-    dir: Literal["in", "out"] | None = None
-    data: bytes | None = None
-    entry: Entry | None = None
-    written: Callable[[], None] | None = None
-
-    @property
-    def size(self) -> int:
-        return _ENTRY if self.data is None else len(self.data) + _ENTRY
-
-
-class Recording:
-    """The recording of one connection. All methods may be called from any task and never wait, but for `aclose`."""
-
-    def __init__(self, recorder: Recorder, path: Path, header: Header) -> None:
-        self._recorder = recorder
-        self.path = path
-        self.header = header
-        self.masking = Masking()
-        self.is_over = False
-        """True once nothing more is written; set in the thread."""
-        self._file: IO[bytes] | None = None
-        self._dropped = 0
-        self._begun = header.trio
-        self._is_closed = False
-
-    def _now(self, at: float | None = None) -> int:
-        return round(((trio.current_time() if at is None else at) - self._begun) * 1e6)
-
-    def frame(self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None) -> None:
-        """Note a message, without its framing, that goes ``out`` or has come ``in``, now or ``at`` a time on trio's
-        clock."""
-        if self._is_closed:
-            return
-        if self._dropped:
-            dropped = Entry(t=self._now(), event="frames.dropped", count=self._dropped)
-            if self._recorder.put(_Job(self, dropped.t, entry=dropped)):
-                self._dropped = 0
-        if not self._recorder.put(_Job(self, self._now(at), direction, bytes(data))):
-            self._dropped += 1
-
-    def event(
-        self,
-        name: EventName,
-        request_id: RequestId | None = None,
-        *,
-        at: float | None = None,
-        cause: str | None = None,
-        reason: str | None = None,
-        work_for: Reference | None = None,
-    ) -> None:
-        """Note an event, which happened now or ``at`` a time on trio's clock."""
-        if not self._is_closed:
-            entry = Entry(t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for)
-            if not self._recorder.put(_Job(self, entry.t, entry=entry)):
-                self._dropped += 1
-
-    async def aclose(self) -> None:
-        """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
-        Idempotent."""
-        if not self._is_closed:
-            self.event("connection.ended")
-            self._is_closed = True
-            await self._recorder.written(self)
-
-    # In the thread
-
-    def open(self) -> IO[bytes]:
-        """Return the file, which is opened at the first call. Raises `OSError`."""
-        if self._file is None:
-            with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # not to write through a link, nor with the mode of an older file
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
-            self._file.write(_encoder.encode(self.header) + b"\n")
-        return self._file
-
-    def close(self) -> None:
-        """Close the file. Raises `OSError`."""
-        self.is_over = True
-        if self._file is not None:
-            self._file.close()
-
-
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for what a user gives as ``record``."""
+    """Return the recorder for the ``record`` of a user."""
     return record if record is None or isinstance(record, Recorder) else Recorder(record)

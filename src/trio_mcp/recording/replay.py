@@ -2,8 +2,8 @@
 
 Before each message the replay waits for the answers and questions that had come before it in the recording; a cancel is
 sent after as long as in the recording. Ids and times are no differences, nor are values that servers make anew for each
-client, such as cursors and ids of tasks: what the live server gave is sent in their place. So are masked values, as far
-as the server has given them.
+client, such as cursors and ids of tasks: the values of the live server are sent in their place. Masked values are
+replaced in the same way, as far as they came from the server.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class _Player:
         self._replies: dict[RequestId, dict[str, Any]] = {}
         self._questions: dict[str, list[_Asked]] = {}
         self._names: dict[RequestId, str] = {}
-        """What each request of the recording asks, in words."""
+        """Words for each request of the recording."""
         self._expected: set[RequestId] = set()
         self._left: set[RequestId] = set()
         self._question_ids: dict[RequestId, RequestId] = {}
         """The live id of each recorded question."""
         self._values: dict[str, Any] = {}
-        """What the live server has given in the place of a recorded value."""
+        """Value of the live server in the place of each recorded one."""
         self._masking = Masking()
         self.differences: list[Difference] = []
 

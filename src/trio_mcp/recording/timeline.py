@@ -1,4 +1,4 @@
-"""Timeline puts recordings on one axis: the requests of a connection as both of its sides saw them.
+"""Timeline puts recordings on one axis: the requests of a connection as seen by both sides.
 
 A request is found in the recording of the other side by its direction, its id, and how often the id was used before.
 The clocks of two processes are compared by round trips, as NTP does (RFC 5905, section 8): of all calls that both sides
@@ -142,7 +142,7 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 
 class _Reading:
-    """One recording, as it is read."""
+    """One recording, on its way into memory."""
 
     def __init__(self, recorded: Recorded, number: int) -> None:
         self.recorded = recorded

@@ -16,8 +16,8 @@ from ..transports.memory import memory_channel_pair
 async def assert_replays(
     recording: str | os.PathLike[str], server: Servable | Command, *, patience: float = 10.0
 ) -> None:
-    """Send what the client of ``recording`` has sent to ``server``, which runs in this process, or is started as a
-    child, and raise `AssertionError` where it answers otherwise: see `trio-mcp replay`.
+    """Send the messages of the client of ``recording`` to ``server``, which runs in this process, or is started as a
+    child, and raise `AssertionError` for answers that differ: see `trio-mcp replay`.
 
         await assert_replays("calls.jsonl", server)
     """

@@ -1,4 +1,4 @@
-"""``trio-mcp record`` stands between a host and a server on stdio, and records what passes."""
+"""``trio-mcp record`` stands between a host and a server on stdio, and records all messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import trio
 
-from ...recording.recorder import Recorder, Recording
+from ...recording.recorder import Recorder
+from ...recording.writing import Recording
 from ..printable import Unusable
 from ..statuses import SIGNALLED
 
@@ -26,10 +27,10 @@ _MOST_LINE = 16 * 1024 * 1024
 @click.option("--max-bytes", type=click.IntRange(min=1000), default=100_000_000, show_default=True, help="Most bytes.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
-    """Record what passes between a host and the server COMMAND, on standard input and output.
+    """Record all messages between a host and a server on standard input and output.
 
-    Put the words of this command before the server's own in the configuration of the host. Every byte is passed on as
-    it is, in both directions, and standard error is the server's. Secrets are masked in the recording, which
+    Put the words of this command before the server's COMMAND in the configuration of the host. Every byte is passed on
+    unchanged, in both directions, and standard error is the server's. Secrets are masked in the recording, which
     `trio-mcp timeline` draws and `trio-mcp replay` plays again. A failure of the recording ends the recording alone.
 
     \b

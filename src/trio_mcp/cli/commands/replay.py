@@ -29,11 +29,12 @@ from ..statuses import ENDED_WELL, NO_CONNECTION, TOOL_FAILED
     help="Seconds that each message of the server may take.",
 )
 def replay(recording: Path, command: tuple[str, ...], patience: float) -> int:
-    """Send what a recorded client has sent to a server, and report what is answered otherwise.
+    """Send the messages of a recorded client to a server, and report each answer that differs.
 
     COMMAND is started with your whole environment. The messages go in their order, each behind the answers that had
-    come before it; a cancel goes after as long as in the recording. Ids and times are no differences, nor is the number
-    of progress and log messages. Secrets that were masked are sent masked, unless the server itself has given them.
+    come before; a cancel goes after as long as in the recording. Ids and times are no differences, nor is the number
+    of progress and log messages. Masked secrets are sent masked, unless the secret
+    came from the server itself.
 
     \b
         trio-mcp replay calls.jsonl -- python server.py

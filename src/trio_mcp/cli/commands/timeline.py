@@ -31,7 +31,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def timeline(
     recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str
 ) -> int:
-    """Draw recordings on one axis: calls, their questions, cancels and cleanup, as both sides saw them.
+    """Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.
 
     Each RECORDING was written by `record=` or `trio-mcp record`. Two recordings of one connection, one of each side,
     make one picture: requests are found by their ids, and the clocks of the two processes are compared by round trips.
