@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from .proxying.gateway import Gateway, gateway
     from .proxying.proxy import Proxy, proxy
     from .proxying.tenants import ALL_QUESTIONS
+    from .recording.recorder import Recorder
     from .runtime.calls import OnProgress, Progress
     from .runtime.cancellation import CancelCause, Cancellation
     from .runtime.limits import Limits, Statistics
@@ -250,6 +251,7 @@ _NAMES: Final = {
     ".proxying.gateway": "Gateway gateway",
     ".proxying.proxy": "Proxy proxy",
     ".proxying.tenants": "ALL_QUESTIONS",
+    ".recording.recorder": "Recorder",
     ".runtime.calls": "OnProgress Progress",
     ".runtime.cancellation": "CancelCause Cancellation",
     ".runtime.limits": "Limits Statistics",
@@ -426,6 +428,7 @@ __all__ = [
     "RateLimits",
     "ReadResourceResult",
     "RecordCodec",
+    "Recorder",
     "Redis",
     "Replica",
     "RequestContext",
