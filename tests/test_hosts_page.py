@@ -46,3 +46,13 @@ async def test_a_host_finds_a_server_by_its_domain(page: Page) -> None:
     async with served(Server("weather"), routes={"/.well-known/ai-catalog.json": catalog}) as endpoint:
         found = await page.load("finding").find(f"http://127.0.0.1:{endpoint.port}")
     assert found == {"com.example/weather": "https://example.com/mcp"}
+
+
+async def test_a_host_has_the_requests_of_an_extension_where_the_server_has_it(page: Page) -> None:
+    module = page.load("extended")
+    server = Server("library", extensions=[module.search])
+
+    server.handles(module.query)(lambda params: module.Hits([f"{params.search_text}.md"]))
+    for each, names in ((server, ["trio.md"]), (Server("plain"), [])):
+        async with served(each) as endpoint:
+            assert await module.names(f"http://127.0.0.1:{endpoint.port}/mcp", "trio") == names

@@ -143,7 +143,7 @@ class ChangeStreams:
         on_told: OnNotification | None = None,
     ) -> AsyncGenerator[Changes]:
         """Hold a stream open inside. See `Client.listen`. ``on_task`` and ``on_told``, of code that forwards, get the
-        states of tasks, and the notifications of extensions, the moment they are read."""
+        states of tasks, and the notifications of extensions, at the moment of reading."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
         changes = Changes(asked, self._callbacks.seen, self._connection.limits, on_task, on_told)
         async with open_service_nursery(LEFT) as nursery:
@@ -166,7 +166,8 @@ class ChangeStreams:
         await self._follow_all("its lists", asked, patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Have the callbacks called for notifications of these extensions outside of requests, as `follow_lists`."""
+        """Have the callbacks called for notifications of the extensions ``names`` outside of requests, as by
+        `follow_lists`."""
         await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
 
     async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:

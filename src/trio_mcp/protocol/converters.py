@@ -282,7 +282,7 @@ def _structure_class(revision: Revision | None, kind: Any, converter: cattrs.Con
 
 
 _OPEN: Final = {CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
-"""The classes with members of any name, and the field that has these."""
+"""The classes with members of any name, and the field for such members."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in attrs.fields(CreateMessageResult)) - {"extra"}
 """The members of a sampling's result that have a field of their own."""
 

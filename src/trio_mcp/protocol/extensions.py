@@ -1,7 +1,7 @@
-"""Extension: what two sides may agree on besides the specification (SEP-2133), with methods of its own.
+"""Extension: an agreement of two sides besides the specification (SEP-2133), with methods of its own.
 
 An extension is data, and the same object serves both roles: its handlers are registered where a server or a client is
-made. `vocabulary_of` adds its rows to those of the specification; `with_unknown` adds the methods of extensions that
+made. `vocabulary_of` adds its rows to the rows of the specification; `with_unknown` adds the methods of extensions that
 nobody here knows.
 """
 
@@ -38,7 +38,7 @@ _OURS: Final = __name__.partition(".")[0]
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` for what is no name of an extension."""
+    """Raise `ValueError` for a text that is no name of an extension."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(
             f"{name!r} is no name of an extension, which is the reversed name of a domain, a slash and a name, as in "
@@ -110,7 +110,7 @@ class Extension(Generic[S, C]):
         send requests in legacy revisions alone. ``since`` and ``until``: the first and last revision with the method.
         ``may_ask``: the handler may return `InputRequired`. ``cacheable``: clients may keep results, as `Server.cache`
         says. ``requires_client``: clients that have not declared the extension are refused (-32021; -32600 in legacy
-        revisions). ``scopes`` are those that a request needs, where callers are authorized.
+        revisions). ``scopes`` are needed by a request, where callers are authorized.
 
         Raises `ValueError` for a method of the specification, and for one that the extension has already.
         """
@@ -142,8 +142,9 @@ class Extension(Generic[S, C]):
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
         """Declare a notification, and return it, to be given to `RequestContext.send_notification`,
-        `Client.send_notification` and `Server.handles`. ``of_request``: it belongs to a request in flight, is told in
-        order with the logs of that request, and ends with it. ``scopes``: see `method`. Raises as `method`."""
+        `Client.send_notification` and `Server.handles`. ``of_request``: the notification belongs to a request in
+        flight, is told in order with the logs of that request, and ends with the request. ``scopes``: see `method`.
+        Raises as `method`."""
         row = ExtensionNotification[P](
             name,
             sender,
@@ -269,7 +270,7 @@ def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
 
 
 UNKNOWN: Final = with_unknown(CORE)
-"""The methods of the specification, and those of extensions that nobody here knows."""
+"""The methods of the specification, and the methods of extensions that nobody here knows."""
 
 
 def declared_in(

@@ -262,7 +262,7 @@ class ProxyConnection:
 async def _tell(
     upstream: Upstream, downstream: Downstream, row: Method, params: JSONObject, revision: Revision
 ) -> None:
-    """Hand a notification of an extension on, if it passes."""
+    """Hand a notification of an extension on, if the extension passes."""
     if upstream.passage_to(downstream).carries(row.name, revision):
         await upstream.tell(row.name, params or None)
 

@@ -313,13 +313,13 @@ class Downstream:
 
     def speaks_as(self, revision: Revision) -> bool:
         """Return whether the client can be told of messages of an extension now, in the era of ``revision``: after its
-        handshake, or, in modern revisions, while it waits for an answer."""
+        handshake, or, in modern revisions, while the client waits for an answer."""
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return what the client has declared, in its handshake and in its calls in flight."""
+        """Return the capabilities that the client has declared, in its handshake and in its calls in flight."""
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
     def _wants_log(self, rank: int, said: Revision) -> bool:

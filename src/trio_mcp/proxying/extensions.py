@@ -1,9 +1,9 @@
-"""Extensions that a proxy does not know pass as they are, where nothing of one client can reach another.
+"""Extensions that a proxy does not know pass unchanged, where nothing of one client can reach another.
 
 An extension is offered to a client, and its declaration is handed to the server behind, only where the messages of the
 extension pass, too: where both sides speak the same era, and the connection to the server behind serves this client, or
-its principal, alone. Over a connection of several clients only those pass that `SharedExtensions` names. The extension
-for apps has no messages, and its metadata pass in any case: so does its declaration.
+its principal, alone. Over a connection of several clients only the extensions pass that `SharedExtensions` names. The
+extension for apps has no messages, and its metadata pass in any case: so does its declaration.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SharedExtensions:
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return these extensions, each given by its name or as a whole. Raises `ValueError` for what is no name."""
+        """Return the extensions, each given by its name or as a whole. Raises `ValueError` for any other text."""
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -48,8 +48,8 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each.rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the extension that ``method`` belongs to; `None` for none of these. The methods of an extension that
-        is known by its name alone begin with the name, behind ``notifications/`` perhaps."""
+        """Return the extension that ``method`` belongs to; `None` for none that passes. The methods of an extension
+        that is known by its name alone begin with the name, behind ``notifications/`` perhaps."""
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_TOLD).split("/", 2)[:2])
@@ -60,13 +60,13 @@ NONE_SHARED: Final = SharedExtensions()
 
 
 def is_unknown(method: str) -> bool:
-    """Return whether ``method`` is none of the specification, so that it belongs to an extension, if to anything."""
+    """Return whether ``method`` is none of the specification, and may belong to an extension."""
     return method not in METHODS
 
 
 @frozen
 class Passage:
-    """What passes of extensions between a client and the server behind, which has ``declared`` these, and speaks
+    """The extensions that pass between a client and the server behind, which has ``declared`` some, and speaks
     ``behind``. ``is_alone``: nobody but the client, or its principal, uses the connection to the server; else only
     ``shared`` ones pass. ``hands_on``: the client of the server behind is here to hand messages on. ``passes_tasks``
     says whether tasks pass to a client of a revision."""
@@ -90,14 +90,14 @@ class Passage:
         return self.shared.owner_of(method) in self.declared
 
     def is_told(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
-        """Return whether a client that has declared these ``capabilities`` is to be told of ``method`` outside of any
-        call: where others use the connection, too, it must have declared the extension."""
+        """Return whether a client that has declared ``capabilities`` is to be told of ``method`` outside of any call:
+        where others use the connection, too, the client must have declared the extension."""
         owner = self.shared.owner_of(method)
         return self.is_alone or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return those of the ``extensions``, declared by either side, that pass for a client that speaks ``revision``;
-        that of tasks where tasks pass, and that of apps."""
+        """Return the part of the ``extensions``, declared by either side, that passes for a client that speaks
+        ``revision``; the extension of tasks where tasks pass, and the extension of apps."""
         names = extensions.keys() if self.is_alone else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -108,8 +108,8 @@ class Passage:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, those of either side as plain data, with the `part_of` their extensions. What is no
-        object stays as it is."""
+        """Return ``capabilities``, plain data of either side, with the `part_of` their extensions. Any other value than
+        an object stays unchanged."""
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)

@@ -137,15 +137,15 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ToldOnStream:
-    """The notifications of extensions on a stream. What comes before the stream is acknowledged waits for that, within
-    ``limits``; all later ones go on at once, or not at all."""
+    """The notifications of extensions on a stream. Notifications from before the acknowledgement of the stream
+    wait for the acknowledgement, within ``limits``; all later ones go on at once, or not at all."""
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
     def begin(self, stream: ListenStream) -> None:
-        """Hand on what has come, and what comes from now on, to ``stream``."""
+        """Hand on all notifications, earlier and later ones, to ``stream``."""
         self._stream = stream
         while self._early:
             event = self._early.take()

@@ -63,11 +63,11 @@ def proxy(
     ids, progress tokens and subscription ids; unknown members and ``_meta`` stay unchanged. A message that the client's
     revision cannot express is an error of that request.
 
-    Extensions that the proxy does not know pass as they are, with requests, notifications and errors in both
+    Extensions that the proxy does not know pass unchanged, with requests, notifications and errors in both
     directions, if client and server speak the same era, and the connection to the server behind serves this client, or
-    its principal, alone. Where others use it, too, as with an open `Client` and for modern clients over HTTP whom
-    nobody knows, a message of an extension may tell one client of another: only those in ``passes`` pass there, each
-    given by its name, which its methods then begin with (``com.example/search/query``,
+    its principal, alone. Where others use that connection, too, as with an open `Client` and for modern clients over
+    HTTP whom nobody knows, a message of an extension may tell one client of another: only the extensions in ``passes``
+    pass there, each given by its name, which its methods then begin with (``com.example/search/query``,
     ``notifications/com.example/search/added``), or as an `Extension`. An extension that does not pass is declared to
     neither side, and its methods, like those in no revision, are answered -32601.
 
@@ -98,8 +98,8 @@ def proxy(
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
 
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
-    Raises `BadTarget` for a text that is no URL, `TypeError` for another ``upstream``, and `ValueError` for what is no
-    name of an extension.
+    Raises `BadTarget` for a text that is no URL, `TypeError` for another ``upstream``, and `ValueError` for a text in
+    ``passes`` that is no name of an extension.
     """
     if isinstance(upstream, Group):
         if passes := list(passes):

@@ -156,8 +156,8 @@ class Upstream(Relay):
             call.tell(event)
 
     def _tell_of_extension(self, event: NotificationReceived) -> None:
-        """Hand a notification of an extension to the call in whose answer it came, else to all clients that have the
-        extension. Where many clients call, it is for every call in flight."""
+        """Hand a notification of an extension to the call in the answer to which the notification came, else to all
+        clients that have the extension. Where many clients call, the notification is for every call in flight."""
         method, came_with = event.method.name, self._connection.came_with
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -246,7 +246,7 @@ class Upstream(Relay):
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
     def passage_to(self, downstream: Downstream) -> Passage:
-        """Return what passes of extensions between ``downstream`` and the server."""
+        """Return the extensions that pass between ``downstream`` and the server."""
         return Passage(
             self.capabilities.extensions or {},
             self.revision,

@@ -1,6 +1,6 @@
 """The clients that are connected, as a server meets them outside of any request.
 
-`Observers` are the connections that are told of changes of a server. A `ConnectedClient` is what a function gets that
+`Observers` are the connections that are told of changes of a server. A `ConnectedClient` is given to a function that
 is called for a notification of the client.
 """
 
@@ -101,8 +101,8 @@ class Observer(Protocol):
         ...
 
     def told(self, row: Method, params: Any) -> None:
-        """Tell a client that has declared the extension of ``row`` by this notification, whose ``params`` are an object
-        of its class."""
+        """Tell a client that has declared the extension of ``row`` by this notification, with ``params``, an object of
+        its class."""
         ...
 
 

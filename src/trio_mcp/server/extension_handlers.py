@@ -1,6 +1,6 @@
 """ExtensionHandlers: the handlers of the methods that extensions have brought to a server.
 
-They run as all handlers do; only their parameters and results are those of the author's classes.
+These handlers run as all handlers do; only their parameters and results are of the author's classes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of ``extensions``, with the functions that handle them. ``hints``: how clients may keep results of
-    cacheable methods."""
+    """The methods of ``extensions``, each with the function that handles the method. ``hints``: how clients may keep
+    results of cacheable methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -66,8 +66,8 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` for a request without a handler, since what is declared is served, and where an
-        extension does not allow what ``server`` offers."""
+        """Raise `RuntimeError` for a request without a handler, since all that is declared is served, and where an
+        extension does not allow an offer of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
@@ -122,8 +122,8 @@ class ExtensionHandlers:
         return row in self._told
 
     def told(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
-        """Call the function for a notification, and return what it returned. Parameters that do not fit are ignored: a
-        notification has no error reply."""
+        """Call the function for a notification, and return the value that the function returned. Parameters that do not
+        fit are ignored: a notification has no error reply."""
         tell = self._told[row]
         try:
             params = structure(given, row.params)

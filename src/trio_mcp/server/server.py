@@ -84,8 +84,8 @@ class Server(Offering):
     ``encoders`` write values of classes without a JSON form in results: ``{Frame: rows_of}``, where the annotation of
     what the function returns gives the schema. An encoder holds for subclasses, too, and goes before what is known of
     pydantic and numpy. Raises `TypeError` for a class that has a JSON form, such as a dataclass.
-    ``extensions`` are declared to clients; `handles` registers the handlers of their methods. Those of a mounted server
-    are not offered. Raises `ValueError` for two extensions of one name, or with one method.
+    ``extensions`` are declared to clients; `handles` registers the handlers of their methods. The extensions of a
+    mounted server are not offered. Raises `ValueError` for two extensions of one name, or with one method.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class Server(Offering):
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
         """Register a function for a method of one of the extensions: ``@server.handles(query)``.
 
-        The function takes the parameters, an object of the class of the method, and, if it wants, a `RequestContext`
-        (`WorkerContext` in a plain ``def``), and returns the result. It is a handler like that of a tool: with
+        The function takes the parameters, an object of the class of the method, and, if wanted, a `RequestContext`
+        (`WorkerContext` in a plain ``def``), and returns the result. A handler is one like the handler of a tool: with
         progress, logs, questions, `Provide`, bounds, and a cancel scope. The function for a notification takes the
-        parameters and, if it wants, a `ConnectedClient`; it is called as that of `on_roots_changed`.
+        parameters and, if wanted, a `ConnectedClient`, and is called as the function of `on_roots_changed` is.
 
         Raises `ValueError` for a method of no extension of this server, for one that clients do not send, and for one
         that has a function; `TypeError` for a signature that does not fit.
@@ -206,7 +206,7 @@ class Server(Offering):
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
         """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
-        on which they listen for the extension, as clients of this package with ``on_notification`` do. Each replica of
+        that ask for the extension, as clients of this package with ``on_notification`` do. Each replica of
         a server tells its own clients alone.
 
         Never waits: a client that reads so slowly that its outbox is full is not told. Raises `ValueError` for a

@@ -204,7 +204,7 @@ class Subscriptions:
 
     def told(self, row: Method, params: Any) -> None:
         """Tell a legacy client that is initialized, and has declared the extension of ``row``, and the streams that
-        asked for it: see `Server.notify`."""
+        asked for the extension: see `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.tells_legacy and revision is not None and state.initialized and _has(revision, row):
@@ -273,7 +273,7 @@ def honoured_part(
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
     """Return the part of ``asked`` that a server with the ``declared`` capabilities can report, with ``uris`` for its
-    resources, ``task_ids`` for its tasks, and those ``extensions`` that the server has (2026-07-28 subscriptions,
+    resources, ``task_ids`` for its tasks, and the part of ``extensions`` that the server has (2026-07-28 subscriptions,
     Acknowledgment)."""
     known = [name for name in extensions if name in (declared.extensions or {})]
     return SubscriptionFilter(
@@ -300,7 +300,7 @@ class ListenStream:
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions or ())
-        """Names of the extensions whose notifications the stream brings."""
+        """Names of the extensions of which the stream brings notifications."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,
@@ -344,13 +344,13 @@ class ListenStream:
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def told(self, row: Method, params: Any) -> None:
-        """Tell by a notification of an extension, where the revision of the stream has it. See `told_plain`."""
+        """Tell by a notification of an extension, where the revision of the stream has one. See `told_plain`."""
         revision = self._scope.request.revision
         if _has(revision, row):
             self.told_plain(row.name, unstructure(params, revision))
 
     def told_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Tell by a notification of an extension with these parameters; nothing while the outbox is full, since nobody
+        """Tell by a notification of an extension with ``params``; nothing while the outbox is full, since nobody
         waits for a client that reads slowly, and each notification may be another."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}

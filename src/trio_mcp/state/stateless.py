@@ -43,7 +43,7 @@ class StatelessState(ConnectionState):
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
         """Return a notification of an extension, of ``size`` bytes, in the form of a request without a reply: nothing
-        but its exchange tells who has sent it. `None` for all notifications of the specification, the cancel above all:
+        but its exchange tells the sender. `None` for all notifications of the specification, the cancel above all:
         ids are the choice of each client."""
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)

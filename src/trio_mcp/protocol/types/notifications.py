@@ -118,8 +118,8 @@ class SubscriptionFilter:
     task_ids: list[str] | None = None
     """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
     extensions: list[str] | None = None
-    """Extensions of other authors whose notifications are wanted outside of requests: each is a member of its own in
-    JSON, ``"com.example/search": true``."""
+    """Extensions of other authors with notifications that are wanted outside of requests: each is a member in JSON,
+    ``"com.example/search": true``."""
 
 
 @value

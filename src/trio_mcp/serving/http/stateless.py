@@ -149,8 +149,9 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """The exchange of a notification that belongs to no connection. It runs as a request does, in the share of its
-    caller, and gets no reply: ``posted`` is answered when the notification is accepted, or as one too many."""
+    """The exchange of a notification that belongs to no connection. The notification runs as a request does, in the
+    share of its caller, and gets no reply: ``posted`` is answered when the notification is accepted, or as one too
+    many."""
 
     __slots__ = ("_posted", "_request")
 
