@@ -103,7 +103,7 @@ class Entry(Generic[T]):
 
     @property
     def renamed(self) -> T:
-        """The item under its name in the catalogue, to be shown to a model where it is `for_model`. A tool names its
+        """The item under its name in the catalogue, to be shown to a model if `for_model`. A tool names its
         view as the catalogue does."""
         if isinstance(self.item, Resource):
             return attrs.evolve(self.item, uri=self.name)
@@ -115,7 +115,7 @@ class Entry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False for a tool that the model must not see, since it is for views alone (SEP-1865, Visibility)."""
+        """False for a tool that is for views alone, which the model must not see (SEP-1865, Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property

@@ -1,4 +1,4 @@
-"""Apps: the extension for tools with views, as servers and hosts declare it (SEP-1865)."""
+"""Apps: the extension for tools with views, for servers and for hosts (SEP-1865)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @frozen
 class AppsSettings:
-    """What a host says of the views that it shows."""
+    """The settings that a host declares."""
 
     mime_types: list[str]
-    """MIME types of views."""
+    """MIME types of the views that the host shows."""
 
 
 @define(eq=False)
@@ -30,10 +30,10 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
         apps = Apps()
         server = Server("weather", extensions=[apps])
 
-    A server that has it may give its tools views: ``@server.tool(ui=UI("ui://weather/dashboard"))``, and
+    A server with the extension may give its tools views: ``@server.tool(ui=UI("ui://weather/dashboard"))``, and
     ``@server.resource("ui://weather/dashboard", app=AppPolicy())`` for the view itself.
-    ``ctx.client_extension(apps)`` is `None` for a client that shows no views. A host declares the extension where it
-    shows views: ``open_group(members, extensions=[Apps()])``.
+    ``ctx.client_extension(apps)`` is `None` for a client that shows no views. A host that shows views says so:
+    ``open_group(members, extensions=[Apps()])``.
     """
 
     name: str = attrs.field(default=APPS_EXTENSION, init=False)
@@ -44,7 +44,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
         server.tools.has_apps = server.resources.has_apps = True
 
     def check(self, server: Any) -> None:
-        """Raise `RuntimeError` for a tool whose view is no resource of ``server``, or one of another type."""
+        """Raise `RuntimeError` for a tool with a view that is no resource of ``server``, or one of another type."""
         for tool in server.tools.registry.including_disabled():
             view = UI.of(tool.listed).view
             if view is None:
@@ -60,7 +60,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
 
 
 def _entries_of(uri: str, resources: Resources) -> Iterator[RegisteredResource]:
-    """Yield the resource ``uri``, and the templates that it fits."""
+    """Yield the resource ``uri``, and the templates that ``uri`` fits."""
     if (resource := resources.registry.known(uri)) is not None:
         yield resource
     for template in resources.templates.including_disabled():

@@ -84,7 +84,7 @@ class ResourceOptions(PromptOptions, total=False):
     private."""
     app: AppPolicy | None
     """Makes the resource the view of tools: an HTML document, under a URI that begins with ``ui://``, which may load
-    what the policy says. Needs `Apps` among the extensions of the server."""
+    as much as the policy allows. Needs `Apps` among the extensions of the server."""
 
 
 @show_fields
@@ -438,7 +438,7 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
 
 
 def check_apps(option: str, has_apps: bool) -> None:
-    """Raise `ValueError` for an ``option`` of the extension for apps, where the server does not have it."""
+    """Raise `ValueError` for an ``option`` of the extension for apps, where the server lacks the extension."""
     if not has_apps:
         raise ValueError(f"{option} needs the extension for apps: Server(name, extensions=[Apps()])")
 

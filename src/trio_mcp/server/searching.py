@@ -107,8 +107,8 @@ async def call_tool(
 
 
 class PinnedTools(Mirror[RegisteredTool]):
-    """The tools that are listed in spite of the search: by their names, also those that come later, and those that are
-    not for the model, since views may call listed tools alone and hosts show the model none of these."""
+    """The tools that are listed in spite of the search: by their names, also later ones, and
+    tools that are not for the model: views may call listed tools alone, and hosts hide these from the model."""
 
     def __init__(self, listed: Registry[RegisteredTool], pinned: frozenset[str]) -> None:
         super().__init__(listed, str, lambda entry: entry)
@@ -143,7 +143,7 @@ class ToolIndex(Mirror[RegisteredTool]):
         """Do nothing: any name can be found."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """Add a tool, unless it is not for the model: see `Mirror.add`."""
+        """Add a tool that is for the model: see `Mirror.add`."""
         if not _is_for_model(item.listed):
             return
         terms = self._terms[name] = terms_of(item.listed)

@@ -1,7 +1,7 @@
 """Apps: views of tools, HTML documents that a host shows in a sandboxed frame (SEP-1865, revision 2026-01-26).
 
-A tool names its view, and whether the model and views may call the tool; the contents of the view say what the document
-may load. Messages between a view and its host are no part of a server or a client.
+A tool names its view, and whether the model and views may call the tool; the contents of the view name the origins
+that the document may reach. Messages between a view and its host are no part of a server or a client.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _is_view(uri: object) -> bool:
 
 
 def check_view(uri: str) -> None:
-    """Raise `ValueError` for what no view can have as its URI."""
+    """Raise `ValueError` for a URI that no view can have."""
     # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
     if not _is_view(uri):
         raise ValueError(f"the URI of a view begins with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
@@ -88,8 +88,8 @@ class UI:
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return what the server says of ``tool``, which may be anything. A URI that no view can have counts as none,
-        and so does a caller of an unknown kind."""
+        """Return the view and the callers of ``tool``, where the server may have said anything. A URI that no view can
+        have counts as none, and so does a caller of an unknown kind."""
         meta = tool.meta or {}
         said = meta.get("ui")
         ui = cast("JSONObject", said) if isinstance(said, dict) else {}
@@ -102,8 +102,8 @@ class UI:
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return ``meta`` of a tool with this in it. Raises `ValueError` where ``meta`` says something of its own, and
-        for a tool that nobody may call."""
+        """Return ``meta`` of a tool with this view and these callers. Raises `ValueError` where ``meta`` names some
+        already, and for a tool that nobody may call."""
         if not self.visible_to:
             raise ValueError("a tool is visible to somebody: to the model, to apps or to both")
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
@@ -115,7 +115,7 @@ class UI:
 
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
-    """Return ``tool``, whose view has the URI that ``rename`` gives. All else of its ``_meta`` stays as it is."""
+    """Return ``tool`` with the URI that ``rename`` gives for its view. All else in ``_meta`` stays."""
     meta = tool.meta
     if not meta:
         return tool
@@ -148,11 +148,11 @@ def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
 
 @frozen
 class AppPolicy:
-    """What the document of a view needs of its host, which may grant less. By default nothing: the document has its own
-    scripts and styles, and speaks with nobody but its host.
+    """The needs of the document of a view; a host may grant less. By default the document needs nothing: it has scripts
+    and styles of its own, and speaks with nobody but the host.
 
     Origins are like ``https://api.example.com``, ``wss://*.example.com`` for all its subdomains. Raises `ValueError`
-    for what is no origin, and for a permission that cannot be asked for.
+    for a malformed origin, and for a permission that cannot be asked for.
     """
 
     connect: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
@@ -164,16 +164,16 @@ class AppPolicy:
     base_uris: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
     """Origins that the ``base`` of the document may have."""
     permissions: tuple[Permission, ...] = attrs.field(default=(), converter=_permissions, kw_only=True)
-    """What the document asks its browser for: ``camera``, ``microphone``, ``geolocation``, ``clipboard_write``."""
+    """Permissions to ask the browser for: ``camera``, ``microphone``, ``geolocation``, ``clipboard_write``."""
     domain: str | None = attrs.field(default=None, kw_only=True)
     """Origin that the document is to have, in the form that the host documents."""
     prefers_border: bool | None = attrs.field(default=None, kw_only=True)
-    """True: the host draws a border and a background around the document; false: it does not."""
+    """True: the host draws a border and a background around the document; false: neither."""
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
-        """Return what the server says in the ``contents`` of a view, which may be anything. What makes no sense is left
-        out, so that the host grants less."""
+        """Return the policy in the ``contents`` of a view, which the server may have filled with anything. Senseless
+        parts are left out, so that the host grants less."""
         meta: Any = (contents.meta or {}).get("ui")
         said = cast("JSONObject", meta) if isinstance(meta, dict) else {}
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
@@ -190,7 +190,7 @@ class AppPolicy:
     @property
     def content_security_policy(self) -> str:
         """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
-        Enforcement): no origin beyond those that are declared."""
+        Enforcement): no origin beyond the declared ones."""
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
         directives = {
@@ -216,7 +216,7 @@ class AppPolicy:
         return APP_TYPE
 
     def on(self, contents: ResourceContents) -> ResourceContents:
-        """Return ``contents`` as those of a view: with their type and this policy, unless they have their own. Raises
+        """Return ``contents`` with the type of a view, and with this policy unless the contents have one. Raises
         `ValueError` for another type and for text that is no HTML document."""
         # SEP-1865, Content Requirements: the type MUST be this one, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
@@ -238,6 +238,6 @@ class AppPolicy:
 
 
 def _read(origins: object) -> list[str]:
-    """Return the origins in what a server says, which may be anything."""
+    """Return the origins in ``origins``, which a server may have filled with anything."""
     given = cast("list[Any]", origins)[:_MOST_ORIGINS] if isinstance(origins, list) else []
     return [each for each in given if isinstance(each, str) and _ORIGIN.fullmatch(each)]
