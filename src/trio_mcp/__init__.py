@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         ToolChoice,
     )
     from .protocol.types.server_cards import CardRemote, ServerCard, SourceRepository
+    from .protocol.types.skills import Skill, SkillFile
     from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
     from .proxying.gateway import Gateway, gateway
     from .proxying.proxy import Proxy, proxy
@@ -134,6 +135,8 @@ if TYPE_CHECKING:
     from .server.resources import ResourceNotFound
     from .server.results import error_result, text_result
     from .server.server import Server
+    from .server.skill_offers import SkillOptions
+    from .server.skills import Skills
     from .server.worker_context import WorkerContext, WorkerTask, WorkerTasks
     from .serving.accepting import ServingOptions
     from .serving.callers import TrustedProxies
@@ -144,6 +147,7 @@ if TYPE_CHECKING:
     from .serving.http.serve import serve_http
     from .serving.process import serve_stdio
     from .serving.websocket import serve_websocket
+    from .skills.loading import LoadedSkill, SkillChanged
     from .stores.memory import MemoryTaskStore
     from .stores.memory_shared import Memory
     from .stores.record_codec import RecordCodec, StoredRecord
@@ -247,6 +251,7 @@ _NAMES: Final = {
         "CreateMessageParams CreateMessageResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),
     ".protocol.types.server_cards": "CardRemote ServerCard SourceRepository",
+    ".protocol.types.skills": "Skill SkillFile",
     ".protocol.types.tools": "CallToolResult Tool ToolAnnotations ToolError",
     ".proxying.gateway": "Gateway gateway",
     ".proxying.proxy": "Proxy proxy",
@@ -272,6 +277,8 @@ _NAMES: Final = {
     ".server.resources": "ResourceNotFound",
     ".server.results": "error_result text_result",
     ".server.server": "Server",
+    ".server.skill_offers": "SkillOptions",
+    ".server.skills": "Skills",
     ".server.worker_context": "WorkerContext WorkerTask WorkerTasks",
     ".serving.accepting": "ServingOptions",
     ".serving.callers": "TrustedProxies",
@@ -282,6 +289,7 @@ _NAMES: Final = {
     ".serving.http.serve": "serve_http",
     ".serving.process": "serve_stdio",
     ".serving.websocket": "serve_websocket",
+    ".skills.loading": "LoadedSkill SkillChanged",
     ".stores.memory": "MemoryTaskStore",
     ".stores.memory_shared": "Memory",
     ".stores.redis.shared": "Redis",
@@ -389,6 +397,7 @@ __all__ = [
     "KeptTasks",
     "KeyringStorage",
     "Limits",
+    "LoadedSkill",
     "LogLevel",
     "LogParams",
     "MCPError",
@@ -462,6 +471,11 @@ __all__ = [
     "SessionDirectory",
     "Shared",
     "SignInNeeded",
+    "Skill",
+    "SkillChanged",
+    "SkillFile",
+    "SkillOptions",
+    "Skills",
     "SourceRepository",
     "SqliteTaskStore",
     "Statistics",

@@ -20,6 +20,7 @@ from trio_mcp import (
     ElicitFormParams,
     ElicitResult,
     Root,
+    SkillChanged,
     TextContent,
     Tool,
     open_http,
@@ -82,6 +83,21 @@ async def call_beside_a_round(client: Client) -> None:
             nursery.start_soon(client.call_tool, name)
 
 
+async def list_skills(client: Client) -> None:
+    _ = [skill async for skill in client.list_skills()]
+
+
+async def load_every_skill(client: Client) -> None:
+    """Load skills that a server has tampered with, and go on to their files where that was not seen."""
+    async for skill in client.list_skills():
+        try:
+            loaded = await client.load_skill(skill)
+        except SkillChanged as error:
+            print(error)
+        else:
+            await loaded.read("references/FORMS.md")
+
+
 SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "initialize": list_tools,
     "request-metadata": list_tools,
@@ -90,6 +106,10 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "http-custom-headers": call_as_told,
     "json-schema-2020-12-preservation": echo_the_schema,
     "sep-2322-client-request-state": call_beside_a_round,
+    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-verify-digest": load_every_skill,
+    "sep-2640-client-verify-frontmatter": load_every_skill,
+    "sep-2640-client-verify-size": load_every_skill,
 }
 
 

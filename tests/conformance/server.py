@@ -28,17 +28,32 @@ from trio_mcp import (
     RequestContext,
     SamplingMessage,
     Server,
+    Skills,
     TextContent,
     TextResourceContents,
     ToolError,
     serve_http,
 )
 
+skills = Skills()
+skills.add_files(
+    "pdf-processing",
+    {
+        "SKILL.md": "---\nname: pdf-processing\ndescription: Fill and assemble PDF documents\nmetadata:\n"
+        "  version: 2.1.0\n  reviewed: 2026-11-27\n---\n\nRead references/FORMS.md first.\n",
+        "references/FORMS.md": "Forms have fields.\n",
+        "templates/regional/invoice.md": "An invoice.\n",
+        "logo.png": b"\x89PNG\r\n\x1a\n",
+    },
+)
+skills.add_files("refunds", {"SKILL.md": "---\nname: refunds\ndescription: Refund\n---\n"}, prefix="acme/billing")
+
 server = Server(
     "conformance",
     version="1.0.0",
     limits=Limits(progress_interval=0.01),
     cache=CacheHints(60_000),
+    extensions=[skills],
 )
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="

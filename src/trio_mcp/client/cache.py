@@ -64,8 +64,8 @@ _PUBLIC: Final = "public"
 _OUTDATED_BY: Final = {
     "tools": ("tools/list", "server/discover"),
     "prompts": ("prompts/list", "server/discover"),
-    "resources": ("resources/list", "resources/templates/list", "server/discover"),
-    "resource": ("resources/read",),
+    "resources": ("resources/list", "resources/templates/list", "skills/list", "server/discover"),
+    "resource": ("resources/read", "skills/get"),
 }
 """Methods with answers that become stale, for each kind of change. Capabilities may come and go with the first and the
 last item of a list."""
@@ -277,6 +277,8 @@ class CachePartition:
         Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
             self.cache.outdate(self.server, method, change.uri)
+        if change.kind == "resource":
+            self.cache.outdate(self.server, "skills/list")  # an entry tells of each file (SEP-2640, Resources)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:

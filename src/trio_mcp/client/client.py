@@ -39,6 +39,7 @@ from ..protocol.types.prompts import (
     ResourceTemplateReference,
 )
 from ..protocol.types.resources import (
+    PageParams,
     ReadResourceParams,
     ReadResourceResult,
     Resource,
@@ -56,14 +57,17 @@ from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
-from .results import Pages
+from .results import Listing, Pages
 from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
 
 if TYPE_CHECKING:
     from ..protocol.extensions import Extension, ExtensionNotification
+    from ..protocol.types.skills import Skill
+    from ..skills.loading import LoadedSkill
 
+T = TypeVar("T")
 S = TypeVar("S")
 P = TypeVar("P")
 
@@ -117,6 +121,8 @@ class Client(Requests):
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.connection, self.callbacks, timeouts)
+        self._knows_skills = False
+        """True where the methods of the extension for skills can be sent."""
         self.legacy_session = LegacySession()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
@@ -235,6 +241,65 @@ class Client(Requests):
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """Iterate over the prompts, page by page, as `list_tools`."""
         return Pages(self.request, "prompts/list", self.settings.max_pages, refresh=refresh)
+
+    # Skills
+
+    def list_skills(self, *, refresh: bool = False) -> AsyncIterator[Skill]:
+        """Iterate over the skills that the server lists, page by page, as `list_tools`; no file is read. The list may
+        be empty or lack skills that `get_skill` finds (SEP-2640). The first step raises `MethodUnavailable` where the
+        server has not declared the extension."""
+        from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
+
+        listing = Listing(ListSkillsResult, "skills", "uri", "skill async for skill in client.list_skills()")
+        return Pages(self._request_skills, "skills/list", self.settings.max_pages, refresh=refresh, listing=listing)
+
+    async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
+        """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. An unknown one is a
+        `PeerError` (-32602). ``refresh``: see `request`. Raises `MethodUnavailable` as `list_skills`."""
+        from ..protocol.types.skills import GetSkillParams, GetSkillResult
+
+        return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
+
+    async def load_skill(self, skill: Skill) -> LoadedSkill:
+        """Read the ``SKILL.md`` of a skill of `list_skills` or `get_skill`, and compare size, digest and front matter
+        with what the server has said (SEP-2640, Integrity and Verification). `LoadedSkill.read` reads its other files
+        when they are needed.
+
+        Raises `SkillChanged` for a file that is not what was said, `ProtocolViolation` for a skill whose files make no
+        sense, and as a call. A kept answer is compared as any other. Needs the extra ``trio-mcp[skills]``.
+        """
+        from ..skills.loading import load
+
+        return await load(self.read_resource, skill)
+
+    def list_directory(self, uri: str) -> AsyncIterator[Resource]:
+        """Iterate over what is directly in a folder of a skill, page by page; folders have the type
+        ``inode/directory``. ``uri`` is that of the folder, without a slash behind. The first step raises
+        `MethodUnavailable` where the server does not list folders, and a `PeerError` (-32602) for what is none."""
+        from ..protocol.types.skills import ReadDirectoryParams, ReadDirectoryResult
+
+        async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
+            return await self._request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
+
+        words = "file async for file in client.list_directory(uri)"
+        listing = Listing(ReadDirectoryResult, "resources", "uri", words)
+        return Pages(ask, "resources/directory/read", self.settings.max_pages, refresh=False, listing=listing)
+
+    async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
+        """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
+        of clients)."""
+        from ..skills.methods import SKILLS
+
+        row = SKILLS.row_of(method)
+        self._check_declared(row)
+        if not SKILLS.serves(row, self.server_capabilities):
+            raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
+        if not self._knows_skills:
+            self._knows_skills = True
+            self._cacheable |= {row.name for row in SKILLS.rows if row.cacheable}
+            if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
+                self._state.learn(_vocabulary_of(self.settings, SKILLS))
+        return await self.request(method, params, kind, refresh=refresh)
 
     # Changes, logs, health
 
@@ -380,14 +445,15 @@ class Client(Requests):
         self.instructions = instructions
 
 
-def _vocabulary_of(settings: ClientSettings) -> Vocabulary:
-    if not settings.extensions and settings.forwards is None:
+def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Vocabulary:
+    extensions = (*settings.extensions, *more)
+    if not extensions and settings.forwards is None:
         return CORE
     from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown  # late: most clients have no extension
 
     if settings.forwards is None:
-        return vocabulary_of(settings.extensions)
-    return with_unknown(vocabulary_of(settings.extensions)) if settings.extensions else UNKNOWN
+        return vocabulary_of(extensions)
+    return with_unknown(vocabulary_of(extensions)) if extensions else UNKNOWN
 
 
 @define(eq=False)

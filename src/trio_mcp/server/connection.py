@@ -361,6 +361,8 @@ def required_scopes(server: Server, method: str, params: object, auth: Auth | No
 _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "resources/subscribe")) | {
     "completion/complete",
     "subscriptions/listen",
+    "skills/get",
+    "resources/directory/read",
 }
 """The methods that name what a server offers."""
 
@@ -508,7 +510,7 @@ def needs_scopes(running: Running) -> bool:
     server = running.server
     if server.extension_handlers is not None and server.extension_handlers.scopes:
         return True
-    offers = (server.tools.registry, server.prompts.registry, server.resources.registry, server.resources.templates)
+    offers = (server.tools.registry, server.prompts.registry, *server.resources.registries)
     return any(offer.scopes for registry in offers for offer in registry.including_disabled())
 
 

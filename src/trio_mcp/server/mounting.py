@@ -63,6 +63,7 @@ def show(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn)
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
+    all_resources.unlisted += resources.unlisted  # which need no lifespan
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 

@@ -230,10 +230,9 @@ class Offering:
         self._switch(tags, enabled=True)
 
     def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
-        resources = self.resources
         registries = {
             "tools": (self.tools.registry,),
-            "resources": (resources.registry, resources.templates),
+            "resources": self.resources.registries,
             "prompts": (self.prompts.registry,),
         }
         for kind in switch(registries, frozenset(tags), enabled=enabled):

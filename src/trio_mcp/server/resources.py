@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -63,6 +63,20 @@ class RegisteredResource:
     """The policy of a view."""
 
 
+class UnlistedResources(Protocol):
+    """Resources that no listing shows, and that are found by their URIs."""
+
+    @property
+    def registries(self) -> tuple[Registry[Any], ...]:
+        """What has the resources, with scopes and tags."""
+        ...
+
+    def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
+        """Return the resource that serves ``uri`` to this caller, whose handler takes the URI; `None` where there is
+        none. ``disabled``: see `Registry.get_for`."""
+        ...
+
+
 class Resources:
     """The resources and templates of one server."""
 
@@ -71,6 +85,10 @@ class Resources:
         self._encoders = encoders
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
+        self.page_size = page_size
+        """The number of things in a page of a listing; `None`: all."""
+        self.unlisted: list[UnlistedResources] = []
+        """Resources that no listing shows."""
         self.mounted: list[Resources] = []
         """The resources of mounted servers."""
         self.has_apps = False
@@ -117,8 +135,17 @@ class Resources:
     @property
     def has_scopes(self) -> bool:
         """True when a resource or a template needs a scope."""
-        registries = (self.registry, self.templates)
-        return any(each.scopes for registry in registries for each in registry.including_disabled())
+        return any(each.scopes for registry in self.registries for each in registry.including_disabled())
+
+    @property
+    def registries(self) -> tuple[Registry[Any], ...]:
+        """All that can be read, or has resources that can be."""
+        return self.registry, self.templates, *(registry for each in self.unlisted for registry in each.registries)
+
+    @property
+    def is_used(self) -> bool:
+        """True where there is something to read, disabled or not, or may be some time."""
+        return self.registry.is_used or self.templates.is_used or bool(self.unlisted)
 
     def note_watcher(self, uri: str, more: int) -> None:
         """Note that one client more, or less, wants to be told of changes of ``uri``, for those who have to know."""
@@ -133,8 +160,8 @@ class Resources:
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
         """Return the entry that serves ``uri`` to this caller, and the template's values; a resource goes before
-        templates, and templates go in the order of registration. `None` when there is no such entry, and for a URI that
-        is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
+        templates, these in the order of registration, and templates before what is not listed. `None` when there is no
+        such entry, and for a URI that is too long, which is not matched. ``disabled``: see `Registry.get_for`."""
         if len(uri) > LONGEST_URI:
             return None
         if (resource := self.registry.get_for(auth, uri, disabled=disabled)) is not None:
@@ -145,6 +172,9 @@ class Resources:
                 template.visible is None or template.visible(auth)
             ):
                 return template, values
+        for unlisted in self.unlisted:
+            if (entry := unlisted.find(uri, auth, disabled=disabled)) is not None:
+                return entry, {"uri": uri}
         return None
 
     async def read(self, scope: RequestScope, lifespan: Any) -> ReadResourceResult | InputRequiredResult:

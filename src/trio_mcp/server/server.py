@@ -160,7 +160,7 @@ class Server(Offering):
         """Return the capabilities that are declared to clients of ``revision``."""
         methods = self.extension_handlers
         extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
-        has_resources = self.resources.registry.is_used or self.resources.templates.is_used
+        has_resources = self.resources.is_used
         has_tasks = self.tools.has_tasks
         if has_tasks and revision.tasks == "extension":
             extensions[TASKS_EXTENSION] = {}

@@ -83,7 +83,7 @@ def _value_of(written: str) -> Any:
                 del open_now[-1]
             case yaml.ScalarEvent:
                 _put(open_now, _scalar(event), event.value)
-            case _:
+            case _:  # pyright: ignore[reportUnknownVariableType] - the begin and the end of the whole
                 pass
     return top[0] if top else None
 
@@ -95,15 +95,16 @@ class _Key(str):
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
     """Put a value into the collection that is open: as an item, as a key, or as the value of the key before it.
     ``written`` is the text of a scalar, which a key is by."""
-    if isinstance(open_now[-1], list):
-        open_now[-1].append(value)
-    elif isinstance(open_now[-1], _Key):
-        key = open_now.pop()
-        open_now[-1][str(key)] = value
+    now: Any = open_now[-1]
+    if type(now) is list:
+        cast("list[Any]", now).append(value)
+    elif type(now) is _Key:
+        del open_now[-1]
+        open_now[-1][str(now)] = value
     else:
         if written is None:
             raise ValueError("a key of its front matter is no text")
-        if written in open_now[-1]:
+        if written in now:
             raise ValueError(f"its front matter has the key {written[:100]!r} twice")
         open_now.append(_Key(written))
 

@@ -1,121 +1,108 @@
-"""Skills of a server, for its clients: listed, described, and read with each byte compared to what was listed.
+"""LoadedSkill: a skill of a server, read with each byte compared to what was listed.
 
-Nothing is read before it is asked for (SEP-2640, Lazy Retrieval). Who shows a skill to a model has its user's consent:
-its text is the server's, and ``allowed-tools`` in it grants nothing.
+Nothing is read before it is asked for (SEP-2640, Lazy Retrieval).
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import AsyncIterator
-from typing import Final
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
 import trio
 
 from ..classes import frozen
-from ..client.client import Client
-from ..client.results import Listing, Pages
-from ..hosting.group import Group
-from ..jsonrpc.codec import canonical_value
 from ..jsonrpc.errors import MCPError, ProtocolViolation
 from ..protocol.types.content import TextResourceContents
-from ..protocol.types.skills import (
-    SKILL_FILE,
-    SKILLS_EXTENSION,
-    GetSkillParams,
-    GetSkillResult,
-    ListSkillsResult,
-    Skill,
-    SkillFile,
-    is_inside,
-)
+from ..protocol.types.resources import ReadResourceResult
+from ..protocol.types.skills import SKILL_FILE, Skill, SkillFile, is_inside
 from .folder import digest_of
 from .front_matter import front_matter_of
 
-_LISTING: Final = Listing(ListSkillsResult, "skills", "uri", "skill async for skill in list_skills(client)")
+ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
+"""Reads the resource with a URI: see `Client.read_resource`."""
+
+_IN_THREAD: Final = 64 * 1024
+"""Bytes from which on a digest is made in a thread."""
 
 
 class SkillChanged(MCPError):
-    """A file of a skill is not what was listed. Nothing of it is kept: get the skill anew, `get_skill` with
-    ``refresh``, and ask the user again."""
-
-
-def list_skills(client: Client, *, refresh: bool = False) -> AsyncIterator[Skill]:
-    """Iterate over the skills of a server, page by page, as `Client.list_tools` does. ``client`` was opened with
-    ``extensions=[Skills()]``; without, or where the server has no skills, the first step raises `MethodUnavailable`."""
-    return Pages(client.request, "skills/list", client.settings.max_pages, refresh=refresh, listing=_LISTING)
-
-
-async def get_skill(client: Client, uri: str, *, refresh: bool = False) -> Skill:
-    """Return the skill whose ``SKILL.md`` is at ``uri``, one that is not listed, too. An unknown one is a `PeerError`
-    (-32602). ``refresh``: see `Client.request`. Raises as a call."""
-    result = await client.request("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)
-    return result.skill
-
-
-async def group_skills(group: Group) -> AsyncIterator[tuple[str, Skill]]:
-    """Iterate over the skills of all members that have any, each with the name of its member: a skill is known by both,
-    since two members may have skills of one name and one URI. The group was opened with ``extensions=[Skills()]``."""
-    for member in group.statuses:
-        client = await group.client(member)
-        if SKILLS_EXTENSION in (client.server_capabilities.extensions or {}):
-            async for skill in list_skills(client):
-                yield member, skill
+    """A file of a skill is not what its entry says, since the skill has changed, or for worse reasons. Nothing of the
+    file is kept. The entry as it is now: ``await client.get_skill(uri, refresh=True)``, for which the user's approval
+    is to be asked again."""
 
 
 @frozen(eq=False)
 class LoadedSkill:
-    """A skill whose ``SKILL.md`` was read, and was what its entry says. Made by `load_skill`."""
+    """A skill whose ``SKILL.md`` was read, and is what its entry says. Made by `Client.load_skill`.
+
+    All of it is the server's word, whatever it is compared with: digests protect from changes, not from the server.
+    ``allowed-tools`` in the front matter grants nothing.
+    """
 
     entry: Skill
+    """The entry that all files are compared with."""
     text: str
-    """The ``SKILL.md``, front matter included."""
-    _client: Client
-    _files: dict[str, SkillFile] | None
+    """The ``SKILL.md``, with its front matter."""
+    _files: Mapping[str, SkillFile] | None
+    _read: ReadResource
 
     async def read(self, path: str) -> str | bytes:
-        """Return the file ``path`` of the skill, ``references/FORMS.md`` for example: text where the server gives text.
+        """Return a file of the skill by its path from the folder of the skill, ``references/FORMS.md`` for example;
+        text where the server gives text.
 
-        Raises, with nothing sent, `ValueError` for a path that leaves the folder of the skill or is not listed; and
-        `SkillChanged` for a file that is not what was listed. The files of a skill that lists none are not compared.
+        Raises, with nothing sent, `ValueError` for a path that leaves the folder, and `SkillChanged` for a file that
+        the entry does not list; then `SkillChanged` for a file that is not what the entry says, and as a call. The
+        files of a skill that are made at each reading, ``entry.resources == "dynamic"``, are compared with nothing.
         """
-        if not is_inside(path):
+        name = posixpath.normpath(path) if path else ""
+        if not is_inside(name):
             raise ValueError(f"{path[:200]!r} is no path in a skill, which is like references/FORMS.md")
-        if self._files is not None and path not in self._files:
-            raise ValueError(f"{self.entry.name} lists no file {path[:200]!r}")
-        file = None if self._files is None else self._files[path]
-        return await _read(self._client, self.entry.root + quote(path) if file is None else file.uri, file)
+        if self._files is None:
+            return await _read(self._read, self.entry.root + quote(name), None)
+        # Integrity and Verification: a file that is not listed is a verification failure, as a wrong digest is.
+        if name not in self._files:
+            raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
+        file = self._files[name]
+        return await _read(self._read, file.uri, file)
 
 
-async def load_skill(client: Client, entry: Skill) -> LoadedSkill:
-    """Read the ``SKILL.md`` of ``entry``, and compare size, digest and front matter with it (SEP-2640, Integrity and
-    Verification). Raises `SkillChanged`, `ProtocolViolation` for an entry that makes no sense, and as a call."""
+async def load(read: ReadResource, entry: Skill) -> LoadedSkill:
+    """Read and compare the ``SKILL.md`` of ``entry``: see `Client.load_skill`."""
     try:
         files = entry.files()
     except ValueError as error:
         raise ProtocolViolation(f"the skill {entry.uri[:200]} makes no sense: {error}") from None
-    text = await _read(client, entry.uri, None if files is None else files[SKILL_FILE])
+    text = await _read(read, entry.uri, None if files is None else files[SKILL_FILE])
     if not isinstance(text, str):
         raise SkillChanged(f"{entry.uri[:200]} is no text")
     try:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    if different := [
-        name
-        for name in (*found, *entry.frontmatter)
-        if name not in found
-        or name not in entry.frontmatter
-        or canonical_value(found[name]) != canonical_value(entry.frontmatter[name])
-    ]:
-        raise SkillChanged(f"{entry.uri[:200]}: {different[0][:100]!r} is not what was listed")
-    return LoadedSkill(entry, text, client, files)
+    # Integrity and Verification: field by field, and any discrepancy is a failure.
+    for name in (*found, *entry.frontmatter):
+        if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
+            raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter is not what was listed")
+    return LoadedSkill(entry, text, files, read)
 
 
-async def _read(client: Client, uri: str, file: SkillFile | None) -> str | bytes:
-    result = await client.read_resource(uri)
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are one in JSON, where 1 is 1.0, and true is neither."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(items) == len(others) and all(map(_is_same, items, others))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+async def _read(read: ReadResource, uri: str, file: SkillFile | None) -> str | bytes:
+    """Return the resource ``uri``, if its bytes are those that the entry has of ``file``."""
+    result = await read(uri)
     if len(result.contents) != 1:
         raise SkillChanged(f"{uri[:200]} has {len(result.contents)} contents, and a file has one")
     (part,) = result.contents
@@ -124,10 +111,13 @@ async def _read(client: Client, uri: str, file: SkillFile | None) -> str | bytes
     else:
         try:
             contents = base64.b64decode(part.blob, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise SkillChanged(f"{uri[:200]} is no base64") from None
-    if file is not None and len(contents) != file.size:
-        raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, and {file.size} were listed")
-    if file is not None and await trio.to_thread.run_sync(digest_of, contents) != file.digest:
-        raise SkillChanged(f"{uri[:200]} has another digest than was listed")
+    if file is not None:
+        if len(contents) != file.size:
+            raise SkillChanged(f"{uri[:200]} has {len(contents)} bytes, and {file.size} were listed")
+        is_long = len(contents) >= _IN_THREAD
+        digest = await trio.to_thread.run_sync(digest_of, contents) if is_long else digest_of(contents)
+        if digest != file.digest:
+            raise SkillChanged(f"{uri[:200]} has another digest than was listed")
     return part.text if isinstance(part, TextResourceContents) else contents

@@ -84,8 +84,7 @@ class ConnectionState:
         self.role: Final[Role] = role
         self.peer: Final[Role] = "client" if role == "server" else "server"
         self.require_initialized = require_initialized
-        self._vocabulary = vocabulary
-        self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
+        self.learn(vocabulary)
         self.revision: Revision | None = None
         """Revision settled by ``initialize``, for a client also by discovery; `None` until then."""
         self.initialized = False
@@ -108,6 +107,11 @@ class ConnectionState:
         """Go on with a legacy connection that ``opening`` has opened elsewhere, in another process for example."""
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
+
+    def learn(self, vocabulary: Vocabulary) -> None:
+        """From now on, the methods are these."""
+        self._vocabulary = vocabulary
+        self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
     def set_log_level(self, level: str) -> None:
         """Set the least severe level of log messages to send: ``level``, one of RFC 5424."""

@@ -7,7 +7,8 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from ...classes import value
-from ..fields import JSONObject
+from ..fields import JSONObject, since
+from .lifecycle import CacheScope
 from .resources import Resource
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
@@ -16,7 +17,7 @@ MOST_FILES: Final = 512
 """Files that a skill may have (SEP-2640, Limits)."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes that the files of a skill may have together (SEP-2640, Limits)."""
-_SCHEME: Final = "skill://"
+SKILL_SCHEME: Final = "skill://"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -60,9 +61,11 @@ class Skill:
         list that makes no sense (SEP-2640, Resources)."""
         if self.resources == "dynamic":
             return None
-        if not self.uri.startswith(_SCHEME) or not self.uri.endswith(f"/{SKILL_FILE}"):
+        # Resource Mapping: skill:// is the scheme that servers SHOULD use, and no scheme is privileged.
+        if "://" not in self.uri or not self.uri.endswith(f"/{SKILL_FILE}"):
             raise ValueError(f"{self.uri[:200]!r} is no URI of a skill")
-        said = cast("list[Any]", self.resources) if type(self.resources) is list else []
+        resources: Any = self.resources
+        said = cast("list[Any]", resources) if isinstance(resources, list) else []
         listed = [_file(each) for each in said]
         if len(listed) > MOST_FILES or sum(each.size for each in listed) > MOST_BYTES:
             raise ValueError(f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together")
@@ -102,6 +105,8 @@ class ListSkillsResult:
 
     skills: list[Skill]
     next_cursor: str | None = None
+    ttl_ms: int | None = since("2026-07-28")
+    cache_scope: CacheScope | None = since("2026-07-28")
 
 
 @value
@@ -116,6 +121,8 @@ class GetSkillResult:
     """The description of a skill."""
 
     skill: Skill
+    ttl_ms: int | None = since("2026-07-28")
+    cache_scope: CacheScope | None = since("2026-07-28")
 
 
 @value
