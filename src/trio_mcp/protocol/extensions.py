@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import attrs
 
@@ -22,10 +22,16 @@ from .fields import JSONObject
 from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+
+    S = TypeVarWithDefault("S", default=JSONObject)
+    C = TypeVarWithDefault("C", default=JSONObject)
+else:
+    S, C = TypeVar("S"), TypeVar("C")  # a default is there from Python 3.13 on, and nothing reads it
+
 logger = logging.getLogger("trio_mcp")
 
-S = TypeVar("S")
-C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
 
