@@ -1,0 +1,244 @@
+"""trio-mcp/cancelAcknowledged over the other transports, with tasks, in groups, and with servers that do not do as they
+should."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import trio
+from tests.interaction import cancel_server
+
+from trio_mcp import (
+    CancelAcknowledged,
+    Client,
+    Ending,
+    Extension,
+    InMemory,
+    MemberDescription,
+    Server,
+    confirm_cancels,
+    open_group,
+    open_memory,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+    proxy,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
+from trio_mcp.transports.memory import memory_channel_pair
+
+Era = Literal["modern", "legacy"]
+PROGRAM = [sys.executable, str(Path(cancel_server.__file__))]
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+async def left(client: Any, arguments: dict[str, Any], *, within: float = 20.0) -> Ending:
+    """How a call ends that is left once its handler has begun."""
+    begun = trio.Event()
+    call = partial(client.call_tool, "slow", arguments, on_progress=lambda _: begun.set())  # pyright: ignore[reportUnknownLambdaType]
+    with confirm_cancels(within=within) as endings:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await begun.wait()
+            nursery.cancel_scope.cancel(reason="enough")
+    (ending,) = endings
+    return ending
+
+
+def options(era: Era) -> dict[str, Any]:
+    return {"era": era, "extensions": [CancelAcknowledged()]}
+
+
+async def stops(opened: AbstractAsyncContextManager[Client]) -> None:
+    async with opened as client:
+        first = await left(client, {"cleanup": 0.3})
+        assert first.state == "stopped"
+        assert first.cleanup is not None
+        assert first.cleanup >= 0.3
+        assert (await left(client, {"cleanup": 1.5}, within=0.3)).state == "overran"
+
+
+async def test_over_the_standard_streams_of_a_process(era: Era) -> None:
+    async with open_stdio(PROGRAM, **options(era)) as client:
+        first = await left(client, {"cleanup": 0.3})
+        assert first.state == "stopped"
+
+
+async def test_over_tcp(era: Era) -> None:
+    async with trio.open_nursery() as nursery:
+        serving = partial(serve_tcp, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
+        [listener] = await nursery.start(serving)
+        port = listener.socket.getsockname()[1]
+        await stops(open_tcp("127.0.0.1", port, **options(era)))
+        nursery.cancel_scope.cancel()
+
+
+async def test_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_unix, cancel_server.server, path, handle_signals=False))
+        await stops(open_unix(path, **options(era)))
+        nursery.cancel_scope.cancel()
+
+
+async def test_over_websocket(era: Era) -> None:
+    async with trio.open_nursery() as nursery:
+        serving = partial(serve_websocket, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
+        [listener] = await nursery.start(serving)
+        port = listener.socket.getsockname()[1]
+        await stops(open_websocket(f"ws://127.0.0.1:{port}/mcp", **options(era)))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_dies_during_the_wait_is_lost(era: Era) -> None:
+    async with open_stdio(PROGRAM, **options(era)) as client:
+        ending = await left(client, {"cleanup": 0.2, "dies": True}, within=60)
+    assert ending.state == "lost"
+    assert 0.2 <= ending.seconds < 50
+
+
+async def test_members_of_a_group_are_asked(era: Era) -> None:
+    member = MemberDescription(InMemory(cancel_server.server))
+    async with open_group({"one": member}, **options(era)) as group:
+        client = await group.client("one")
+        assert (await left(client, {"cleanup": 0.1})).state == "stopped"
+
+
+# Proxies
+
+
+async def test_the_request_passes_through_proxies_where_the_extension_does(era: Era) -> None:
+    """Three of them in one era, which say that the extension passes over connections of several clients, too."""
+    served: Any = cancel_server.server
+    for _ in range(3):
+        served = proxy(partial(open_memory, served), passes=[CancelAcknowledged()])
+    async with open_memory(served, **options(era)) as client:
+        first = await left(client, {"cleanup": 0.3})
+        assert (first.state, (first.cleanup or 0) >= 0.25) == ("stopped", True)
+
+
+async def test_a_proxy_between_two_eras_does_not_promise_it(era: Era) -> None:
+    other: Era = "legacy" if era == "modern" else "modern"
+
+    def behind(**given: Any) -> Any:
+        given["era"] = other
+        return open_memory(cancel_server.server, **given)
+
+    async with open_memory(proxy(behind), **options(era)) as client:
+        assert (await left(client, {})).state == "undeclared"
+
+
+# Tasks
+
+
+async def test_a_call_that_became_a_task_is_waited_for(era: Era, autojump_clock: Any) -> None:
+    server = Server("worker", extensions=[CancelAcknowledged()])
+    begun, lines = trio.Event(), list[str]()
+
+    @server.tool(task="required")
+    async def work() -> str:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+            lines.append("cleaned up")
+        return ""
+
+    async with open_memory(server, **options(era)) as client:
+        with confirm_cancels(within=30) as endings:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "work")
+                await begun.wait()
+                await trio.sleep(3)
+                nursery.cancel_scope.cancel()
+        assert lines == ["cleaned up"]
+    (ending,) = endings
+    assert ending.state == "stopped"
+    assert ending.cleanup == pytest.approx(2, abs=0.2)
+
+
+# Servers that do not do as they should
+
+
+def server_that_says(answer: dict[str, Any] | None) -> Server:
+    """A server with the same extension, which says of each call the same, or nothing."""
+    other = Extension("trio-mcp/cancelAcknowledged")
+    row = other.method("trio-mcp/cancel", dict[str, Any], dict[str, Any])
+    server = Server("other", extensions=[other])
+
+    @server.handles(row)
+    async def say(params: dict[str, Any]) -> dict[str, Any]:
+        if answer is None:
+            await trio.sleep_forever()
+        return answer or {}
+
+    server.tool(cancel_server.slow)
+    return server
+
+
+async def test_a_server_that_says_nothing_is_silent(era: Era, autojump_clock: Any) -> None:
+    async with open_memory(server_that_says(None), **options(era)) as client:
+        ending = await left(client, {}, within=3)
+    assert ending.state == "silent"
+    assert ending.seconds == pytest.approx(3, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ({"state": "weird"}, "unknown"),
+        ({"state": 5}, "unknown"),
+        ({}, "unknown"),
+        ({"state": "silent"}, "unknown"),
+        ({"state": "stopped", "cleanupMs": "long"}, "unknown"),
+        ({"state": "finished", "outcome": "maybe"}, "finished"),
+        ({"state": "relayed", "behind": "unknown"}, "relayed"),
+    ],
+)
+async def test_what_makes_no_sense_is_unknown(era: Era, answer: dict[str, Any], state: str) -> None:
+    async with open_memory(server_that_says(answer), **options(era)) as client:
+        ending = await left(client, {})
+    assert (ending.state, ending.outcome) == (state, None)
+
+
+# On the wire
+
+
+@pytest.mark.parametrize("within", [6.0, 0.2])
+async def test_both_messages_go_out_together_and_first(within: float, autojump_clock: Any) -> None:
+    from trio_mcp.client.opening import open_client
+    from trio_mcp.server.connection import connection_to
+
+    ours, theirs = memory_channel_pair()
+    written: list[bytes] = []
+    send = ours.send
+
+    async def noting(messages: bytes | bytearray) -> None:
+        written.append(bytes(messages))
+        await send(messages)
+
+    ours.send = noting  # type: ignore[method-assign]
+    ours.send_nowait = lambda message: 0  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery, cancel_server.server.running() as running:
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, **options("legacy")) as client:
+            ending = await left(client, {}, within=within)
+            assert ending.state == "stopped"
+        nursery.cancel_scope.cancel()
+    (last,) = [batch for batch in written if b'trio-mcp/cancel"' in batch]
+    assert last.count(b"\n") == 2
+    assert b"notifications/cancelled" in last
