@@ -27,6 +27,12 @@ async def test_a_thread_that_asks_stops(page: Page, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "the thread has stopped\n"
 
 
+async def test_the_caller_waits_until_the_handler_is_gone(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    await page.load("really_gone").main()
+    ending, log = capsys.readouterr().out.splitlines()
+    assert f"It prints `{ending}`, and `{log}`" in page.text
+
+
 def test_each_ruling_that_the_page_names_is_there() -> None:
     named = {
         int(number) for told in re.findall(r"rulings? ([\d and]+)\)", PAGE.text) for number in re.findall(r"\d+", told)

@@ -123,7 +123,8 @@ async def test_the_request_passes_through_proxies_where_the_extension_does(era: 
     """Three of them in one era, which say that the extension passes over connections of several clients, too."""
     served: Any = cancel_server.server
     for _ in range(3):
-        served = proxy(partial(open_memory, served), passes=[CancelAcknowledged()])
+        behind: Any = partial(open_memory, served)
+        served = proxy(behind, passes=[CancelAcknowledged()])
     async with open_memory(served, **options(era)) as client:
         first = await left(client, {"cleanup": 0.3})
         assert (first.state, (first.cleanup or 0) >= 0.25) == ("stopped", True)
