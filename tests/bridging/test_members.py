@@ -18,7 +18,7 @@ FOR_CODE_THAT_OPENS_AND_FORWARDS = {
     "Catalogue": {"add", "close", "find", "known", "remove", "replace", "show"},
     "Changes": {"run"},
 }
-CLASSES = ["Catalogue", "Changes", "Client", "Group", "GroupTask", "RunningTask"]
+CLASSES = ["Catalogue", "Changes", "Client", "Group", "GroupTask", "LoadedSkill", "RunningTask"]
 
 
 def public(kind: Any) -> set[str]:

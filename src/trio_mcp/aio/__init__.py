@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .client import (
     Changes,
     Client,
+    LoadedSkill,
     RunningTask,
     open_http,
     open_memory,
@@ -39,6 +40,7 @@ __all__ = [
     "Client",
     "Group",
     "GroupTask",
+    "LoadedSkill",
     "RunningTask",
     "open_group",
     "open_http",

@@ -1,4 +1,4 @@
-"""Client, RunningTask and Changes for tasks of asyncio, and the functions that open a client."""
+"""Client, RunningTask, LoadedSkill and Changes for tasks of asyncio, and the functions that open a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ..connecting.http import opening as http
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter
+from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
+from ..skills import loading as of_skills
 from .loop import Steps
 from .members import awaited, iterated, opened_by, opening, viewed
 
@@ -48,6 +50,16 @@ class Changes(View, AsyncIterator[Change]):
 
     def __anext__(self) -> Coroutine[Any, Any, Change]:
         return anext(self._steps)
+
+
+class LoadedSkill(View):
+    """`trio_mcp.LoadedSkill` for tasks of asyncio."""
+
+    entry = Same[Skill]()
+    """The entry that all files are compared with."""
+    text = Same[str]()
+    """The ``SKILL.md``, with its front matter."""
+    read = awaited(of_skills.LoadedSkill.read)
 
 
 class Client(View):
@@ -81,6 +93,10 @@ class Client(View):
     list_resources = iterated(of_client.Client.list_resources)
     list_resource_templates = iterated(of_client.Client.list_resource_templates)
     list_prompts = iterated(of_client.Client.list_prompts)
+    list_skills = iterated(of_client.Client.list_skills)
+    get_skill = awaited(of_client.Client.get_skill)
+    load_skill = viewed(of_client.Client.load_skill, LoadedSkill)
+    list_directory = iterated(of_client.Client.list_directory)
     listen = opened_by(of_client.Client.listen, Changes)
     subscribe = awaited(of_client.Client.subscribe)
     unsubscribe = awaited(of_client.Client.unsubscribe)

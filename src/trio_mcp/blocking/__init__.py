@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .client import (
     Changes,
     Client,
+    LoadedSkill,
     RunningTask,
     open_http,
     open_memory,
@@ -36,6 +37,7 @@ __all__ = [
     "Client",
     "Group",
     "GroupTask",
+    "LoadedSkill",
     "RunningTask",
     "open_group",
     "open_http",

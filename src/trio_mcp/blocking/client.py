@@ -1,4 +1,4 @@
-"""Client, RunningTask and Changes for threads that wait, and the functions that open a client."""
+"""Client, RunningTask, LoadedSkill and Changes for threads that wait, and the functions that open a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ..connecting.http import opening as http
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 from ..protocol.types.notifications import SubscriptionFilter
+from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
+from ..skills import loading as of_skills
 from .members import blocked, iterated, opened_by, opening, viewed
 from .waiting import Steps
 
@@ -47,6 +49,16 @@ class Changes(View, Iterator[Change]):
 
     def __next__(self) -> Change:
         return next(self._steps)
+
+
+class LoadedSkill(View):
+    """`trio_mcp.LoadedSkill` for threads that wait."""
+
+    entry = Same[Skill]()
+    """The entry that all files are compared with."""
+    text = Same[str]()
+    """The ``SKILL.md``, with its front matter."""
+    read = blocked(of_skills.LoadedSkill.read)
 
 
 class Client(View):
@@ -80,6 +92,10 @@ class Client(View):
     list_resources = iterated(of_client.Client.list_resources)
     list_resource_templates = iterated(of_client.Client.list_resource_templates)
     list_prompts = iterated(of_client.Client.list_prompts)
+    list_skills = iterated(of_client.Client.list_skills)
+    get_skill = blocked(of_client.Client.get_skill)
+    load_skill = viewed(of_client.Client.load_skill, LoadedSkill)
+    list_directory = iterated(of_client.Client.list_directory)
     listen = opened_by(of_client.Client.listen, Changes)
     subscribe = blocked(of_client.Client.subscribe)
     unsubscribe = blocked(of_client.Client.unsubscribe)

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,7 +18,16 @@ import attrs
 
 from ..classes import frozen
 from ..protocol.fields import JSONObject
-from ..protocol.types.skills import MOST_BYTES, MOST_FILES, SKILL_FILE, SKILL_SCHEME, Skill, SkillFile, is_inside
+from ..protocol.types.skills import (
+    MOST_BYTES,
+    MOST_FILES,
+    SKILL_FILE,
+    SKILL_SCHEME,
+    Skill,
+    SkillFile,
+    digest_of,
+    is_inside,
+)
 from .front_matter import front_matter_of
 
 Stamps = Mapping[str, tuple[int, ...]]
@@ -61,11 +69,6 @@ class ReadSkill:
             return None
         file = self.files[path]
         return contents if len(contents) == file.size and digest_of(contents) == file.digest else None
-
-
-def digest_of(contents: bytes) -> str:
-    """Return the digest of a file (SEP-2640, Resources: SHA-256 of the raw bytes)."""
-    return f"sha256:{sha256(contents).hexdigest()}"
 
 
 def read_folder(folder: Path, prefix: str = "") -> ReadSkill:

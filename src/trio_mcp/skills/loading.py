@@ -17,9 +17,7 @@ from ..classes import frozen
 from ..jsonrpc.errors import MCPError, ProtocolViolation
 from ..protocol.types.content import TextResourceContents
 from ..protocol.types.resources import ReadResourceResult
-from ..protocol.types.skills import SKILL_FILE, Skill, SkillFile, is_inside
-from .folder import digest_of
-from .front_matter import front_matter_of
+from ..protocol.types.skills import SKILL_FILE, Skill, SkillFile, digest_of, is_inside
 
 ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
 """Reads the resource with a URI: see `Client.read_resource`."""
@@ -71,6 +69,8 @@ class LoadedSkill:
 
 async def load(read: ReadResource, entry: Skill) -> LoadedSkill:
     """Read and compare the ``SKILL.md`` of ``entry``: see `Client.load_skill`."""
+    from .front_matter import front_matter_of  # late: needs PyYAML, which few clients have
+
     try:
         files = entry.files()
     except ValueError as error:

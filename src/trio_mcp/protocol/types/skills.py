@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ MOST_FILES: Final = 512
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes that the files of a skill may have together (SEP-2640, Limits)."""
 SKILL_SCHEME: Final = "skill://"
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -80,11 +82,16 @@ class Skill:
         return files
 
 
+def digest_of(contents: bytes) -> str:
+    """Return the digest of a file (SEP-2640, Integrity and Verification: SHA-256 of the raw bytes)."""
+    return f"sha256:{sha256(contents).hexdigest()}"
+
+
 def is_inside(path: str) -> bool:
     """Return whether ``path`` names a file below the folder that it is relative to: no part is empty, ``.`` or ``..``,
-    and none has a backslash or a control character."""
+    and none has a backslash, a control character, or what is no text."""
     parts = path.split("/")
-    return all(part not in ("", ".", "..") for part in parts) and re.search(r"[\x00-\x1f\x7f\\]", path) is None
+    return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 
 
 def _file(said: Any) -> SkillFile:

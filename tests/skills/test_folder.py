@@ -1,0 +1,182 @@
+"""A folder is read as a skill, or the file and the rule are named; nothing outside of the folder is ever read."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from trio_mcp.protocol.types.skills import MOST_FILES
+from trio_mcp.skills.folder import read_files, read_folder, skill_folders, stamps_of
+
+TEXT = "---\nname: refunds\ndescription: Process refunds\nlicense: MIT\n---\nRead references/FORMS.md.\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "refunds"
+    (folder / "references").mkdir(parents=True)
+    (folder / "SKILL.md").write_text(TEXT)
+    (folder / "references" / "FORMS.md").write_bytes(b"\xef\xbb\xbfForms\r\n")
+    (folder / ".hidden").write_text("")
+    return folder
+
+
+def test_each_file_is_listed_with_its_digest_and_size(folder: Path) -> None:
+    skill = read_folder(folder, "acme/billing")
+    assert skill.entry.uri == "skill://acme/billing/refunds/SKILL.md"
+    assert skill.entry.frontmatter == {"name": "refunds", "description": "Process refunds", "license": "MIT"}
+    forms = b"\xef\xbb\xbfForms\r\n"
+    assert [(file.uri, file.digest, file.size) for file in skill.entry.resources] == [
+        (f"skill://acme/billing/refunds/{path}", f"sha256:{sha256(data).hexdigest()}", len(data))
+        for path, data in (("SKILL.md", TEXT.encode()), (".hidden", b""), ("references/FORMS.md", forms))
+    ]
+    assert skill.contents_of("references/FORMS.md") == forms
+
+
+def test_names_are_percent_encoded(folder: Path) -> None:
+    (folder / "50% off?#é.md").write_text("x")
+    assert read_folder(folder).files["50% off?#é.md"].uri == "skill://refunds/50%25%20off%3F%23%C3%A9.md"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Refunds", "no name of a skill"),
+        ("-refunds", "no name of a skill"),
+        ("re--funds", "no name of a skill"),
+        ("a" * 65, "no name of a skill"),
+        ("other", "its name is that of its folder, not 'refunds'"),
+    ],
+)
+def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_folder(folder.rename(folder.parent / name))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no front matter", r"refunds/SKILL\.md: it begins with no front matter"),
+        ("---\nname: refunds\n---\n", "its description is a text"),
+        ("---\nname: refunds\ndescription: ' '\n---\n", "its description is a text"),
+        ("---\nname: refunds\ndescription: [a]\n---\n", "its description is a text"),
+        (f"---\nname: refunds\ndescription: {'x' * 1025}\n---\n", "1 to 1024 characters"),
+        ("---\nname: [refunds]\ndescription: a\n---\n", "its name is that of its folder"),
+    ],
+)
+def test_a_skill_file_says_what_the_skill_is(folder: Path, text: str, words: str) -> None:
+    (folder / "SKILL.md").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_folder(folder)
+
+
+def test_a_skill_file_is_text(folder: Path) -> None:
+    (folder / "SKILL.md").write_bytes(b"---\nname: refunds\ndescription: \xff\n---\n")
+    with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):
+        read_folder(folder)
+
+
+def test_there_is_a_skill_file(folder: Path) -> None:
+    (folder / "SKILL.md").rename(folder / "skill.md")
+    with pytest.raises(ValueError, match=r"there is no SKILL\.md"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("target", ["secret", "refunds/.hidden", "."])
+@pytest.mark.parametrize("where", ["link", "references/link", "SKILL.md"])
+def test_no_link_is_followed(folder: Path, target: str, where: str) -> None:
+    (folder.parent / "secret").write_text(TEXT)
+    (folder / where).unlink(missing_ok=True)
+    (folder / where).symlink_to(folder.parent / target)
+    with pytest.raises(ValueError, match="nothing in a skill is a link"):
+        read_folder(folder)
+
+
+def test_a_pipe_is_no_file_and_keeps_nobody_waiting(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ValueError, match="pipe: this is no file"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("name", [b"new\nline", b"back\\slash", b"\xff\xfe"])
+def test_hostile_names_are_refused(folder: Path, name: bytes) -> None:
+    os.close(os.open(os.fsencode(folder) + b"/" + name, os.O_CREAT | os.O_WRONLY))
+    with pytest.raises(ValueError, match="no name of a file of a skill"):
+        read_folder(folder)
+
+
+def test_a_skill_has_so_many_files_and_no_more(folder: Path) -> None:
+    for number in range(MOST_FILES - 3):
+        (folder / f"{number}.md").touch()
+    assert len(read_folder(folder).files) == MOST_FILES
+    (folder / "one more").touch()
+    with pytest.raises(ValueError, match="at most 512 files"):
+        read_folder(folder)
+
+
+def test_the_bound_of_bytes_is_that_of_all_files_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    monkeypatch.setattr("trio_mcp.skills.folder.MOST_BYTES", size)
+    read_folder(folder)
+    (folder / ".hidden").write_text("x")
+    with pytest.raises(ValueError, match="at most"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/../b", "", "a\\b", "a\x00"])
+def test_contents_have_paths_inside_of_the_skill(path: str) -> None:
+    with pytest.raises(ValueError, match="no path of a file of a skill"):
+        read_files("refunds", {"SKILL.md": TEXT.encode(), path: b""})
+
+
+@pytest.mark.parametrize("prefix", ["/acme", "acme/", "a b", "..", "acme//x", "é"])
+def test_a_prefix_is_a_path_that_needs_no_encoding(prefix: str) -> None:
+    with pytest.raises(ValueError, match="no prefix of skills"):
+        read_files("refunds", {"SKILL.md": TEXT.encode()}, prefix)
+
+
+def test_a_file_that_is_replaced_by_a_link_is_not_read(folder: Path) -> None:
+    skill = read_folder(folder)
+    (folder.parent / "secret").write_bytes((folder / "references" / "FORMS.md").read_bytes())
+    (folder / "references" / "FORMS.md").unlink()
+    (folder / "references" / "FORMS.md").symlink_to(folder.parent / "secret")
+    assert skill.contents_of("references/FORMS.md") is None
+
+
+def test_a_folder_that_is_replaced_by_a_link_is_not_read(folder: Path) -> None:
+    skill = read_folder(folder)
+    (folder / "references").rename(folder.parent / "elsewhere")
+    (folder / "references").symlink_to(folder.parent / "elsewhere")
+    assert skill.contents_of("references/FORMS.md") is None
+
+
+def test_only_what_was_hashed_is_given_out(folder: Path) -> None:
+    skill = read_folder(folder)
+    (folder / "references" / "FORMS.md").write_bytes(b"\xef\xbb\xbfOther\r\n")
+    assert skill.contents_of("references/FORMS.md") is None
+    (folder / "references" / "FORMS.md").unlink()
+    assert skill.contents_of("references/FORMS.md") is None
+
+
+def test_stamps_tell_of_each_change(folder: Path) -> None:
+    seen = [read_folder(folder).stamps]
+    (folder / ".hidden").write_text("x")
+    seen.append(stamps_of(folder))
+    (folder / "new").touch()
+    seen.append(stamps_of(folder))
+    (folder / "new").rename(folder / "newer")
+    seen.append(stamps_of(folder))
+    assert [one == other for one, other in pairwise(seen)] == [False] * 3
+    assert stamps_of(folder) == seen[-1]
+
+
+def test_skills_are_found_at_any_depth_and_inside_of_others(folder: Path) -> None:
+    inner = folder / "nested" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "SKILL.md").touch()
+    found = skill_folders(folder.parent)
+    assert found == [(folder, ""), (inner, "refunds/nested")]

@@ -1,0 +1,137 @@
+"""Front matter is YAML 1.2 with the core schema, as JSON: what a peer may have written costs nothing but an error."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.skills.front_matter import LONGEST, front_matter_of
+
+
+def read(yaml: str) -> dict[str, Any]:
+    return front_matter_of(f"---\n{yaml}\n---\nBody.\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("yes", "yes"),
+        ("on", "on"),
+        ("2026-11-27", "2026-11-27"),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+        ("<<", "<<"),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("True", True),
+        ("FALSE", False),
+        ("014", 14),
+        ("0o14", 12),
+        ("0x1F", 31),
+        ("-7", -7),
+        ("1e3", 1000.0),
+        ("-.5", -0.5),
+        ("2.1.0", "2.1.0"),
+        ('"true"', "true"),
+        ("'12'", "12"),
+        ("!!str 12", "12"),
+        ("! 12", "12"),
+        ("!!int 12", 12),
+        ("[1, {b: [x]}, ]", [1, {"b": ["x"]}]),
+        ("|\n  one\n  two", "one\ntwo\n"),
+        (">-\n  one\n  two", "one two"),
+        ("é😀", "é😀"),
+        ("x # comment", "x"),
+    ],
+)
+def test_a_value_is_what_the_core_schema_says(written: str, value: Any) -> None:
+    found = read(f"a: {written}")["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_keys_are_texts_as_written_and_keep_their_order() -> None:
+    found = read("zebra: 1\n12: x\ntrue: y\nnested: {b: 1, a: 2}")
+    assert list(found) == ["zebra", "12", "true", "nested"]
+    assert list(found["nested"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("a: 1\na: 2", "the key 'a' twice"),
+        ("a: &x 1\nb: *x", "has an alias"),
+        ("a: .inf", "number .inf, which JSON has not"),
+        ("a: .NaN", "which JSON has not"),
+        ("a: !!python/object:os.system x", "tag python/object:os.system"),
+        ("a: !!binary aGk=", "tag binary"),
+        ("a: !mine {}", "tag !mine"),
+        ("a: !!int x", "'x', which is no int"),
+        ("? [x]\n: y", "a key of its front matter is no text"),
+        ("- a", "no mapping"),
+        ("just text", "no mapping"),
+        ("", "no mapping"),
+        ("a: b: c", "no YAML"),
+        ("a: [", "no YAML"),
+        ("a: \x85b", "line separator"),
+        ("a: 1\n...\n--- b: 2", "more than one document"),
+        ("a: \x07", "no YAML"),
+        ("a: " + "[" * 100 + "]" * 100, "nested in more than 32 levels"),
+        ("a: " + "9" * 5000, "which JSON has not"),
+        ("a: " + "x" * LONGEST, f"more than {LONGEST} characters"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused(written: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words.replace("[", r"\[")):
+        read(written)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# Title", "---\nname: a\n", " ---\nname: a\n---\n", "----\nname: a\n----\n", "x\n---\nname: a\n---\n"],
+)
+def test_a_text_without_front_matter_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="begins with no front matter"):
+        front_matter_of(text)
+
+
+@pytest.mark.parametrize("text", ["\ufeff---\nname: a\n---\n", "---\r\nname: a\r\n---\r\nBody", "--- \nname: a\n---"])
+def test_a_byte_order_mark_and_windows_ends_of_lines_are_read(text: str) -> None:
+    assert front_matter_of(text) == {"name": "a"}
+
+
+@pytest.mark.parametrize("part", ["[" * 30_000, "{a: " * 8_000, "- " * 15_000, "? " * 15_000, "x, " * 10_000])
+def test_hostile_front_matter_costs_little(part: str) -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="front matter"):
+        read(f"a: [{part}")
+    assert time.process_time() - began < 5
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="ascii"), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), JSON, max_size=5))
+def test_json_is_yaml(value: dict[str, Any]) -> None:
+    assert read(json.dumps(value)) == value
+
+
+@given(st.text(max_size=60))
+def test_any_text_gives_a_mapping_or_an_error(text: str) -> None:
+    found: object = {}
+    try:
+        found = read(text)
+    except ValueError as error:
+        found = {"error": str(error)[:500]}
+    assert isinstance(found, dict)
