@@ -14,12 +14,11 @@ import trio
 from trio_mcp import (
     CancelAcknowledged,
     CancelCause,
-    CapabilityMissing,
     Client,
     Ending,
+    Extension,
     HTTPError,
     Limits,
-    MethodUnavailable,
     PeerError,
     RequestContext,
     Server,
@@ -465,12 +464,13 @@ async def test_a_malformed_token_and_one_in_flight_are_none(era: Era, autojump_c
 
 
 async def test_a_client_that_has_not_declared_it_is_refused(era: Era) -> None:
-    other = CancelAcknowledged()
-    async with open_memory(Slow().server, era=era) as client:
-        with pytest.raises((PeerError, MethodUnavailable)) as caught:
-            await client.request("trio-mcp/cancel", {"cancelToken": "t" * 22}, dict[str, Any])
-    assert isinstance(caught.value, MethodUnavailable | PeerError | CapabilityMissing)
-    assert other.name == "trio-mcp/cancelAcknowledged"
+    other = Extension("com.example/other")
+    stolen = other.method("trio-mcp/cancel", dict[str, Any], dict[str, Any])
+    async with open_memory(Slow().server, era=era, extensions=[other]) as client:
+        with pytest.raises(PeerError) as caught:
+            await cancelled(client, "t" * 22)
+    assert caught.value.code == (-32021 if era == "modern" else -32600)
+    assert stolen.name == "trio-mcp/cancel"
 
 
 async def test_waits_beyond_the_bound_are_refused_and_take_no_place_of_calls(

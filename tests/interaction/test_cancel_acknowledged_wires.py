@@ -3,6 +3,7 @@ should."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -21,6 +22,7 @@ from trio_mcp import (
     InMemory,
     MemberDescription,
     Server,
+    aio,
     confirm_cancels,
     open_group,
     open_memory,
@@ -116,6 +118,25 @@ async def test_members_of_a_group_are_asked(era: Era) -> None:
         assert (await left(client, {"cleanup": 0.1})).state == "stopped"
 
 
+def test_hosts_that_run_asyncio_wait_too(era: Era) -> None:
+    async def main() -> list[Ending]:
+        async with aio.open_memory(cancel_server.server, **options(era)) as client:
+            begun = asyncio.Event()
+            with confirm_cancels(within=20) as endings:
+                call = asyncio.create_task(
+                    client.call_tool("slow", {"cleanup": 0.2}, on_progress=lambda _: begun.set())
+                )
+                await begun.wait()
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            return endings
+
+    (ending,) = asyncio.run(main())
+    assert ending.state == "stopped"
+    assert (ending.cleanup or 0) >= 0.2
+
+
 # Proxies
 
 
@@ -207,13 +228,19 @@ async def test_a_server_that_says_nothing_is_silent(era: Era, autojump_clock: An
         ({"state": "silent"}, "unknown"),
         ({"state": "stopped", "cleanupMs": "long"}, "unknown"),
         ({"state": "finished", "outcome": "maybe"}, "finished"),
-        ({"state": "relayed", "behind": "unknown"}, "relayed"),
+        ({"state": "relayed", "behind": "anything"}, "relayed"),
     ],
 )
 async def test_what_makes_no_sense_is_unknown(era: Era, answer: dict[str, Any], state: str) -> None:
     async with open_memory(server_that_says(answer), **options(era)) as client:
         ending = await left(client, {})
-    assert (ending.state, ending.outcome) == (state, None)
+    assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
+
+
+async def test_a_proxy_may_say_what_is_behind(era: Era) -> None:
+    async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
+        ending = await left(client, {})
+    assert (ending.state, ending.behind) == ("relayed", "unknown")
 
 
 # On the wire

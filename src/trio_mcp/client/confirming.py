@@ -177,8 +177,9 @@ class Confirmation:
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
         cleanup = None if result.cleanup_ms is None else result.cleanup_ms / 1000
         never_ran = result.never_ran is True
+        behind = result.behind if result.behind in _STATES else None
         self._scope.endings.append(
-            Ending(self._method, self._name, state, seconds, cleanup, never_ran, outcome, result.behind)
+            Ending(self._method, self._name, state, seconds, cleanup, never_ran, outcome, behind)
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
