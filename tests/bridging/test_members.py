@@ -13,7 +13,17 @@ from trio_mcp import aio, blocking
 from trio_mcp.classes import Renamed
 
 FOR_CODE_THAT_OPENS_AND_FORWARDS = {
-    "Client": {"adopt", "capabilities_in", "forward_to", "meta_in", "open_stream", "relay", "send", "told_by_streams"},
+    "Client": {
+        "adopt",
+        "capabilities_in",
+        "forward_to",
+        "learn_skills",
+        "meta_in",
+        "open_stream",
+        "relay",
+        "send",
+        "told_by_streams",
+    },
     "Group": {"close", "present"},
     "Catalogue": {"add", "close", "find", "known", "remove", "replace", "show"},
     "Changes": {"run"},

@@ -303,6 +303,22 @@ async def test_an_entry_is_kept_while_it_is_fresh_and_asked_for_anew_on_demand()
         assert await client.get_skill(URI, refresh=True) != first
 
 
+async def test_a_file_that_was_kept_is_read_anew_where_it_is_older_than_the_entry() -> None:
+    skills = Skills()
+    skills.add_files("pdf", {"SKILL.md": TEXT, "more": "More"})
+    server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
+    async with open_memory(server, cache=ResponseCache().partition()) as client:
+        loaded = await client.load_skill(await client.get_skill(URI))
+        assert await loaded.read("more") == "More"
+        skills.remove("pdf")
+        assert await loaded.read("more") == "More", "it was kept, and is what the entry says"
+        skills.add_files("pdf", {"SKILL.md": TEXT + "Other", "more": "Less"})
+        again = await client.load_skill(await client.get_skill(URI, refresh=True))
+        assert (again.text, await again.read("more")) == (TEXT + "Other", "Less")
+        with pytest.raises(SkillChanged):
+            await loaded.read("more")
+
+
 async def test_a_skill_that_has_changed_is_loaded_by_its_new_entry() -> None:
     liar = Liar()
     async with liar.opened() as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import attrs
@@ -266,11 +267,13 @@ class Client(Requests):
         when they are needed.
 
         Raises `SkillChanged` for a file that is not what was said, `ProtocolViolation` for a skill whose files make no
-        sense, and as a call. A kept answer is compared as any other. Needs the extra ``trio-mcp[skills]``.
+        sense, and as a call. Needs the extra ``trio-mcp[skills]``.
         """
         from ..skills.loading import load
 
-        return await load(self.read_resource, skill)
+        may_be_kept = self.settings.cache is not None and self.revision.cache_hints
+        anew = partial(self.read_resource, refresh=True)
+        return await load((self.read_resource, anew) if may_be_kept else (anew,), skill)
 
     def list_directory(self, uri: str) -> AsyncIterator[Resource]:
         """Iterate over what is directly in a folder of a skill, page by page; folders have the type
@@ -294,11 +297,7 @@ class Client(Requests):
         self._check_declared(row)
         if not SKILLS.serves(row, self.server_capabilities):
             raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
-        if not self._knows_skills:
-            self._knows_skills = True
-            self._cacheable |= {row.name for row in SKILLS.rows if row.cacheable}
-            if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
-                self._state.learn(_vocabulary_of(self.settings, SKILLS))
+        self.learn_skills()
         return await self.request(method, params, kind, refresh=refresh)
 
     # Changes, logs, health
@@ -406,6 +405,17 @@ class Client(Requests):
             self.connection.outbox.put_sealed(line)
 
     # For code that opens clients, and code that forwards
+
+    def learn_skills(self) -> None:
+        """Let this client send the methods of the extension for skills, whether it declares the extension or not."""
+        if self._knows_skills:
+            return
+        from ..skills.methods import SKILLS
+
+        self._knows_skills = True
+        self._cacheable |= {row.name for row in SKILLS.rows if row.cacheable}
+        if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
+            self._state.learn(_vocabulary_of(self.settings, SKILLS))
 
     def told_by_streams(self) -> list[str]:
         """Return the extensions that the server has declared, and that have a notification outside of requests with a

@@ -18,7 +18,6 @@ import trio
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params, unstructure
-from ..protocol.extensions import UNKNOWN
 from ..protocol.fields import JSONObject
 from ..protocol.methods import Method
 from ..protocol.revisions import MODERN_REVISIONS, Revision
@@ -39,7 +38,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream
-from .extensions import Passage, SharedExtensions, is_unknown
+from .extensions import VOCABULARY, Passage, SharedExtensions, is_unknown
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool
@@ -76,7 +75,7 @@ class ProxyConnection:
         self._load = host.load
         self.connection = Connection(
             transport,
-            state or ConnectionState("server", UNKNOWN),
+            state or ConnectionState("server", VOCABULARY),
             self,
             host,
             peer=peer,

@@ -13,10 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..classes import frozen
-from ..protocol.extensions import Extension, check_name
+from ..protocol.extensions import Extension, check_name, vocabulary_of, with_unknown
 from ..protocol.methods import METHODS
 from ..protocol.types.apps import APPS_EXTENSION
+from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
+from ..skills.methods import SKILLS
 
 if TYPE_CHECKING:
     from ..protocol.fields import JSONObject
@@ -24,8 +26,13 @@ if TYPE_CHECKING:
     from ..protocol.types.lifecycle import ClientCapabilities
 
 _TOLD: Final = "notifications/"
-_KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION)
+_KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION)
 """Extensions without methods that are unknown here."""
+_OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
+"""Extensions that pass in any case."""
+SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS.rows)
+VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS]))
+"""The methods of the specification, those for skills, and those of extensions that nobody here knows."""
 _OF_VIEWS: Final = "ui/"
 
 
@@ -82,6 +89,8 @@ class Passage:
         """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
         ``revision``. Over a connection of several clients ``method`` must be one of an extension that passes there;
         else the server behind knows its methods, and must have declared an extension."""
+        if method in SKILLS_METHODS:
+            return SKILLS_EXTENSION in self.declared
         # SEP-1865, Sandbox proxy: what views say to hosts is not for servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
@@ -104,7 +113,7 @@ class Passage:
         return {
             name: settings
             for name, settings in extensions.items()
-            if (tasks if name == TASKS_EXTENSION else name in passing or name == APPS_EXTENSION)
+            if (tasks if name == TASKS_EXTENSION else name in passing or name in _OF_ALL)
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:

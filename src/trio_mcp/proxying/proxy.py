@@ -12,7 +12,6 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.targets import Target, target_of
 from ..hosting.group import Group
-from ..protocol.extensions import UNKNOWN
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
 from ..runtime.outbox import Outbox
@@ -24,7 +23,7 @@ from ..server.request_state import StateCipher
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection
-from .extensions import SharedExtensions
+from .extensions import VOCABULARY, SharedExtensions
 from .gateway import Gateway, gateway
 from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool
@@ -167,7 +166,7 @@ class Proxy:
                     shared_extensions=self._shared_extensions,
                 )
 
-            yield RunningStandIn(host.load.callers, host.limits, connect, UNKNOWN)
+            yield RunningStandIn(host.load.callers, host.limits, connect, VOCABULARY)
 
 
 async def _end_with(shared: Upstream) -> None:

@@ -35,7 +35,7 @@ from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, note_request
-from .extensions import Passage, is_unknown
+from .extensions import SKILLS_METHODS, Passage, is_unknown
 from .server_requests import Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
@@ -232,6 +232,8 @@ class Upstream(Relay):
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
+        if method in SKILLS_METHODS:
+            self.client.learn_skills()
         if method != "tools/list":
             return await self.client.send(method, params, on_progress)
         listing = self.listed_tools.listing()

@@ -151,7 +151,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 _LONGEST: Final = 2**53 - 1  # the largest integer that all readers of JSON agree on
-_CACHEABLE: Final = tuple(row.name for row in ROWS if row.cacheable)
+_CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list", "skills/get")
 
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:

@@ -26,7 +26,7 @@ from ..protocol.types.skills import (
     ReadDirectoryParams,
     ReadDirectoryResult,
 )
-from .registration import Registry, ResourceOptions
+from .registration import CacheHints, Registry, ResourceOptions
 from .request_context import RequestContext, peer_of
 from .resources import RegisteredResource, Resources
 from .signature import UserFunction
@@ -196,19 +196,24 @@ class SkillOffers:
 
     # Answers
 
+    def _hints(self, method: str, *, is_private: bool) -> CacheHints:
+        hints: CacheHints = self._server.cache_hints[method]
+        return hints.but(None, "private" if is_private else None)
+
     async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
         """Return a page of the skills that are listed for the caller."""
         await self._look()
         page, following = self._listed.page(params.cursor, peer_of(ctx))
-        scope = "private" if self._listed.depends_on_caller else None
-        return ListSkillsResult([offer.skill.entry for offer in page], following, cache_scope=scope)
+        hints = self._hints("skills/list", is_private=self._listed.depends_on_caller)
+        return ListSkillsResult([offer.skill.entry for offer in page], following, hints.ttl_ms, hints.scope)
 
     async def answer_get(self, params: GetSkillParams, ctx: RequestContext) -> GetSkillResult:
         """Return a skill, listed or not. Raises `CodedError` (-32602)."""
         await self._look()
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside == SKILL_FILE:
-                return GetSkillResult(offer.skill.entry, cache_scope="private" if depends_on_caller(offer) else None)
+                hints = self._hints("skills/get", is_private=depends_on_caller(offer))
+                return GetSkillResult(offer.skill.entry, hints.ttl_ms, hints.scope)
         raise _not_found("No skill is served", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:

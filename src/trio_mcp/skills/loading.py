@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
@@ -21,6 +22,9 @@ from ..protocol.types.skills import SKILL_FILE, Skill, SkillFile, digest_of, is_
 
 ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
 """Reads the resource with a URI: see `Client.read_resource`."""
+Reads: TypeAlias = tuple[ReadResource, ...]
+"""Ways to read a resource, each tried where the bytes of the one before are not those of the entry: an answer that was
+kept may be older than the entry."""
 
 _IN_THREAD: Final = 64 * 1024
 """Bytes from which on a digest is made in a thread."""
@@ -45,7 +49,7 @@ class LoadedSkill:
     text: str
     """The ``SKILL.md``, with its front matter."""
     _files: Mapping[str, SkillFile] | None
-    _read: ReadResource
+    _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
         """Return a file of the skill by its path from the folder of the skill, ``references/FORMS.md`` for example;
@@ -59,15 +63,15 @@ class LoadedSkill:
         if not is_inside(name):
             raise ValueError(f"{path[:200]!r} is no path in a skill, which is like references/FORMS.md")
         if self._files is None:
-            return await _read(self._read, self.entry.root + quote(name), None)
+            return await _read(self._reads, self.entry.root + quote(name), None)
         # Integrity and Verification: a file that is not listed is a verification failure, as a wrong digest is.
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
-        return await _read(self._read, file.uri, file)
+        return await _read(self._reads, file.uri, file)
 
 
-async def load(read: ReadResource, entry: Skill) -> LoadedSkill:
+async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read and compare the ``SKILL.md`` of ``entry``: see `Client.load_skill`."""
     from .front_matter import front_matter_of  # late: needs PyYAML, which few clients have
 
@@ -75,7 +79,7 @@ async def load(read: ReadResource, entry: Skill) -> LoadedSkill:
         files = entry.files()
     except ValueError as error:
         raise ProtocolViolation(f"the skill {entry.uri[:200]} makes no sense: {error}") from None
-    text = await _read(read, entry.uri, None if files is None else files[SKILL_FILE])
+    text = await _read(reads, entry.uri, None if files is None else files[SKILL_FILE])
     if not isinstance(text, str):
         raise SkillChanged(f"{entry.uri[:200]} is no text")
     try:
@@ -86,7 +90,7 @@ async def load(read: ReadResource, entry: Skill) -> LoadedSkill:
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
             raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter is not what was listed")
-    return LoadedSkill(entry, text, files, read)
+    return LoadedSkill(entry, text, files, reads)
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -100,9 +104,16 @@ def _is_same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-async def _read(read: ReadResource, uri: str, file: SkillFile | None) -> str | bytes:
-    """Return the resource ``uri``, if its bytes are those that the entry has of ``file``."""
-    result = await read(uri)
+async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
+    """Return the resource ``uri``, if its bytes are those that the entry has of ``file``. Raises `SkillChanged`."""
+    *others, last = reads
+    for read in others:
+        with suppress(SkillChanged):
+            return await _contents(await read(uri), uri, file)
+    return await _contents(await last(uri), uri, file)
+
+
+async def _contents(result: ReadResourceResult, uri: str, file: SkillFile | None) -> str | bytes:
     if len(result.contents) != 1:
         raise SkillChanged(f"{uri[:200]} has {len(result.contents)} contents, and a file has one")
     (part,) = result.contents

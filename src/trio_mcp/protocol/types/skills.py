@@ -112,8 +112,8 @@ class ListSkillsResult:
 
     skills: list[Skill]
     next_cursor: str | None = None
-    ttl_ms: int | None = since("2026-07-28")
-    cache_scope: CacheScope | None = since("2026-07-28")
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
 
 
 @value
@@ -128,8 +128,8 @@ class GetSkillResult:
     """The description of a skill."""
 
     skill: Skill
-    ttl_ms: int | None = since("2026-07-28")
-    cache_scope: CacheScope | None = since("2026-07-28")
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
 
 
 @value
