@@ -25,7 +25,7 @@ programs without an event loop; `trio_mcp.testing` has what tests need.
 """
 GROUPS = (
     ("Servers and their handlers", ("server", "openapi", "transports", "arounds")),
-    ("Clients", ("client",)),
+    ("Clients", ("client", "skills")),
     ("Many servers", ("hosting", "proxying")),
     ("Transports", ("connecting", "serving")),
     ("Authorization", ("auth",)),

@@ -36,7 +36,8 @@ class Skills(SkillsExtension):
     What is served is what was hashed. A folder that has changed is read again before anything else is told of it: when
     a file is read, at `refresh`, and, where the last look is ``recheck`` seconds old, when clients list or get skills.
     ``directory_read=False``: clients cannot list folders. A host declares the extension, too:
-    ``open_stdio(command, extensions=[Skills()])``.
+    ``open_stdio(command, extensions=[Skills()])``. The ``name`` of the extension and the settings of a ``client``,
+    which are empty, are those of SEP-2640.
 
     Raises `ValueError`, which names the file and the rule, for what is no skill, `OSError` for what cannot be read, and
     `ImportError` without the extra ``trio-mcp[skills]``.
