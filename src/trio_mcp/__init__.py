@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         NotInCatalogue,
         RestartPolicy,
     )
-    from .hosting.group import Group, GroupTask, open_group
+    from .hosting.group import Group, GroupSkill, GroupTask, open_group
     from .hosting.speaker import current_member
     from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
     from .openapi.document import APIOperation
@@ -223,7 +223,7 @@ _NAMES: Final = {
     ".hosting.descriptions": (
         "MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
     ),
-    ".hosting.group": "Group GroupTask open_group",
+    ".hosting.group": "Group GroupSkill GroupTask open_group",
     ".hosting.speaker": "current_member",
     ".jsonrpc.errors": "CodedError MCPError NotSerializable PeerError ProtocolViolation",
     ".openapi.document": "APIOperation",
@@ -380,6 +380,7 @@ __all__ = [
     "Gateway",
     "GetPromptResult",
     "Group",
+    "GroupSkill",
     "GroupTask",
     "HTTPApp",
     "HTTPError",

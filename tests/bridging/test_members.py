@@ -21,6 +21,7 @@ FOR_CODE_THAT_OPENS_AND_FORWARDS = {
         "meta_in",
         "open_stream",
         "relay",
+        "request_skills",
         "send",
         "told_by_streams",
     },

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from tests.hosting.test_skills import broken
 from tests.proxying.conftest import Proxied
 
 from trio_mcp import (
     CacheHints,
+    Client,
     Extension,
+    InMemory,
+    MemberDescription,
     MethodUnavailable,
     PeerError,
     Server,
     SkillChanged,
     Skills,
+    gateway,
+    open_group,
     open_memory,
 )
 
@@ -88,3 +96,128 @@ async def test_skills_let_no_other_extension_through(proxied: Proxied, skills: S
         with pytest.raises(PeerError) as caught:
             await client.request(row.name, {}, dict[str, Any])
         assert caught.value.code == -32601
+
+
+# Gateways
+
+
+def described(skills: Skills, era: Any = "modern", **options: Any) -> MemberDescription:
+    return MemberDescription(InMemory(Server("s", extensions=[skills], **options)), options={"era": era})
+
+
+async def listed(client: Client) -> list[str]:
+    return [skill.uri async for skill in client.list_skills(refresh=True)]
+
+
+async def test_a_gateway_has_the_skills_of_all_members(skills: Skills, front: Any, back: Any) -> None:
+    more = Skills(directory_read=False)
+    for name in ("a", "b", "c"):
+        more.add_files(name, {"SKILL.md": text_of(name)})
+    members = {
+        "one": described(skills, back),
+        "plain": MemberDescription(InMemory(Server("plain"))),
+        "two": described(more, back, page_size=2),
+    }
+    async with open_group(members) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert (client.server_capabilities.extensions or {})[NAME] == {"directoryRead": True}
+            assert await listed(client) == [
+                "skill://one/pdf/SKILL.md",
+                "skill://two/a/SKILL.md",
+                "skill://two/b/SKILL.md",
+                "skill://two/c/SKILL.md",
+            ]
+            entry = await client.get_skill("skill://one/pdf/SKILL.md")
+            loaded = await client.load_skill(entry)
+            assert await loaded.read("references/FORMS.md") == "Forms\r\n"
+            assert await loaded.read("logo.png") == b"\x89\xff"
+            assert (await client.get_skill("skill://one/acme/refunds/SKILL.md")).name == "refunds"
+            children = [(each.uri, each.mime_type) async for each in client.list_directory("skill://one/pdf")]
+            assert children[-1] == ("skill://one/pdf/references", "inode/directory")
+            assert "skill://one/pdf/SKILL.md" in [each.uri async for each in client.list_resources()]
+
+
+async def test_digests_stay_as_they_are(skills: Skills) -> None:
+    async with open_group({"one": described(skills)}) as group:
+        await group.settled()
+        async with open_memory(gateway(group)) as client:
+            (merged,) = [skill async for skill in client.list_skills()]
+        (own,) = await group.skills()
+    (theirs, ours) = (each.files() or {} for each in (own.skill, merged))
+    assert {path: (file.digest, file.size) for path, file in ours.items()} == {
+        path: (file.digest, file.size) for path, file in theirs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "uri", ["skill://pdf/SKILL.md", "skill://none/pdf/SKILL.md", "skill://one/none/SKILL.md", "x", "skill://one"]
+)
+async def test_a_gateway_refuses_what_no_member_has(skills: Skills, front: Any, uri: str) -> None:
+    async with open_group({"one": described(skills)}) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            with pytest.raises(PeerError) as caught:
+                await client.get_skill(uri)
+            assert caught.value.code == -32602
+            with pytest.raises(PeerError) as caught:
+                [each async for each in client.list_directory(uri)]
+            assert caught.value.code == -32602
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "W10=", "WyJub25lIixudWxsXQ==", "WyJvbmUiLCJ4Il0=", "MQ==", "bnVsbA=="])
+async def test_a_gateway_refuses_cursors_that_it_never_gave(skills: Skills, front: Any, cursor: str) -> None:
+    async with open_group({"one": described(skills)}) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front, extensions=[Skills()]) as client:
+            with pytest.raises(PeerError) as caught:
+                await client.request("skills/list", {"cursor": cursor}, dict[str, Any])
+            assert caught.value.code == -32602
+
+
+async def test_a_gateway_declares_skills_while_a_member_has_some(skills: Skills, front: Any) -> None:
+    async with open_group({"plain": MemberDescription(InMemory(Server("plain")))}) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert NAME not in (client.server_capabilities.extensions or {})
+        group.add("one", described(skills))
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert await listed(client) == ["skill://one/pdf/SKILL.md"]
+
+
+async def test_a_member_that_fails_is_passed_over(skills: Skills, front: Any) -> None:
+    members = {"broken": broken(), "one": described(skills)}
+    async with open_group(members) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert await listed(client) == ["skill://one/pdf/SKILL.md"]
+
+
+async def test_changes_of_a_skill_are_told_under_its_uri_in_the_gateway(tmp_path: Path, front: Any) -> None:
+    folder = tmp_path / "pdf"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(text_of("pdf"))
+    skills = Skills(folder, recheck=float("inf"))
+    told, came = list[str](), trio.Event()
+
+    def note(uri: str) -> None:
+        told.append(uri)
+        if (folder / "new").exists():
+            came.set()
+
+    async with open_group({"one": described(skills)}) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front, on_resource_updated=note) as client:
+            await client.subscribe("skill://one/pdf/SKILL.md")
+            with trio.fail_after(20):
+                while not came.is_set():
+                    (folder / "new").write_text("x" * len(told))
+                    await skills.refresh()
+                    (folder / "new").unlink()
+                    await skills.refresh()
+                    (folder / "new").write_text("y")
+                    await skills.refresh()
+                    with trio.move_on_after(0.1):
+                        await came.wait()
+    assert set(told) == {"skill://one/pdf/SKILL.md"}

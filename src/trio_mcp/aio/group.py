@@ -22,7 +22,7 @@ from ..hosting.descriptions import MemberDescription, MemberStatus
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
-from .client import Client
+from .client import Client, LoadedSkill
 from .loop import Loop, Opened
 from .members import awaited, iterated, viewed
 
@@ -65,6 +65,8 @@ class Group(View):
     start_task = viewed(of_group.Group.start_task, GroupTask)
     get_prompt = awaited(of_group.Group.get_prompt)
     read_resource = awaited(of_group.Group.read_resource)
+    skills = awaited(of_group.Group.skills)
+    load_skill = viewed(of_group.Group.load_skill, LoadedSkill)
 
     @wraps(of_group.Group.add)
     def add(self, name: str, description: MemberDescription) -> None:

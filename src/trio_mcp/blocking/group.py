@@ -20,7 +20,7 @@ from ..hosting.descriptions import MemberDescription, MemberStatus
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
-from .client import Client
+from .client import Client, LoadedSkill
 from .members import blocked, iterated, viewed
 from .waiting import Opened, in_threads
 
@@ -63,6 +63,8 @@ class Group(View):
     start_task = viewed(of_group.Group.start_task, GroupTask)
     get_prompt = blocked(of_group.Group.get_prompt)
     read_resource = blocked(of_group.Group.read_resource)
+    skills = blocked(of_group.Group.skills)
+    load_skill = viewed(of_group.Group.load_skill, LoadedSkill)
 
     @wraps(of_group.Group.add)
     def add(self, name: str, description: MemberDescription) -> None:

@@ -252,14 +252,14 @@ class Client(Requests):
         from ..protocol.types.skills import ListSkillsResult  # late: few servers have skills
 
         listing = Listing(ListSkillsResult, "skills", "uri", "skill async for skill in client.list_skills()")
-        return Pages(self._request_skills, "skills/list", self.settings.max_pages, refresh=refresh, listing=listing)
+        return Pages(self.request_skills, "skills/list", self.settings.max_pages, refresh=refresh, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
         """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. An unknown one is a
         `PeerError` (-32602). ``refresh``: see `request`. Raises `MethodUnavailable` as `list_skills`."""
         from ..protocol.types.skills import GetSkillParams, GetSkillResult
 
-        return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
+        return (await self.request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
         """Read the ``SKILL.md`` of a skill of `list_skills` or `get_skill`, and compare size, digest and front matter
@@ -282,23 +282,11 @@ class Client(Requests):
         from ..protocol.types.skills import ReadDirectoryParams, ReadDirectoryResult
 
         async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
-            return await self._request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
+            return await self.request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
 
         words = "file async for file in client.list_directory(uri)"
         listing = Listing(ReadDirectoryResult, "resources", "uri", words)
         return Pages(ask, "resources/directory/read", self.settings.max_pages, refresh=False, listing=listing)
-
-    async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
-        """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
-        of clients)."""
-        from ..skills.methods import SKILLS
-
-        row = SKILLS.row_of(method)
-        self._check_declared(row)
-        if not SKILLS.serves(row, self.server_capabilities):
-            raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
-        self.learn_skills()
-        return await self.request(method, params, kind, refresh=refresh)
 
     # Changes, logs, health
 
@@ -405,6 +393,18 @@ class Client(Requests):
             self.connection.outbox.put_sealed(line)
 
     # For code that opens clients, and code that forwards
+
+    async def request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
+        """Send a request of the extension for skills, which need not be one of the client's (SEP-2640 knows no settings
+        of clients)."""
+        from ..skills.methods import SKILLS
+
+        row = SKILLS.row_of(method)
+        self._check_declared(row)
+        if not SKILLS.serves(row, self.server_capabilities):
+            raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
+        self.learn_skills()
+        return await self.request(method, params, kind, refresh=refresh)
 
     def learn_skills(self) -> None:
         """Let this client send the methods of the extension for skills, whether it declares the extension or not."""

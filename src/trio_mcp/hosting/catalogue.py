@@ -30,7 +30,8 @@ _LONGEST_NAME: Final = 128
 _DIGEST: Final = 16
 _STEM: Final = 24
 _SCHEME: Final = "member://"
-_VIEW: Final = "ui://"
+_SCHEMES: Final = ("ui://", "skill://")
+"""Schemes that URIs keep."""
 # 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
@@ -68,18 +69,23 @@ def may_name(member: str, name: str) -> bool:
 
 def catalogue_uri(member: str, uri: str) -> str:
     """Return ``member://MEMBER/URI`` for a URI or a template of URIs; for the ``ui://REST`` of a view
-    ``ui://MEMBER/REST``, since hosts know views by their scheme (SEP-1865, Content Requirements)."""
+    ``ui://MEMBER/REST``, since hosts know views by their scheme (SEP-1865, Content Requirements), and for a file of a
+    skill ``skill://MEMBER/REST``."""
     part = quote(member, safe="", errors="surrogatepass")
-    return f"{_VIEW}{part}/{uri.removeprefix(_VIEW)}" if uri.startswith(_VIEW) else f"{_SCHEME}{part}/{uri}"
+    for scheme in _SCHEMES:
+        if uri.startswith(scheme):
+            return f"{scheme}{part}/{uri.removeprefix(scheme)}"
+    return f"{_SCHEME}{part}/{uri}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
     """Return the member and its own URI; `None` for a URI from outside the catalogue."""
-    is_view = uri.startswith(_VIEW)
-    if not is_view and not uri.startswith(_SCHEME):
-        return None
-    member, slash, own = uri.removeprefix(_VIEW if is_view else _SCHEME).partition("/")
-    return (unquote(member, errors="surrogatepass"), f"{_VIEW if is_view else ''}{own}") if slash else None
+    for scheme in (_SCHEME, *_SCHEMES):
+        if uri.startswith(scheme):
+            member, slash, own = uri.removeprefix(scheme).partition("/")
+            kept = "" if scheme == _SCHEME else scheme
+            return (unquote(member, errors="surrogatepass"), f"{kept}{own}") if slash else None
+    return None
 
 
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
@@ -143,9 +149,9 @@ class Catalogue:
     """The offers of all members: members in order of addition, items in their servers' order.
 
     A tool is ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, a digest is part of
-    the name. A resource is ``member://MEMBER/URI``, and the view ``ui://REST`` of a tool ``ui://MEMBER/REST``. The
-    names of a member's items do not depend on other members or on restarts. The items stay while their member is
-    restarted, and are gone once the member has failed.
+    the name. A resource is ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
+    file ``skill://REST`` of a skill ``skill://MEMBER/REST``. The names of a member's items do not depend on other
+    members or on restarts. The items stay while their member is restarted, and are gone once the member has failed.
     """
 
     def __init__(self) -> None:

@@ -6,18 +6,23 @@ A `Group` has its members by name; a `GroupTask` is a task that a member runs.
 from __future__ import annotations
 
 import contextvars
+import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import attrs
 import trio
 
+from ..classes import frozen
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..jsonrpc.errors import MCPError, clean
+from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.types.prompts import GetPromptResult
 from ..protocol.types.resources import ReadResourceResult
@@ -27,6 +32,30 @@ from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_name, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member
+
+if TYPE_CHECKING:
+    from ..protocol.types.skills import Skill
+    from ..skills.loading import LoadedSkill
+
+logger = logging.getLogger("trio_mcp")
+
+
+@frozen
+class GroupSkill:
+    """A skill of a member. A skill is known by its member and its URI, never by its name, which any other may have
+    (SEP-2640, Names)."""
+
+    member: str
+    """Name of the member."""
+    skill: Skill
+    """The skill as its server described it."""
+    shares_name: bool = attrs.field(kw_only=True)
+    """True where another skill of the group has the same name: hosts show where each is from, and prefer none."""
+
+    @property
+    def uri(self) -> str:
+        """The URI of its ``SKILL.md`` in the catalogue, for `Group.read_resource`."""
+        return catalogue_uri(self.member, self.skill.uri)
 
 
 class Group:
@@ -210,6 +239,39 @@ class Group:
         member, own = parsed
         client = await self.client(member)
         return await client.read_resource(own, on_progress=on_progress, meta=meta)
+
+    # Skills
+
+    async def skills(self, *, refresh: bool = False) -> list[GroupSkill]:
+        """Return the skills that the members which are ready now list, in the order of the members: see
+        `Client.list_skills`. A member whose list cannot be got is left out, and that is logged. ``refresh``: see
+        `Client.request`."""
+        found: dict[str, list[Skill]] = {name: [] for name in self._members}
+
+        async def listed(member: str, client: Client) -> None:
+            try:
+                found[member] = [skill async for skill in client.list_skills(refresh=refresh)]
+            except MethodUnavailable:
+                pass  # it has no skills
+            except (MCPError, trio.TooSlowError) as error:
+                logger.warning("the skills of member %s cannot be listed: %s", member, clean(str(error)[:200]))
+
+        async with trio.open_nursery() as nursery:
+            for name in found:
+                if (client := self.present(name)) is not None:
+                    nursery.start_soon(listed, name, client)
+        names = Counter(skill.name for skills in found.values() for skill in skills)
+        return [
+            GroupSkill(member, skill, shares_name=names[skill.name] > 1)
+            for member, skills in found.items()
+            for skill in skills
+        ]
+
+    async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
+        """Load a skill of `skills` from its member: see `Client.load_skill`. Waits for a member that is starting or
+        restarting; the loaded skill belongs to the connection that the member has then."""
+        client = await self.client(skill.member)
+        return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[Entry[Any], Client]:
         """Return the entry of ``name``, and the client of its member, as soon as there is one."""

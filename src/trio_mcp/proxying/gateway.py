@@ -25,12 +25,14 @@ from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..protocol.revisions import Revision
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..protocol.types.skills import SKILLS_EXTENSION
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..server.prompts import Completions
 from ..server.registration import Registry
 from ..server.server import Server
+from .gateway_skills import GatewaySkills
 from .member_offers import MemberCompletions, MemberOffers, MemberResources
 from .members import Forwarder, MemberUpstream
 
@@ -83,11 +85,19 @@ class Gateway(Server):
         limits: Limits,
         page_size: int | None,
     ) -> None:
-        super().__init__(name, version("trio-mcp"), instructions=instructions, limits=limits, page_size=page_size)
+        forwarder = Forwarder(group, patience)
+        self._skills = GatewaySkills(forwarder)
+        super().__init__(
+            name,
+            version("trio-mcp"),
+            instructions=instructions,
+            limits=limits,
+            page_size=page_size,
+            extensions=[self._skills],
+        )
         self.group = group
         """The group, whose statuses tell how the members are."""
         self._words = instructions
-        forwarder = Forwarder(group, patience)
         offers = MemberOffers(forwarder)
         self.members = MemberResources(page_size, self.cache_hints["resources/read"], offers)
         self.resources = self.members
@@ -105,14 +115,18 @@ class Gateway(Server):
         """Members that were there before."""
 
     def capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities, with all kinds of lists, since members come and go, and with apps where a member has
-        some now."""
+        """Return the capabilities, with all kinds of lists, since members come and go, and with apps and skills where a
+        member has some now."""
         own = super().capabilities_in(revision)
         members = [client for name in self.group.statuses if (client := self.group.present(name)) is not None]
-        has_apps = any(APPS_EXTENSION in (client.server_capabilities.extensions or {}) for client in members)
+        extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
+        if any(APPS_EXTENSION in (client.server_capabilities.extensions or {}) for client in members):
+            extensions[APPS_EXTENSION] = {}
+        if (skills := self._skills.declared()) is not None:
+            extensions[SKILLS_EXTENSION] = skills
         return attrs.evolve(
             own,
-            extensions={**(own.extensions or {}), APPS_EXTENSION: {}} if has_apps else own.extensions,
+            extensions=extensions or None,
             tools=ToolsCapability(list_changed=True),
             prompts=PromptsCapability(list_changed=True),
             resources=ResourcesCapability(subscribe=True, list_changed=True),

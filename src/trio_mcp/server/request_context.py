@@ -24,7 +24,7 @@ from ..protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitR
 from ..protocol.types.input_required import ASKABLE, for_elicitation
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, ListRootsResult, Root, SamplingMessage
 from ..runtime.cancellation import Cancellation
-from ..runtime.peer import NOBODY_KNOWN, Auth, Peer
+from ..runtime.peer import Auth
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.rounds import ask_client
 from ..runtime.requests.scope import RequestScope
@@ -502,7 +502,8 @@ class LiveContext(RequestContext[Any]):
         self._tasks = tasks
 
 
-def peer_of(ctx: RequestContext[Any]) -> Peer:
-    """Return the client that has sent the request of ``ctx``. For the handlers that come with the package."""
+def scope_of(ctx: RequestContext[Any]) -> RequestScope:
+    """Return the request of ``ctx``, which is no passive one. For the handlers that come with the package."""
     live = ctx._live  # pyright: ignore[reportPrivateUsage] - of a class of this module
-    return NOBODY_KNOWN if live is None else live.exchange.peer
+    assert live is not None, "handlers of extensions run for requests alone"
+    return live

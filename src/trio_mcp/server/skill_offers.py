@@ -27,7 +27,7 @@ from ..protocol.types.skills import (
     ReadDirectoryResult,
 )
 from .registration import CacheHints, Registry, ResourceOptions
-from .request_context import RequestContext, peer_of
+from .request_context import RequestContext, scope_of
 from .resources import RegisteredResource, Resources
 from .signature import UserFunction
 from .visibility import Visible, depends_on_caller
@@ -203,7 +203,7 @@ class SkillOffers:
     async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
         """Return a page of the skills that are listed for the caller."""
         await self._look()
-        page, following = self._listed.page(params.cursor, peer_of(ctx))
+        page, following = self._listed.page(params.cursor, scope_of(ctx).exchange.peer)
         hints = self._hints("skills/list", is_private=self._listed.depends_on_caller)
         return ListSkillsResult([offer.skill.entry for offer in page], following, hints.ttl_ms, hints.scope)
 

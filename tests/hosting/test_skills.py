@@ -1,0 +1,101 @@
+"""Skills of the members of a group: each is known by its member and its URI, never by its name (SEP-2640)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.bridging.seen import run
+
+from trio_mcp import (
+    GroupSkill,
+    InMemory,
+    MemberDescription,
+    Server,
+    Skills,
+    aio,
+    blocking,
+    open_group,
+)
+from trio_mcp.hosting.catalogue import catalogue_uri, parse_uri
+from trio_mcp.protocol.types.skills import ListSkillsResult
+from trio_mcp.skills.methods import SkillsExtension
+
+
+def member(*names: str, prefix: str = "") -> MemberDescription:
+    skills = Skills()
+    for name in names:
+        text = f"---\nname: {name}\ndescription: What it is for\n---\n"
+        skills.add_files(name, {"SKILL.md": text, "more/x": f"{prefix}{name}"}, prefix)
+    return MemberDescription(InMemory(Server("s", extensions=[skills])))
+
+
+def broken() -> MemberDescription:
+    """A member whose skills cannot be listed."""
+    extension: Any = SkillsExtension(directory_read=False)
+    server = Server("broken", extensions=[extension])
+
+    @server.handles(extension.listing)
+    async def fail() -> ListSkillsResult:
+        raise RuntimeError
+
+    server.handles(extension.getting)(fail)
+    return MemberDescription(InMemory(server))
+
+
+async def test_equal_names_are_told_and_all_are_shown() -> None:
+    members = {
+        "one": member("pdf", "refunds"),
+        "two": member("pdf"),
+        "none": MemberDescription(InMemory(Server("plain"))),
+        "three": member("notes", prefix="acme"),
+    }
+    async with open_group(members) as group:
+        await group.settled()
+        found = await group.skills()
+        assert [(each.member, each.skill.name, each.shares_name) for each in found] == [
+            ("one", "pdf", True),
+            ("one", "refunds", False),
+            ("two", "pdf", True),
+            ("three", "notes", False),
+        ]
+        assert [each.uri for each in found][2:] == ["skill://two/pdf/SKILL.md", "skill://three/acme/notes/SKILL.md"]
+        loaded = await group.load_skill(found[3])
+        assert await loaded.read("more/x") == "acmenotes"
+        (part,) = (await group.read_resource("skill://two/pdf/more/x")).contents
+        assert part.uri == "skill://pdf/more/x"
+
+
+async def test_a_member_that_cannot_list_its_skills_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_group({"broken": broken(), "one": member("pdf")}) as group:
+        await group.settled()
+        assert [each.member for each in await group.skills()] == ["one"]
+    assert "the skills of member broken cannot be listed" in caplog.text
+
+
+async def test_an_empty_group_has_no_skills() -> None:
+    async with open_group({}) as group:
+        assert await group.skills() == []
+
+
+@pytest.mark.parametrize("name", ["one", "a/b", "ü", "a b", "..", "%2f"])
+def test_the_uri_of_a_skill_has_its_member_in_front(name: str) -> None:
+    uri = catalogue_uri(name, "skill://acme/pdf/SKILL.md")
+    assert uri.startswith("skill://")
+    assert uri.endswith("/acme/pdf/SKILL.md")
+    assert parse_uri(uri) == (name, "skill://acme/pdf/SKILL.md")
+
+
+def test_other_worlds_have_the_skills_of_groups() -> None:
+    async def main() -> list[GroupSkill]:
+        async with aio.open_group({"one": member("pdf")}) as group:
+            await group.settled()
+            found = await group.skills()
+            assert await (await group.load_skill(found[0])).read("more/x") == "pdf"
+            return found
+
+    with blocking.open_group({"one": member("pdf")}) as group:
+        group.settled()
+        found = group.skills()
+        assert group.load_skill(found[0]).read("more/x") == "pdf"
+    assert run(main) == found
