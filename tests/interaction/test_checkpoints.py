@@ -22,6 +22,8 @@ from trio_mcp import (
     RequestLog,
     Root,
     Server,
+    Skill,
+    Skills,
     TextContent,
 )
 from trio_mcp.client.opening import open_client
@@ -60,22 +62,30 @@ async def send(client: Client) -> None:
     await client.send("tools/call", {"name": "echo", "arguments": {"text": "x"}, "_meta": meta})
 
 
+NOTES = "---\nname: notes\ndescription: Take notes\n---\n"
+SKILL = Skill("skill://notes/SKILL.md", {"name": "notes", "description": "Take notes"}, "dynamic")
+
 CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "call_tool": lambda client: client.call_tool("echo", {"text": "x"}),
     "complete": lambda client: client.complete(PromptReference("greet"), "name", ""),
     "get_prompt": lambda client: client.get_prompt("greet", {"name": "Ada"}),
+    "get_skill": lambda client: client.get_skill(SKILL.uri),
+    "list_directory": lambda client: drain(client.list_directory("skill://notes")),
     "list_prompts": lambda client: drain(client.list_prompts()),
     "list_resource_templates": lambda client: drain(client.list_resource_templates()),
     "list_resources": lambda client: drain(client.list_resources()),
+    "list_skills": lambda client: drain(client.list_skills()),
     "list_tasks": lambda client: drain(client.list_tasks()),
     "list_tools": lambda client: drain(client.list_tools()),
     "listen": listen,
+    "load_skill": lambda client: client.load_skill(SKILL),
     "open_stream": lambda client: client.open_stream(SubscriptionFilter(tools_list_changed=True), lambda *_: None),
     "ping": lambda client: client.ping(),
     "read_resource": lambda client: client.read_resource("s:thing"),
     "request": lambda client: client.request(
         "tools/call", {"name": "echo", "arguments": {"text": "x"}}, dict[str, Any]
     ),
+    "request_skills": lambda client: client.request_skills("skills/list", None, dict[str, Any]),
     "roots_changed": lambda client: client.roots_changed(),
     "send": send,
     "send_notification": lambda client: client.send_notification("notifications/acme"),
@@ -139,7 +149,9 @@ class World:
 
 @asynccontextmanager
 async def opened(era: Era) -> AsyncIterator[World]:
-    world, server = World(), Server("s")
+    skills = Skills()
+    skills.add_files("notes", {"SKILL.md": NOTES})
+    world, server = World(), Server("s", extensions=[skills])
 
     @server.tool
     async def echo(text: str) -> str:
