@@ -126,11 +126,29 @@ async def test_a_column_shows_which_tools_are_called_as_tasks(tmp_path: Path):
     assert "extensions (io.modelcontextprotocol/tasks)" in modern
 
 
+async def test_skills_are_shown_with_the_number_of_their_files(tmp_path: Path):
+    file = written(
+        tmp_path / "skilled.py",
+        """
+        from trio_mcp import Server, Skills
+        skills = Skills()
+        text = "---\\nname: pdf\\ndescription: Fill in forms\\n---\\n"
+        skills.add_files("pdf", {"SKILL.md": text, "more": ""})
+        server = Server("skilled", extensions=[skills])
+        """,
+    )
+    ended = await run([*INSPECT, file])
+    lines = [" ".join(line.replace("│", " ").split()) for line in ended.stdout.splitlines()]
+    assert "skill://pdf/SKILL.md pdf 2 Fill in forms" in lines
+    offers = json.loads((await run([*INSPECT, file, "--json"])).stdout)
+    assert [skill["frontmatter"]["name"] for skill in offers["skills"]] == ["pdf"]
+
+
 async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])
     offers = json.loads(ended.stdout)
-    assert [offers[kind] for kind in ("tools", "resources", "resourceTemplates", "prompts")] == [None] * 4
+    assert [offers[kind] for kind in ("tools", "resources", "resourceTemplates", "prompts", "skills")] == [None] * 5
     assert "tool" not in (await run([*INSPECT, bare])).stdout
 
 

@@ -69,8 +69,8 @@ class GatewaySkills(SkillsExtension):
         return {"directoryRead": True} if self.reading and self.serves(self.reading, client.server_capabilities) else {}
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of a member's list. A member whose list cannot be got is passed over: any list of skills
-        may lack some (SEP-2640, Enumeration)."""
+        """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may lack
+        some (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _read(params.cursor)
         found: list[Skill] = []
@@ -122,7 +122,7 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return a skill of ``member`` whose URIs are those in the catalogue. What makes no sense in it stays as it is."""
+    """Return ``skill`` of ``member`` with the URIs of the catalogue. Senseless parts stay."""
     resources: Any = skill.resources
     if isinstance(resources, list):
         resources = list(map(partial(_file, member), cast("list[Any]", resources)))

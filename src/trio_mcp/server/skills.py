@@ -28,13 +28,13 @@ class Skills(SkillsExtension):
 
         server = Server("billing", extensions=[Skills("skills")])
 
-    A skill is a folder with a ``SKILL.md``, which begins with front matter in YAML, and further files that it speaks
-    of. Each of the ``folders`` is a skill, as for `add_folder`, or holds skills, as for `add_folders`; ``options`` are
-    those of `SkillOptions`, for all of them. Folders are read and hashed when they are added. Nothing in a skill is a
-    link, hidden files count, and a skill has at most 512 files, and 16 MiB.
+    A skill is a folder with a ``SKILL.md``, which begins with front matter in YAML, and with further files. Each of the
+    ``folders`` is a skill, as for `add_folder`, or holds skills, as for `add_folders`; ``options``, see `SkillOptions`,
+    are for all skills of the folders. Folders are read and hashed when added. Nothing in a skill is a link, hidden
+    files count, and a skill has at most 512 files, and 16 MiB.
 
-    What is served is what was hashed. A folder that has changed is read again before anything else is told of it: when
-    a file is read, at `refresh`, and, where the last look is ``recheck`` seconds old, when clients list or get skills.
+    Exactly the hashed bytes are served. A folder that has changed is read again first: when a file is read, at
+    `refresh`, and, where the last look is ``recheck`` seconds old, when clients list or get skills.
     ``directory_read=False``: clients cannot list folders. A host declares the extension, too:
     ``open_stdio(command, extensions=[Skills()])``. The ``name`` of the extension and the settings of a ``client``,
     which are empty, are those of SEP-2640.

@@ -32,16 +32,16 @@ _IN_THREAD: Final = 64 * 1024
 
 class SkillChanged(MCPError):
     """A file of a skill is not what its entry says, since the skill has changed, or for worse reasons. Nothing of the
-    file is kept. The entry as it is now: ``await client.get_skill(uri, refresh=True)``, for which the user's approval
-    is to be asked again."""
+    file is kept. ``await client.get_skill(uri, refresh=True)`` gives the present entry, for which the user's approval is
+    to be asked again."""
 
 
 @frozen(eq=False)
 class LoadedSkill:
     """A skill whose ``SKILL.md`` was read, and is what its entry says. Made by `Client.load_skill`.
 
-    All of it is the server's word, whatever it is compared with: digests protect from changes, not from the server.
-    ``allowed-tools`` in the front matter grants nothing.
+    Digests protect from changes, not from the server: the server says all of a skill. ``allowed-tools`` in the front
+    matter grants nothing.
     """
 
     entry: Skill

@@ -25,6 +25,7 @@ from ...protocol.types.lifecycle import Implementation, ServerCapabilities
 from ...protocol.types.prompts import Prompt
 from ...protocol.types.resources import Resource, ResourceTemplate
 from ...protocol.types.server_cards import ServerCard
+from ...protocol.types.skills import SKILLS_EXTENSION, Skill
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
 from ..discovering import differences, find_endpoint, is_host_alone
@@ -50,7 +51,7 @@ def inspect(
     sign_in: SignIn,
     extras: Callable[[Target], Target],
 ) -> int:
-    """Show what a server offers: its tools, resources and prompts.
+    """Show what a server offers: its tools, resources, prompts and skills.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
     tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
@@ -142,6 +143,7 @@ def _show(offers: ServerOffers, console: Console) -> None:
         ("resources", ("resource", "name", "type", "description"), _rows(offers.resources, _resource)),
         ("templates", ("template", "name", "type", "description"), _rows(offers.templates, _resource)),
         ("prompts", ("prompt", "arguments", "description"), _rows(offers.prompts, _prompt)),
+        ("skills", ("skill", "name", "files", "description"), _rows(offers.skills, _skill)),
     ]
     for kind, columns, rows in tables:
         if rows is None:
@@ -223,6 +225,11 @@ def _prompt(prompt: Prompt) -> tuple[str, ...]:
     return name_shown(prompt.name), "\n".join(arguments), on_one_line(prompt.description or prompt.title or "")
 
 
+def _skill(skill: Skill) -> tuple[str, ...]:
+    files = str(len(skill.resources)) if isinstance(skill.resources, list) else "dynamic"  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return name_shown(skill.uri, _LONGEST_URI), name_shown(skill.name), files, on_one_line(skill.description)
+
+
 T = TypeVar("T")
 
 
@@ -238,6 +245,7 @@ class ServerOffers:
     resources: list[Resource] | None
     templates: list[ResourceTemplate] | None
     prompts: list[Prompt] | None
+    skills: list[Skill] | None
 
     @property
     def era(self) -> str:
@@ -262,6 +270,7 @@ class ServerOffers:
             "resources": plain(self.resources),
             "resourceTemplates": plain(self.templates),
             "prompts": plain(self.prompts),
+            "skills": plain(self.skills),
         }
 
 
@@ -278,6 +287,7 @@ async def ask_for_offers(client: Client) -> ServerOffers:
         resources=await listed(client.list_resources(), has_resources),
         templates=await listed(client.list_resource_templates(), has_resources),
         prompts=await listed(client.list_prompts(), declared.prompts is not None),
+        skills=await listed(client.list_skills(), SKILLS_EXTENSION in (declared.extensions or {})),
     )
 
 
