@@ -16,7 +16,7 @@ from trio_mcp import ElicitResult, RequestContext, Server, aio
 CANCELS = 1000
 AT_ONCE = 25
 LONGEST = 0.06
-"""Seconds until a cancel; most calls take half as long."""
+"""Seconds until a cancel; most calls take half as long where nothing else runs."""
 
 
 class Host:
@@ -58,7 +58,9 @@ class Host:
             arguments: dict[str, Any] = {"number": number, "asks": self.random.random() < 0.2}
             call = client.call_tool("work", arguments, on_progress=self.slowly if number % 3 else None)
             try:
-                if number % 2:
+                if number % 5 == 0:  # which is never cancelled: how many others are answered is a matter of speed
+                    result = await call
+                elif number % 2:
                     async with asyncio.timeout(self.random.random() * LONGEST):
                         result = await call
                 else:
@@ -95,6 +97,6 @@ def test_a_thousand_cancels_lose_no_call_and_leave_nothing(era: Any) -> None:
             assert (host.running, host.asked) == (0, 0)
             assert asyncio.all_tasks() == before
         assert host.cancelled >= CANCELS
-        assert host.answered > 50, "not all were cancelled"
+        assert host.answered > 50, "those that were not cancelled"
 
     run(main)
