@@ -74,6 +74,12 @@ def test_a_skill_file_says_what_the_skill_is(folder: Path, text: str, words: str
         read_folder(folder)
 
 
+def test_the_longest_name_and_description_are_taken(folder: Path) -> None:
+    folder = folder.rename(folder.parent / ("a" * 64))
+    (folder / "SKILL.md").write_text(f"---\nname: {'a' * 64}\ndescription: {'x' * 1024}\n---\n")
+    assert len(read_folder(folder).entry.description) == 1024
+
+
 def test_a_skill_file_is_text(folder: Path) -> None:
     (folder / "SKILL.md").write_bytes(b"---\nname: refunds\ndescription: \xff\n---\n")
     with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):

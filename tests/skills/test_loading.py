@@ -35,7 +35,7 @@ from trio_mcp.skills.methods import SkillsExtension
 Era = Literal["modern", "legacy"]
 
 URI, FORMS = "skill://pdf/SKILL.md", "skill://pdf/references/FORMS.md"
-TEXT = "---\nname: pdf\ndescription: PDF\nmetadata: {a: 1, b: [true, 1.0]}\n---\nRead references/FORMS.md\n"
+TEXT = "---\nname: pdf\ndescription: PDF\nmetadata: {a: 1, b: [true, 1.0], c: [x]}\n---\nRead references/FORMS.md\n"
 
 
 @pytest.fixture(params=["modern", "legacy"])
@@ -47,9 +47,10 @@ def file(uri: str, data: bytes) -> dict[str, Any]:
     return {"uri": uri, "digest": f"sha256:{sha256(data).hexdigest()}", "size": len(data)}
 
 
+META: dict[str, Any] = {"c": ["x"], "b": [True, 1], "a": 1}
 ENTRY: dict[str, Any] = {
     "uri": URI,
-    "frontmatter": {"name": "pdf", "description": "PDF", "metadata": {"b": [True, 1], "a": 1}},
+    "frontmatter": {"name": "pdf", "description": "PDF", "metadata": META},
     "resources": [file(URI, TEXT.encode()), file(FORMS, b"Forms"), file("skill://pdf/a%20b.bin", b"\xff\x00")],
 }
 
@@ -129,11 +130,13 @@ async def test_another_file_is_not_given_out(era: Era, other: str) -> None:
     [
         {"description": "Other"},
         {"license": "MIT"},
-        {"metadata": {"a": 1, "b": [1, 1]}},
-        {"metadata": {"a": True, "b": [True, 1]}},
-        {"metadata": {"a": 1, "b": [True]}},
-        {"metadata": {"a": 1}},
-        {"metadata": {"a": "1", "b": [True, 1]}},
+        {"metadata": {**META, "b": [1, 1]}},
+        {"metadata": {**META, "a": True}},
+        {"metadata": {**META, "b": [True]}},
+        {"metadata": {"a": 1, "b": [True, 1]}},
+        {"metadata": {**META, "d": None}},
+        {"metadata": {**META, "a": "1"}},
+        {"metadata": {**META, "c": "x"}},
         {"metadata": None},
     ],
 )

@@ -1,0 +1,68 @@
+"""Which methods a server of skills has, and what a client may ask it (SEP-2640, Capability Negotiation)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp import MethodUnavailable, Server, ServerCapabilities, open_memory
+from trio_mcp.protocol.types.resources import Resource
+from trio_mcp.protocol.types.skills import ListSkillsResult, ReadDirectoryParams, ReadDirectoryResult
+from trio_mcp.skills.methods import SKILLS, SkillsExtension
+
+NAME = "io.modelcontextprotocol/skills"
+
+
+def test_each_method_has_its_row() -> None:
+    rows = [SKILLS.listing, SKILLS.getting, SKILLS.reading]
+    assert [row and row.name for row in rows] == ["skills/list", "skills/get", "resources/directory/read"]
+    assert [SKILLS.row_of(row.name) for row in rows if row] == rows
+    assert [row and row.cacheable for row in rows] == [True, True, False]
+    assert [row and row.requires_client for row in rows] == [False] * 3
+    assert SkillsExtension(directory_read=False).reading is None
+
+
+@pytest.mark.parametrize(
+    ("extensions", "reads"),
+    [
+        (None, False),
+        ({}, False),
+        ({NAME: {}}, False),
+        ({NAME: {"directoryRead": False}}, False),
+        ({NAME: {"directoryRead": 1}}, False),
+        ({NAME: "directoryRead"}, False),
+        ({NAME: {"directoryRead": True}}, True),
+    ],
+)
+def test_folders_are_listed_only_where_that_is_declared(extensions: Any, reads: bool) -> None:
+    capabilities = ServerCapabilities(extensions=extensions)
+    assert SKILLS.reading is not None
+    assert SKILLS.serves(SKILLS.reading, capabilities) is reads
+    assert SKILLS.serves(SKILLS.listing, capabilities)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_client_asks_only_for_what_is_declared(reads: bool) -> None:
+    extension: Any = SkillsExtension(directory_read=True)
+    extension.server = {"directoryRead": True} if reads else {}
+    asked: list[str] = []
+    server = Server("s", extensions=[extension])
+    server.handles(extension.listing)(lambda: ListSkillsResult([]))
+    server.handles(extension.getting)(lambda: None)
+
+    @server.handles(extension.reading)
+    async def read(params: ReadDirectoryParams) -> ReadDirectoryResult:
+        asked.append(params.uri)
+        if params.cursor is None:
+            return ReadDirectoryResult([Resource("skill://a/b", "b")], "2")
+        return ReadDirectoryResult([Resource("skill://a/c", "c")])
+
+    async with open_memory(server) as client:
+        assert [skill async for skill in client.list_skills()] == []
+        if reads:
+            assert [each.name async for each in client.list_directory("skill://a")] == ["b", "c"]
+        else:
+            with pytest.raises(MethodUnavailable, match="with directoryRead"):
+                [each async for each in client.list_directory("skill://a")]
+    assert asked == ["skill://a"] * 2 * reads
