@@ -31,6 +31,7 @@ FILES = {
     **{page.stem: f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))},
     "testing": "src/trio_mcp/testing/README.md",
     "websocket": "src/trio_mcp/transports/WEBSOCKET.md",
+    "cancel-acknowledged": "src/trio_mcp/transports/CANCEL_ACKNOWLEDGED.md",
     "benchmarks": "benchmarks/README.md",
     "contributing": "CONTRIBUTING.md",
     "changelog": "CHANGELOG.md",
@@ -41,7 +42,7 @@ SECTIONS = {
     "Begin": ("overview", "tutorial"),
     "Write": ("servers", "hosts", "tasks", "authorization", "testing"),
     "Run": ("http", "deployment"),
-    "Understand": ("cancellation", "design", "map", "requirements", "websocket", "benchmarks"),
+    "Understand": ("cancellation", "design", "map", "requirements", "websocket", "cancel-acknowledged", "benchmarks"),
     "Project": ("changelog", "contributing"),
 }
 """The pages in the order of the navigation; `assemble` adds the public names."""
