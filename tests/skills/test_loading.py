@@ -263,6 +263,14 @@ async def test_a_file_has_one_part(contents: list[Any], words: str) -> None:
             assert (await load(client)).text == TEXT
 
 
+@pytest.mark.parametrize("size", [4, 6])
+async def test_a_size_is_compared_even_where_the_digest_is_right(size: int) -> None:
+    async with Liar({"resources": [GOOD[0], {**GOOD[1], "size": size}]}).opened() as client:
+        loaded = await load(client)
+        with pytest.raises(SkillChanged, match=f"has 5 bytes, and {size} were listed"):
+            await loaded.read("references/FORMS.md")
+
+
 async def test_a_large_file_is_compared_as_well() -> None:
     text = "x" * 200_000
     entry = {"resources": [GOOD[0], file(FORMS, text.encode())]}
