@@ -69,8 +69,8 @@ class GatewaySkills(SkillsExtension):
         return {"directoryRead": True} if self.reading and self.serves(self.reading, client.server_capabilities) else {}
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may lack
-        some (SEP-2640, Enumeration)."""
+        """Return the next page of a member's list. Members that cannot list are passed over: any list of skills may
+        lack some (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _read(params.cursor)
         found: list[Skill] = []

@@ -32,8 +32,8 @@ _IN_THREAD: Final = 64 * 1024
 
 class SkillChanged(MCPError):
     """A file of a skill is not what its entry says, since the skill has changed, or for worse reasons. Nothing of the
-    file is kept. ``await client.get_skill(uri, refresh=True)`` gives the present entry, for which the user's approval is
-    to be asked again."""
+    file is kept. ``await client.get_skill(uri, refresh=True)`` gives the present entry, for which the user's approval
+    is to be asked again."""
 
 
 @frozen(eq=False)
