@@ -113,10 +113,13 @@ async def test_a_gateway_has_the_skills_of_all_members(skills: Skills, front: An
     more = Skills(directory_read=False)
     for name in ("a", "b", "c"):
         more.add_files(name, {"SKILL.md": text_of(name)})
+    last = Skills()
+    last.add_files("d", {"SKILL.md": text_of("d")})
     members = {
         "one": described(skills, back),
         "plain": MemberDescription(InMemory(Server("plain"))),
         "two": described(more, back, page_size=2),
+        "three": described(last, back),
     }
     async with open_group(members) as group:
         await group.settled()
@@ -127,6 +130,7 @@ async def test_a_gateway_has_the_skills_of_all_members(skills: Skills, front: An
                 "skill://two/a/SKILL.md",
                 "skill://two/b/SKILL.md",
                 "skill://two/c/SKILL.md",
+                "skill://three/d/SKILL.md",
             ]
             entry = await client.get_skill("skill://one/pdf/SKILL.md")
             loaded = await client.load_skill(entry)
@@ -165,7 +169,10 @@ async def test_a_gateway_refuses_what_no_member_has(skills: Skills, front: Any, 
             assert caught.value.code == -32602
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "W10=", "WyJub25lIixudWxsXQ==", "WyJvbmUiLCJ4Il0=", "MQ==", "bnVsbA=="])
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "x", "W10=", "WyJub25lIixudWxsXQ==", "WyJvbmUiLCJ4Il0=", "MQ==", "bnVsbA==", "WzEsbnVsbF0=", "WyJvbmUiLDFd"],
+)
 async def test_a_gateway_refuses_cursors_that_it_never_gave(skills: Skills, front: Any, cursor: str) -> None:
     async with open_group({"one": described(skills)}) as group:
         await group.settled()
