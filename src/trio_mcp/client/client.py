@@ -420,7 +420,7 @@ class Client(Requests):
     def told_by_streams(self) -> list[str]:
         """Return the extensions that the server has declared, and that have a notification outside of requests with a
         callback."""
-        rows = [row for row in self.settings.on_notification if not row.of_request and row.since <= self.revision.name]
+        rows = [row for row in self.settings.on_notification if not row.of_request and row.is_in(self.revision.name)]
         names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
         return [name for name in names if type((self.server_capabilities.extensions or {}).get(name)) is dict]
 

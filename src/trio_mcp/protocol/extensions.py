@@ -220,11 +220,7 @@ def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
 def _with(core: Rows, rows: Mapping[str, Method]) -> Rows:
     @cache
     def rows_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-        has = {
-            name: row
-            for name, row in rows.items()
-            if row.sent_by(role) and row.since <= revision.name and (row.until is None or revision.name <= row.until)
-        }
+        has = {name: row for name, row in rows.items() if row.sent_by(role) and row.is_in(revision.name)}
         return {**core(role, revision), **has}
 
     return rows_of

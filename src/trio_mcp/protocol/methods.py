@@ -45,6 +45,11 @@ class Method:
         """True for a request, which is answered; false for a notification."""
         return self.result is not None
 
+    def is_in(self, revision: str) -> bool:
+        """Return whether the revision of this name has the method."""
+        # Here, and only inside this package, dates are compared: ISO dates sort as text.
+        return self.since <= revision and (self.until is None or revision <= self.until)
+
     def sent_by(self, role: Literal["client", "server"]) -> bool:
         """Return whether ``role`` may send the method."""
         return self.sender == "both" or self.sender == role

@@ -117,12 +117,7 @@ def _chain() -> list[Revision]:
 
 
 def _with_methods(row: Revision) -> Revision:
-    # Here, and only inside this package, dates are compared: ISO dates sort as text.
-    has: dict[str, Any] = {
-        method.name: method
-        for method in ROWS
-        if method.since <= row.name and (method.until is None or row.name <= method.until)
-    }
+    has: dict[str, Any] = {method.name: method for method in ROWS if method.is_in(row.name)}
     return attrs.evolve(row, methods=MappingProxyType(has))
 
 

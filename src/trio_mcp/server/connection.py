@@ -223,12 +223,15 @@ class ServerConnection:
                 return self._tasks.answer_checked(methods, scope)
             case unknown:
                 if scope.request.method.extension is not None:
-                    if not scope.request.method.is_request:
-                        return self._told(scope)
-                    if scope.request.method.ahead:
-                        return self._endings.over(scope.request, scope.exchange.peer.principal)
-                    return extension_handlers(server).answer(scope, self._lifespan)
+                    return self._answer_of_extension(scope)
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": unknown})
+
+    def _answer_of_extension(self, scope: RequestScope) -> Awaitable[Any]:
+        if not scope.request.method.is_request:
+            return self._told(scope)
+        if scope.request.method.ahead:
+            return self._endings.over(scope.request, scope.exchange.peer.principal)
+        return extension_handlers(self._server).answer(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""

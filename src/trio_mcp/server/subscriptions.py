@@ -207,7 +207,7 @@ class Subscriptions:
         asked for the extension: see `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
-        if self.tells_legacy and revision is not None and state.initialized and _has(revision, row):
+        if self.tells_legacy and revision is not None and state.initialized and row.is_in(revision.name):
             declared = state.client_capabilities.extensions or {}
             if type(declared.get(name)) is dict and not self._connection.outbox.is_full(_TELLING_MARKS):
                 self._connection.outbox.put_sealed(_line(row.name, unstructure(params, revision)))
@@ -231,10 +231,6 @@ def _told_of(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
     """Return the extensions that the client asks for, and has declared in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
-
-
-def _has(revision: Revision, row: Method) -> bool:
-    return row.since <= revision.name and (row.until is None or revision.name <= row.until)
 
 
 def tell_of_everything(connection: Connection, declared: ServerCapabilities) -> None:
@@ -346,7 +342,7 @@ class ListenStream:
     def told(self, row: Method, params: Any) -> None:
         """Tell by a notification of an extension, where the revision of the stream has one. See `told_plain`."""
         revision = self._scope.request.revision
-        if _has(revision, row):
+        if row.is_in(revision.name):
             self.told_plain(row.name, unstructure(params, revision))
 
     def told_plain(self, method: str, params: dict[str, Any]) -> None:
