@@ -109,7 +109,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
 
 _ON_SOCKET: Final = "unix:"
-"""How the value of ``--http`` begins for a Unix socket."""
+"""Beginning of the value of ``--http`` for a Unix socket."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
 
 
 class _Visit:
-    """What the user has agreed to, beginning with the host that was typed."""
+    """Hosts that the user has agreed to, beginning with the host that was typed."""
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}

@@ -263,7 +263,7 @@ class SignIn:
     """The options about tokens, as typed. Nothing of the machinery of OAuth is imported without need."""
 
     asks: bool | None = None
-    """Whether the user may be asked to sign in; `None`: where standard error is a terminal."""
+    """True where the user may be asked to sign in; `None`: where standard error is a terminal."""
     bearer_env: str | None = None
     """The variable that holds a token; `None` for a user who signs in."""
     tokens: Literal["file", "keyring", "memory"] = "file"

@@ -35,7 +35,7 @@ EndState: TypeAlias = Literal[
     "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
 ]
 _STATES: Final = frozenset(("stopped", "finished", "overran", "abandoned", "relayed", "unknown"))
-"""What a server may say."""
+"""States that a server may tell."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
 """Methods that are answered at once: there is nothing to stop."""
 _TRANSIT: Final = 0.25
@@ -45,7 +45,7 @@ _TOKEN_BYTES: Final = 16
 
 @frozen
 class Ending:
-    """What became of one call that was left inside of `confirm_cancels`.
+    """The end of one call that was left inside of `confirm_cancels`.
 
     ``method`` and ``name`` are those of the call: of a tool or prompt, or the URI of a resource. ``state`` is one of
 

@@ -53,7 +53,7 @@ P = TypeVar("P")
 
 
 confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", default=None)
-"""What follows the calls that are made here: see `confirm_cancels`."""
+"""The scope that follows the calls made here: see `confirm_cancels`."""
 
 
 class Requests:

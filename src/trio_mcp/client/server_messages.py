@@ -1,4 +1,4 @@
-"""What a server sends of its own accord: ServerMessages answers requests, Callbacks are told of notifications.
+"""Messages that a server sends of its own accord: ServerMessages answers requests, Callbacks are told of notifications.
 
 OpenURLs are the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only).
 """

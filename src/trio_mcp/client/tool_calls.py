@@ -44,7 +44,7 @@ class ToolCalls:
         self.may_become_tasks = False
         """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
         self.supports: TaskSupports | None = None
-        """Which tools are called as tasks, where the caller decides."""
+        """The tools that are called as tasks, where the caller decides."""
         self._followed: dict[RemoteTask, None] = {}
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:

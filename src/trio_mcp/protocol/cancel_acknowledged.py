@@ -22,12 +22,12 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _LONGEST_WAIT: Final = 24 * 3600 * 1000
 
 CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
-"""What a side says of a call that was left. See `trio_mcp.Ending`."""
+"""The words of one side on a call that was left. See `trio_mcp.Ending`."""
 
 
 @frozen
 class CancelSettings:
-    """What a server declares: it waits for ``max_wait_ms`` milliseconds at most."""
+    """Settings of a server, which waits for ``max_wait_ms`` milliseconds at most."""
 
     max_wait_ms: int = 30_000
 

@@ -154,7 +154,7 @@ class Vocabulary:
     notifications_of: Rows
     """Returns the notifications that a role may send in a revision, by name."""
     names: frozenset[str]
-    """All methods, of any revision."""
+    """The names of the methods of all revisions."""
 
 
 CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension
 
 Behind: TypeAlias = Client | OpenUpstream | Target | Server | str | Sequence[str | os.PathLike[str]]
-"""What can stand behind a proxy."""
+"""Kinds of servers behind a proxy."""
 
 
 @overload

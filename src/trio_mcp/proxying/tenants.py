@@ -42,7 +42,7 @@ _IDLE: Final = "the connection to the server behind was idle"
 ALL_QUESTIONS: Final = ClientCapabilities(
     roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
 )
-"""All kinds of questions that a server may put, for ``forwards`` where clients of every kind come: see
+"""The kinds of questions that a server may put, for ``forwards`` where clients of every kind come: see
 `ClientSettings.forwards`."""
 
 

@@ -63,7 +63,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Name of the recording, by which events of other recordings of the process refer to this one."""
     role: str
-    """Our side of the connection, ``client`` or ``server``; ``relay`` stands between the two, and ``out`` is the
+    """The side that recorded, ``client`` or ``server``; ``relay`` stands between the two, and ``out`` is the
     client's direction there."""
     pid: int
     """Id of the process that wrote the recording."""

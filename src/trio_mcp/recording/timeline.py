@@ -61,7 +61,7 @@ class TimedRequest:
     replied: float | None = None
     """The answer was sent."""
     done: float | None = None
-    """All tasks of the handler have ended."""
+    """The handler and its tasks have ended."""
     failed: bool = False
     ticks: list[Tick] = attrs.field(factory=list[Tick])
     more_ticks: int = 0
@@ -75,7 +75,7 @@ class TimedRequest:
     state_given: str | None = None
     """The `requestState` of the answer, which a retry brings back."""
     token: RequestId | None = None
-    """Its progress token."""
+    """The progress token of the call."""
 
     @property
     def begin(self) -> float:

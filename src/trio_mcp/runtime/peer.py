@@ -183,7 +183,7 @@ class Principal:
     scopes: frozenset[str] = attrs.field(default=frozenset[str](), converter=_scopes)
     """Permissions of the token; text is split at blanks."""
     claims: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False, eq=False)
-    """All that the token, or its issuer, says. Read-only."""
+    """The claims of the token, or of its issuer. Read-only."""
     expires_at: float | None = None
     """Time until which this server takes the token, in seconds since the epoch, the leeway of its verifier included;
     `None` where nothing is known."""
@@ -230,5 +230,5 @@ class Auth:
 
     @property
     def claims(self) -> Mapping[str, Any]:
-        """All that the token, or its issuer, says."""
+        """The claims of the token, or of its issuer."""
         return self.principal.claims

@@ -84,11 +84,11 @@ class QuestionsLost:
 
 
 Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
-"""What `Transport.receive` returns: a message, without its framing, or a loss."""
+"""Results of `Transport.receive`: a message, without its framing, or a loss."""
 
 
 class RecordedSending(Protocol):
-    """What stands before the sending of a transport whose messages are recorded."""
+    """The part before the sending of a transport whose messages are recorded."""
 
     def send_nowait(self, message: bytes) -> int:
         """Send as `Transport.send_nowait`."""

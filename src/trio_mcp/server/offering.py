@@ -24,7 +24,7 @@ RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Offering:
-    """What a server offers, and the clients that are told of its changes."""
+    """The offers of a server, and the clients that are told of its changes."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
         self.tools = Tools(page_size, encoders)
@@ -143,7 +143,7 @@ class Offering:
 
     @property
     def offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
-        """All that clients can name."""
+        """The registrations of the things that clients can name."""
         return self.tools, self.resources, self.prompts, self.completions
 
     def on_roots_changed(self, function: F) -> F:

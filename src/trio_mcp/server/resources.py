@@ -68,7 +68,7 @@ class UnlistedResources(Protocol):
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """What has the resources, with scopes and tags."""
+        """The registries of the resources, with scopes and tags."""
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
@@ -139,7 +139,7 @@ class Resources:
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """All that can be read, or has resources that can be."""
+        """The registries of what can be read, the unlisted ones included."""
         return self.registry, self.templates, *(registry for each in self.unlisted for registry in each.registries)
 
     @property

@@ -31,7 +31,7 @@ from ..protocol.types.skills import (
 from .front_matter import front_matter_of
 
 Stamps = Mapping[str, tuple[int, ...]]
-"""What the file system tells of files, by which a change is noticed: by their paths."""
+"""Signs of files in the file system, by which a change is noticed: by their paths."""
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-9._-]*)*")

@@ -52,7 +52,7 @@ class StoredRecord:
     form: bytes
     """Version and secret by which ``body`` is written: one of `RecordCodec.forms`, if this codec can read the row."""
     body: bytes = attrs.field(repr=False)
-    """All else of the record, sealed where the codec has secrets."""
+    """The rest of the record, sealed where the codec has secrets."""
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):

@@ -48,7 +48,7 @@ class StoredSession:
     """A legacy session, as kept."""
 
     facts: bytes = attrs.field(repr=False)
-    """All that replicas have to know of the session, in the form that replicas write."""
+    """The facts that replicas have to know of the session, in the form that replicas write."""
     mark: bytes
     """The mark of the last write, which no other write has."""
 
@@ -89,7 +89,7 @@ class StoredStream:
     name: str
     """Name of the stream, among those of the session."""
     holder: str
-    """Who may append. `EventLog.take` names another one; empty after `EventLog.finish_dead`: nobody may."""
+    """The holder that may append. `EventLog.take` names another one; empty after `EventLog.finish_dead`: nobody may."""
     request_id: bytes
     """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
     last: int

@@ -334,14 +334,14 @@ def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @frozen(kw_only=True)
 class OAuthClient(ClientAuth):
-    """What all configurations of OAuth have."""
+    """The settings that all configurations of OAuth have."""
 
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
     """Scopes to ask for in place of the ones that the server suggests."""
     storage: Storage = attrs.field(factory=MemoryStorage)
     """Place of the tokens; by default the memory of this object, so a user signs in once for each process."""
     dpop: bool = False
-    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    """True where tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
     public_addresses_only: bool = False
     """True for clients that run on servers: URLs that a server names may lead to no private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)

@@ -128,7 +128,7 @@ class Protected:
     authorization_servers: Sequence[str] = attrs.field(converter=_issuers)
     """Issuers of the tokens, where clients get tokens; the first is the one that most clients use."""
     verifier: Verifier | BuiltInVerifier = attrs.field(repr=False)
-    """How tokens are checked: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
+    """The check of tokens: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
     `Principal`, or `None` for a token that is not good. The function must refuse tokens for other resources."""
     scopes: frozenset[str] = attrs.field(default=frozenset[str](), converter=scope_tokens)
     """Scopes that each request needs."""
@@ -137,8 +137,8 @@ class Protected:
     )
     """Scopes that a client should ask for at first, so as few as make sense; `None` for ``scopes``."""
     satisfies: Satisfies | None = None
-    """Whether ``(granted, needed)``: a set of granted scopes holds one that is broader than the needed scope. Scopes
-    that are granted themselves are never asked about."""
+    """Function of ``(granted, needed)`` that says whether a set of granted scopes holds one that is broader than the
+    needed scope. Scopes that are granted themselves are never asked about."""
     dpop: Literal["off", "accepted", "required"] = attrs.field(
         default="off", validator=attrs.validators.in_(("off", "accepted", "required"))
     )

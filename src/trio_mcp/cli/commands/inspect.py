@@ -235,7 +235,7 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class ServerOffers:
-    """All offers of a server. A list is `None` where the server declares nothing of the kind."""
+    """The offers of a server. A list is `None` where the server declares nothing of the kind."""
 
     info: Implementation | None
     revision: Revision

@@ -241,7 +241,7 @@ class Package:
 
     @property
     def info(self) -> Implementation:
-        """What the server says of itself."""
+        """The name, version and words by which the server describes itself."""
         return self.server.info
 
     def server_json(self, bundle: bytes) -> dict[str, Any]:

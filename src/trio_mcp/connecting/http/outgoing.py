@@ -34,7 +34,7 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """What the server has agreed to in ``initialize``: the ``version``, and the session with ``id``; `None` where the
+    """The agreement of the server in ``initialize``: the ``version``, and the session with ``id``; `None` where the
     server keeps no session."""
 
     def __init__(self, session_id: str | None, version: str) -> None:

@@ -51,8 +51,8 @@ class CardRemote:
 
 @value
 class ServerCard:
-    """What a server is said to be, before anybody has connected. For display and for finding the endpoint: the claims
-    are unverified, and a live server that says something else is believed."""
+    """A description of a server, for those who have not connected yet. For display and for finding the endpoint: the
+    claims are unverified, and a live server that says something else is believed."""
 
     name: str
     version: str

@@ -49,7 +49,7 @@ class Skill:
 
     @property
     def description(self) -> str:
-        """What the skill is for, and when it is of use; empty where the front matter does not say."""
+        """Purpose of the skill, and when it is of use; empty where the front matter does not say."""
         description = self.frontmatter.get("description")
         return description if isinstance(description, str) else ""
 

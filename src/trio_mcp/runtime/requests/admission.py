@@ -103,6 +103,7 @@ class Admission(Generic[T]):
         """Return the ticket of a request of ``caller`` for which there is room."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
+        # As `_take_bytes`, which would be a call for each request.
         self._bytes += size
         load.inbound_bytes += size
         caller.bytes += size
@@ -126,9 +127,7 @@ class Admission(Generic[T]):
         self._streams += 1
         load.listening += 1
         caller.streams += 1
-        self._bytes += size
-        load.inbound_bytes += size
-        caller.bytes += size
+        self._take_bytes(size, caller)
         return ticket
 
     def _admit_ahead(self, request: InboundRequest, caller: Caller) -> Ticket | None:
@@ -142,10 +141,13 @@ class Admission(Generic[T]):
         self._ahead += 1
         load.in_flight += 1
         caller.requests += 1
-        self._bytes += size
-        load.inbound_bytes += size
-        caller.bytes += size
+        self._take_bytes(size, caller)
         return ticket
+
+    def _take_bytes(self, size: int, caller: Caller) -> None:
+        self._bytes += size
+        self._load.inbound_bytes += size
+        caller.bytes += size
 
     def _take_slot(self, ticket: Ticket) -> None:
         ticket.runs = True

@@ -47,7 +47,7 @@ class Ending:
         self.scope: RequestScope | None = scope
         """The request; `None` once it is over."""
         self.result: CancelResult | None = None
-        """How the request ended; `None` while it has not."""
+        """The end of the request; `None` before."""
         self.is_abandoned = False
         """True once a thread of the handler was given up."""
         self.kept_until = 0.0
@@ -91,9 +91,9 @@ class Endings:
         self._max_wait = max_wait
         self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
         self._kept: dict[Ending, None] = {}
-        """What is over, oldest first."""
+        """Endings of requests that are over, oldest first."""
         self._of_callers: dict[Caller, dict[Ending, None]] = {}
-        """What is over, by caller, oldest first."""
+        """Endings of requests that are over, by caller, oldest first."""
         self._forgets = False
         """True while an alarm is set that forgets the oldest."""
 

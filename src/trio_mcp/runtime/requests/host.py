@@ -69,7 +69,7 @@ class RequestHost:
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.endings: Endings | None = None
-        """How requests end, for clients that ask; `None` where nobody may ask."""
+        """The ends of requests, for clients that ask; `None` where nobody may ask."""
         self.nursery: trio.Nursery | None = None
         """The nursery of the handlers; `None` while the host does not run."""
 

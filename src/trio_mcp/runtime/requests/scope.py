@@ -127,7 +127,7 @@ class RequestScope:
         self.task: RequestTask | None = None
         """The task of the request; `None` where there is none."""
         self.ending: Ending | None = None
-        """How the request ends, for a client that asks; `None` where nobody asks."""
+        """The end of the request, for a client that asks; `None` where nobody asks."""
         self._log: RequestLog | None = None
         self._reporter: ProgressReporter | None = None
         if request.meta:

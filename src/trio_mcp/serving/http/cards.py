@@ -157,7 +157,7 @@ class PublicDocument:
     kind: str
     body: bytes = attrs.field(repr=False)
     tag: str = attrs.field(init=False)
-    """Its entity tag (RFC 9110 section 8.8.3)."""
+    """The entity tag of the document (RFC 9110 section 8.8.3)."""
     _headers: bytes = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

@@ -228,7 +228,7 @@ class Cors:
 
 
 HEALTH: Final = ("/healthz", "/readyz")
-"""Whether the server takes its turns, and whether to send it requests."""
+"""Paths that tell whether the server takes its turns, and whether to send it requests."""
 _PROBES: Final = b"Allow: GET, HEAD\r\n"
 _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 

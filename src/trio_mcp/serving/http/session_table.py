@@ -36,7 +36,7 @@ class SessionTable:
         self._held: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each party, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
-        """What all sessions keep for clients that come back."""
+        """Bytes that all sessions keep for clients that come back."""
         self._ended: set[ClientSession] = set()
         """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 

@@ -51,7 +51,7 @@ class FactsTooLong(Exception):
 
 @frozen(eq=False)
 class SessionHost:
-    """All that the sessions of a replica have in common."""
+    """The parts that the sessions of a replica have in common."""
 
     running: RunningServer
     replica: Replica

@@ -43,8 +43,8 @@ class Write:
 
 
 class SharedWrites:
-    """What a connection, by its ``state`` and its ``subscriptions``, has changed of ``facts``, and others do not know
-    yet."""
+    """Changes of ``facts`` by a connection, as its ``state`` and its ``subscriptions`` have them, that others do not
+    know yet."""
 
     def __init__(
         self, host: SessionHost, facts: SharedFacts, state: ConnectionState, subscriptions: Subscriptions

@@ -177,7 +177,7 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """All requests to ``running`` that belong to no connection of their client, over one connection for everybody.
+    """The requests to ``running`` that belong to no connection of their client, over one connection for everybody.
     ``gate`` knows the scopes of the callers of a protected server.
 
     When that connection ends, because the server behind a proxy is gone, the next request opens another. The

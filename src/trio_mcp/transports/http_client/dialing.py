@@ -65,7 +65,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """Where the TCP connection goes."""
+        """Host and port to which the TCP connection goes."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
