@@ -14,7 +14,7 @@ SUMMARIES: Final = {
     "complete": "Ask a server for the values of an argument, and print its suggestions, one a line.",
     "demo": "Call a bundled server and see what happens in it.",
     "gateway": "Serve the servers of a configuration file as one server.",
-    "inspect": "Show what a server offers: its tools, resources and prompts.",
+    "inspect": "Show what a server offers: its tools, resources, prompts and skills.",
     "install": "Write a server of yours into the configuration file of a host.",
     "logout": "Sign out of a server: forget its tokens.",
     "pack": "Write a server.json for registries, and an MCP bundle for hosts, of a server of yours.",

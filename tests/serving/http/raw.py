@@ -86,6 +86,11 @@ class Answer:
         return events_in(self.body)
 
     @property
+    def reply(self) -> Any:
+        """The reply to a legacy request, which becomes a stream where the handler takes a moment."""
+        return self.events[-1].data if "event-stream" in self.headers["content-type"] else self.json
+
+    @property
     def code(self) -> int:
         """The code of the JSON-RPC error."""
         return self.json["error"]["code"]

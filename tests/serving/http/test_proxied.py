@@ -440,7 +440,7 @@ async def test_legacy_calls_and_other_transports_need_no_such_headers(
 ) -> None:
     session = await before_regions.initialize()
     answer = await before_regions.ask("POST", session, call("region", region="eu"))
-    assert text_of(answer.json) == "eu"
+    assert text_of(answer.reply) == "eu"
     async with open_memory(proxy(regions.open)) as client:
         assert (await client.call_tool("region", {"region": "eu"})).content[0].text == "eu"
     assert regions.listings == 0
