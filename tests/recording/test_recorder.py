@@ -30,7 +30,7 @@ from trio_mcp.recording.entries import BadRecording, Entry, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.testing import memory_channel_pair, open_client, open_server
 
-DEEP = '{"t":1,"dir":"in","message":' + "[" * 5000
+DEEP = '{"t":1,"dir":"in","message":' + "[" * 200_000
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
