@@ -13,7 +13,18 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from ..bridging.calls import Begin, BridgedCall, Errand, Hold, begin, check_may_wait, run_blocking, wait_for, words_of
+from ..bridging.calls import (
+    Begin,
+    BridgedCall,
+    Errand,
+    Hold,
+    begin,
+    check_may_wait,
+    interrupts_held,
+    run_blocking,
+    wait_for,
+    words_of,
+)
 from ..bridging.thread import ThreadWork, TrioThread
 from ..bridging.views import View
 
@@ -47,13 +58,15 @@ class Opened(AbstractContextManager[V]):
 
         hold = Hold(self._manager(), news.set)
         self._call = call = BridgedCall(hold.run, tell)
-        hold.thread = begin(call, self._by)
-        self._hold = hold
         try:
+            with interrupts_held():
+                hold.thread = begin(call, self._by)
+                self._hold = hold
             wait_for(news)
         except BaseException as error:
-            call.cancel(words_of(error))
-            self._close(hold)
+            if call.has_begun:
+                call.cancel(words_of(error))
+                self._close(hold)
             raise
         if ended.is_set():
             hold.thread.join()

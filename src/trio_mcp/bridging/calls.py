@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import queue
+import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import trio
 
 from ..classes import define
+from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import CodedError
 from ..runtime.transport import ConnectionLost
@@ -62,6 +64,12 @@ class BridgedCall(Generic[T]):
         self._results: list[T] = []
         self._error: Exception | None = None
         self._thread: TrioThread | None = None
+        self.is_over = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a thread runs the call, or has run it."""
+        return self._thread is not None
 
     def began(self, thread: TrioThread) -> None:
         """Take note of the thread in which the call runs."""
@@ -79,6 +87,7 @@ class BridgedCall(Generic[T]):
 
     def end(self) -> None:
         """See `ThreadWork.end`."""
+        self.is_over = True
         with suppress(RuntimeError):
             self._tell(None)
 
@@ -206,6 +215,24 @@ def begin(call: BridgedCall[Any], by: Begin) -> TrioThread:
     return thread
 
 
+@contextmanager
+def interrupts_held() -> Generator[None]:
+    """Raise at the end of the body what a Ctrl-C raises in it: a call that began without its caller's knowledge could
+    neither be cancelled nor waited for."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
+        yield  # no other thread is interrupted, and only Python's handlers raise
+        return
+    held: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+    if held:
+        interrupt(*held[0])
+
+
 def words_of(failure: BaseException) -> str:
     """Return the reason that a server is told when its caller leaves a call by ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
@@ -235,10 +262,14 @@ def wait_for(event: threading.Event) -> None:
         pass
 
 
-def _next(inbox: queue.SimpleQueue[Errand | None]) -> Errand | None:
+def _next(inbox: queue.SimpleQueue[Errand | None], call: BridgedCall[Any]) -> Errand | None:
     while True:
-        with suppress(queue.Empty):
+        is_over = call.is_over
+        try:
             return inbox.get(timeout=_LOOK)
+        except queue.Empty:
+            if is_over:  # an interrupt took what told of it
+                return None
 
 
 def run_blocking(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
@@ -249,13 +280,15 @@ def run_blocking(by: Begin, make: Callable[[BridgedCall[Any]], Awaitable[T]]) ->
     inbox: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
     try:
-        begin(call, by)
-        while (errand := _next(inbox)) is not None:
+        with interrupts_held():
+            begin(call, by)
+        while (errand := _next(inbox, call)) is not None:
             errand.carry_out()
     except BaseException as failure:
-        call.cancel(words_of(failure))
-        while (errand := _next(inbox)) is not None:
-            errand.done()
+        if call.has_begun:
+            call.cancel(words_of(failure))
+            while (errand := _next(inbox, call)) is not None:
+                errand.done()
         raise
     return call.result()
 

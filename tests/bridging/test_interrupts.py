@@ -1,0 +1,90 @@
+"""Interrupts of a thread that waits, at the moments where they hurt: while a call begins, and when it has ended."""
+
+from __future__ import annotations
+
+import queue
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from tests.bridging.seen import Seen, threads
+
+from trio_mcp import blocking
+from trio_mcp.bridging import calls
+from trio_mcp.bridging.calls import run_blocking
+from trio_mcp.bridging.thread import ThreadWork, TrioThread
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_raises() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+    for thread in threads():
+        thread.join(10)
+    assert threads() == []
+
+
+def begin_interrupted(work: ThreadWork) -> TrioThread:
+    thread = TrioThread.begin(work)
+    signal.raise_signal(signal.SIGINT)
+    return thread
+
+
+def test_an_interrupt_between_the_start_of_a_call_and_its_note_cancels_the_call() -> None:
+    reasons: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            reasons.append(str(cancelled))
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(begin_interrupted, lambda _: wait())
+    assert "Ctrl-C" in reasons[0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_client_whose_opening_is_interrupted_at_its_start_is_closed(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin: Any = TrioThread.begin
+    monkeypatch.setattr(TrioThread, "begin", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
+    with pytest.raises(KeyboardInterrupt), blocking.open_memory(seen.server):
+        pytest.fail("the interrupt was lost")
+
+
+def test_a_call_that_could_not_begin_is_not_waited_for() -> None:
+    def fail(_: ThreadWork) -> TrioThread:
+        raise RuntimeError("no more threads")
+
+    async def nothing() -> None: ...
+
+    with pytest.raises(RuntimeError, match="no more threads"):
+        run_blocking(fail, lambda _: nothing())
+
+
+class TakesOne(queue.SimpleQueue[Any]):
+    """A queue whose first item is taken by an interrupt."""
+
+    taken = False
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        item = super().get(block, timeout)
+        if not self.taken:
+            self.taken = True
+            signal.raise_signal(signal.SIGINT)
+        return item
+
+
+def test_an_interrupt_that_takes_the_news_of_the_end_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls.queue, "SimpleQueue", TakesOne)
+
+    async def nothing() -> None: ...
+
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(TrioThread.begin, lambda _: nothing())
