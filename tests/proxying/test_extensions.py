@@ -428,6 +428,14 @@ async def test_clients_over_http_whom_nobody_knows_share_what_is_named_alone(
                     assert caught.value.code == -32601
 
 
+async def test_an_unknown_method_over_http_is_404_before_the_server_behind_is_known_and_after(server: Server) -> None:
+    async with served(proxy(partial(open_memory, server))) as endpoint:
+        with trio.fail_after(PATIENCE):
+            for _ in ("the first opens the server", "the second"):
+                answer = await endpoint.modern("com.example/no/such")
+                assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, 1)
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("by_http", [False, True])
 async def test_an_extension_passes_through_two_proxies(server: Server, era: Any, by_http: bool) -> None:

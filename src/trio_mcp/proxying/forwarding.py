@@ -28,6 +28,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
+from .acknowledging import asking_behind, with_cancels
 from .downstream import Downstream, ForwardedCall
 from .extensions import is_unknown
 from .server_requests import translated, translated_result, without_meta
@@ -57,7 +58,7 @@ async def forward(
     if method not in spoken.methods and not (
         is_unknown(method) and upstream.passage_to(downstream).carries(method, request.revision)
     ):
-        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+        raise scope.exchange.method_not_found(request)
     check_task(scope, downstream, upstream)
     params = {**_params(request, downstream, upstream), **named}
     if request.log_level is not None:
@@ -65,10 +66,11 @@ async def forward(
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
     with downstream.calling(scope, upstream.calls) as call:
         try:
-            if waits:
-                result = await _called_to_end(call, params, upstream)
-            else:
-                result = await upstream.request(method, params, _reporter(scope))
+            with asking_behind(scope):
+                if waits:
+                    result = await _called_to_end(call, params, upstream)
+                else:
+                    result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
             if isinstance(error, PeerError):
                 downstream.urls.required(error)
@@ -260,11 +262,11 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 def offered(upstream: Upstream, downstream: Downstream, revision: Revision) -> ServerCapabilities:
     """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
-    speak the same form of tasks, and with the extensions that pass."""
+    speak the same form of tasks, and with the extensions that pass, or that the proxy answers for itself."""
     declared = upstream.capabilities
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
-    return attrs.evolve(declared, tasks=tasks, extensions=extensions or None)
+    return attrs.evolve(declared, tasks=tasks, extensions=with_cancels(extensions, revision))
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
@@ -273,7 +275,7 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
-        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+        raise scope.exchange.method_not_found(request)
     if method in _NAMES_A_TASK:
         principal = scope.exchange.peer.principal
         task_id = request.params.get("taskId")

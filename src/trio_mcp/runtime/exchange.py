@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import trio
 
-from ..jsonrpc.errors import TOO_BUSY, CodedError
+from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from .outbox import Outbox, Owner
 from .peer import EVERYBODY
 
@@ -141,6 +141,11 @@ class Exchange:
         """Return the error for a request that cannot be served now, for a ``reason`` in words. A transport with a
         status for that answers so, where there is still time."""
         return CodedError(TOO_BUSY, reason)
+
+    def method_not_found(self, request: InboundRequest) -> CodedError:
+        """Return the error for a ``request`` whose method is known to be missing only once its task has begun. A
+        transport with a status for that answers so, where there is still time."""
+        return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
         """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import trio
 
-from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, CodedError
+from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -104,8 +104,14 @@ class StatelessExchange(PostExchange):
         self._own_fault = TOO_BUSY, HTTPStatus.SERVICE_UNAVAILABLE
         return super().unavailable(reason)
 
+    def method_not_found(self, request: InboundRequest) -> CodedError:
+        if not request.revision.handshake:
+            self._own_fault = METHOD_NOT_FOUND, HTTPStatus.NOT_FOUND
+        return super().method_not_found(request)
+
     def status_of(self, code: int) -> HTTPStatus:
-        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400. The same error of somebody else is an answer.
+        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400, or 404 for an unknown method. The same error of
+        # somebody else is an answer.
         if self._own_fault is not None and self._own_fault[0] == code:
             return self._own_fault[1]
         return super().status_of(code)
