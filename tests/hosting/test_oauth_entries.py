@@ -59,11 +59,12 @@ def signs_in(auth: ClientAuth | None) -> dict[str, Any]:
         ({"oauth": {"clientMetadataUrl": "https://a.example/c", "issuer": "https://as.example"}}, {
             "client_metadata_url": "https://a.example/c", "issuer": "https://as.example"
         }),
+        ({"oauth": {"clientId": "c", "assumePkce": True}}, {"client_id": "c", "assume_pkce": True}),
         ({"auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "s", "scopes": ["a"]}}, {
             "client_id": "c", "client_secret": "s", "scopes": ("a",)
         }),
     ],
-    ids=["alone", "fastmcp", "claude-code", "vscode", "gemini-cli", "redirect", "ours", "cursor"],
+    ids=["alone", "fastmcp", "claude-code", "vscode", "gemini-cli", "redirect", "ours", "entra", "cursor"],
 )  # fmt: skip
 def test_authorization_is_read_as_each_host_writes_it(
     tmp_path: Path, fields: dict[str, Any], said: dict[str, Any]

@@ -73,9 +73,9 @@ def read_config(
     ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for those with an ``Authorization`` in
     their headers. The object ``oauth`` of an entry is about this server alone, and all of it is optional: ``clientId``,
     ``clientSecret``, ``issuer``, ``clientMetadataUrl``, ``scopes`` (a text, or a list of texts), ``callbackPort`` or
-    ``redirectUri``, and ``grantType``: ``"client_credentials"`` for a client without a user. Without ``auth``, entries
-    with ``oauth`` have the user sign in as `OAuth` does by default; with ``"oauth": false`` nobody is asked. The
-    ``auth`` of Cursor, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, means the same.
+    ``redirectUri``, ``assumePkce``, and ``grantType``: ``"client_credentials"`` for a client without a user. Without
+    ``auth``, entries with ``oauth`` have the user sign in as `OAuth` does by default; with ``"oauth": false`` nobody is
+    asked. The ``auth`` of Cursor, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, means the same.
     """
     config = Config({}, {}, {})
     for name, entry in _entries(Path(path)).items():
@@ -189,7 +189,10 @@ _OAUTH_FIELDS: Final = {
 """Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI write them, or would."""
 _OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
 """Keys of ``auth`` with the parameters of `OAuth`, as Cursor writes them."""
-_KNOWN_OF_OAUTH: Final = {"oauth": {*_OAUTH_FIELDS, "callbackPort", "grantType", "enabled"}, "auth": {*_OF_CURSOR}}
+_KNOWN_OF_OAUTH: Final = {
+    "oauth": {*_OAUTH_FIELDS, "callbackPort", "assumePkce", "grantType", "enabled"},
+    "auth": {*_OF_CURSOR},
+}
 _FOR_MACHINES: Final = frozenset(("client_id", "client_secret", "issuer", "scopes"))
 _LARGEST_PORT: Final = 65535
 
@@ -240,6 +243,10 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     if key == "oauth":
         if section.get("grantType", "authorization_code") not in ("authorization_code", "client_credentials"):
             raise ValueError('oauth.grantType: must be "authorization_code" or "client_credentials"')
+        if "assumePkce" in section:
+            if not isinstance(section["assumePkce"], bool):
+                raise ValueError("oauth.assumePkce: must be true or false")
+            parameters["assume_pkce"] = section["assumePkce"]
         if "callbackPort" in section:
             if "redirect_uri" in parameters:
                 raise ValueError("oauth.callbackPort, oauth.redirectUri: one of the two")

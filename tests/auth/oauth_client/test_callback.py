@@ -313,6 +313,18 @@ def test_server_without_s256_is_refused_before_anything_else_is_asked(methods: l
     assert len(web.steps) == 2
 
 
+@pytest.mark.parametrize("methods", [None, [], ["plain"]])
+def test_pkce_is_assumed_of_a_server_that_lists_no_methods_where_people_say_so(methods: list[str] | None) -> None:
+    web = usual_web(code_challenge_methods_supported=methods)
+    assuming = sign_in(settings(assume_pkce=True), context())
+    if methods is None:
+        web.run(assuming)
+        assert web.visited["code_challenge_method"] == "S256"
+    else:
+        with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
+            web.run(assuming)
+
+
 def test_each_sign_in_has_a_state_and_a_verifier_of_its_own() -> None:
     webs = [usual_web() for _ in range(2)]
     for web in webs:

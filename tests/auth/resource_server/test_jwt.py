@@ -67,6 +67,8 @@ async def test_scopes_are_written_in_several_ways(claims: dict[str, Any], scopes
         ({}, (ISSUER, "anna", False), "app"),
         ({"client_id": None, "azp": "web"}, (ISSUER, "anna", False), "web"),
         ({"azp": "web"}, (ISSUER, "anna", False), "app"),
+        ({"client_id": None, "sub": "bot", "cid": "bot"}, (ISSUER, "bot", True), "bot"),  # as Okta writes it
+        ({"client_id": None, "sub": "bot", "appid": "bot"}, (ISSUER, "bot", True), "bot"),  # as Entra ID v1
         ({"sub": None}, (ISSUER, "app", True), "app"),
         ({"sub": "app"}, (ISSUER, "app", True), "app"),
         ({"sub": None, "client_id": "anna"}, (ISSUER, "anna", True), "anna"),

@@ -86,7 +86,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     if settings.client is not None:
         context.claim(settings.client, found.issuer)
     # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
-    if "S256" not in (server.code_challenge_methods_supported or ()):
+    methods = server.code_challenge_methods_supported
+    if "S256" not in (methods or ()) and not (methods is None and settings.assume_pkce):
         raise AuthorizationError("the authorization server does not support PKCE with S256")
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.scopes, context)
@@ -347,6 +348,9 @@ class OAuth(OAuthClient):
     as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
     refresh: bool = True
     """Whether refresh tokens are asked for and used."""
+    assume_pkce: bool = False
+    """True for an authorization server that is known to support PKCE with S256 and does not say so, as Microsoft Entra
+    ID does not. Otherwise such a server is refused; one that lists other methods alone always is."""
     sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
     """Seconds that the user has for each visit. No other limit runs meanwhile."""
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
@@ -369,6 +373,7 @@ class OAuth(OAuthClient):
             client_name=self.client_name,
             scopes=self.scopes,
             refreshable=self.refresh,
+            assume_pkce=self.assume_pkce,
         )
 
 

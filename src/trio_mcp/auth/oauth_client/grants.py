@@ -72,6 +72,8 @@ class OAuthSettings:
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter. A step-up adds to either."""
     refreshable: bool = True
     """True: refresh tokens are wanted, and ``offline_access`` where the authorization server lists it."""
+    assume_pkce: bool = False
+    """True: an authorization server that lists no method of PKCE at all is taken for one that has S256."""
 
 
 class ClientBindings:

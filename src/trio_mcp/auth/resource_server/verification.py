@@ -129,7 +129,7 @@ class ExpectedClaims:
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
         """Return the party that checked ``claims`` speak of. Raises `Untrusted` where there is none."""
         subject = _text(claims, "sub")
-        client_id = _text(claims, "client_id") or _text(claims, "azp")
+        client_id = next(filter(None, (_text(claims, name) for name in _CLIENT_CLAIMS)), None)
         if not subject and not client_id:
             raise Untrusted("neither a sub nor a client_id")
         expires_at = _time(claims, "exp")
@@ -144,6 +144,11 @@ class ExpectedClaims:
             expires_at=None if expires_at is None else expires_at + self.leeway,
             key_thumbprint=_thumbprint(claims),
         )
+
+
+_CLIENT_CLAIMS: Final = ("client_id", "azp", "cid", "appid")
+"""Claims that name the client: that of RFC 9068 section 2.2, that of OpenID Connect, then those of Okta and of Entra ID
+v1. Without the name, a client that speaks for itself would pass for a user."""
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
