@@ -16,9 +16,10 @@ from trio.testing import MockClock
 from trio_mcp import InMemory, RequestContext, Server, proxy
 from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.perfetto import perfetto
+from trio_mcp.recording.reading import MOST_REQUESTS
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import MOST_ROWS, svg
-from trio_mcp.recording.timeline import MOST_REQUESTS, Timeline, timeline
+from trio_mcp.recording.timeline import Timeline, timeline
 from trio_mcp.testing import memory_channel_pair, open_client, open_server
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -166,7 +166,7 @@ class Proxy:
                     shared_extensions=self._shared_extensions,
                 )
 
-            yield RunningStandIn(host.load.callers, host.limits, connect, VOCABULARY)
+            yield RunningStandIn(host.load.callers, host.limits, connect, host, VOCABULARY)
 
 
 async def _end_with(shared: Upstream) -> None:

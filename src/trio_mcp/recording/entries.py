@@ -82,6 +82,8 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     recording: str
     id: int | str
+    post: int = 0
+    """See `Entry.post`."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +111,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The request that a call was made for."""
     count: int = 0
     """Number of frames that were dropped."""
+    post: int = 0
+    """Number of the exchange over HTTP that the message or the request belongs to, where one recording has the messages
+    of many clients, whose ids may be the same; else 0."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:

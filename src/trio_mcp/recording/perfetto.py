@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from .timeline import TimedRequest, Timeline
+from .timed_requests import TimedRequest
+from .timeline import Timeline
 
 _CALLERS: Final = 1
 _HANDLERS: Final = 2

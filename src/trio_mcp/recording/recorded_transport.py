@@ -4,7 +4,7 @@ the requests of that connection.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runtime.limits import Load
     from ..runtime.observing import CallSpan, HandlerSpan, Tracer, Tracing
     from ..state.requests import InboundRequest, OutboundRequest
-    from .writing import Recording
+    from .writing import Place, Recording
 
 _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
 """The request that the current task works for, where the connection of the request is recorded."""
@@ -77,7 +77,8 @@ class RecordedTransport(Transport):
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
         """Return an observer that tells the recording, and ``tracing``: see `Transport.observed_by`."""
-        return RecordedRequests(self._recording, self._transport.observed_by(tracing))
+        place = self._recording, 0
+        return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))
 
     async def aclose(self) -> None:
         """Close the transport, and end the recording."""
@@ -88,10 +89,13 @@ class RecordedTransport(Transport):
 
 
 class RecordedRequests:
-    """Tells ``recording``, and then ``tracing``, of the requests of one connection. See `Tracing` and `Tracer`."""
+    """Tells the recording of a request, which ``find`` finds, and then ``tracing``, of the requests of one connection.
+    See `Tracing` and `Tracer`."""
 
-    def __init__(self, recording: Recording, tracing: Tracing | None) -> None:
-        self._recording = recording
+    def __init__(
+        self, find: Callable[[InboundRequest | OutboundRequest], Place | None], tracing: Tracing | None
+    ) -> None:
+        self._find = find
         self._tracing = tracing
         self._tracer: Tracer | None = None
 
@@ -114,33 +118,40 @@ class RecordedRequests:
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
         """See `Tracer.calling`."""
-        self._recording.event("call.began", request.id, work_for=_working_for.get())
         span = None if self._tracer is None else self._tracer.calling(request, params, present)
-        return _RecordedCall(self._recording, request, params, span)
+        place = self._find(request)
+        if place is None:
+            return span
+        place[0].event("call.began", request.id, work_for=_working_for.get(), post=place[1])
+        return _RecordedCall(place, request, params, span)
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
         """See `Tracer.handling`."""
-        self._recording.event("handler.began", request.id)
-        _working_for.set(Reference(self._recording.header.id, request.id))
-        return _RecordedHandler(
-            self._recording, request, None if self._tracer is None else self._tracer.handling(request, queued)
-        )
+        span = None if self._tracer is None else self._tracer.handling(request, queued)
+        place = self._find(request)
+        if place is None:
+            return span
+        recording, post = place
+        recording.event("handler.began", request.id, post=post)
+        _working_for.set(Reference(recording.header.id, request.id, post))
+        return _RecordedHandler(place, request, span)
 
 
 class _RecordedCall:
     """A request of ours. See `CallSpan`."""
 
     def __init__(
-        self, recording: Recording, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
+        self, place: Place, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
     ) -> None:
-        self._recording = recording
+        self._recording, self._post = place
         self._id = request.id
         self._span = span
         self.params = params if span is None else span.params
 
     def end(self, result: Any, error: BaseException | None) -> None:
         if isinstance(error, trio.Cancelled):
-            self._recording.event("call.left", self._id, reason="deadline" if error.source == "deadline" else None)
+            reason = "deadline" if error.source == "deadline" else None
+            self._recording.event("call.left", self._id, reason=reason, post=self._post)
         if self._span is not None:
             self._span.end(result, error)
 
@@ -148,8 +159,8 @@ class _RecordedCall:
 class _RecordedHandler:
     """A request of the peer. See `HandlerSpan`."""
 
-    def __init__(self, recording: Recording, request: InboundRequest, span: HandlerSpan | None) -> None:
-        self._recording = recording
+    def __init__(self, place: Place, request: InboundRequest, span: HandlerSpan | None) -> None:
+        self._recording, self._post = place
         self._request = request
         self._span = span
 
@@ -158,14 +169,14 @@ class _RecordedHandler:
         return FollowedSteps(inner, scope, self._resumed, self._returned)
 
     def _resumed(self) -> None:
-        self._recording.event("cancel.delivered", self._request.id)
+        self._recording.event("cancel.delivered", self._request.id, post=self._post)
 
     def _returned(self) -> None:
-        self._recording.event("handler.returned", self._request.id)
+        self._recording.event("handler.returned", self._request.id, post=self._post)
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
         if cause is not None:
-            self._recording.event("cancel.received", self._request.id, at=at, cause=cause)
-        self._recording.event("cleanup.done", self._request.id)
+            self._recording.event("cancel.received", self._request.id, at=at, cause=cause, post=self._post)
+        self._recording.event("cleanup.done", self._request.id, post=self._post)
         if self._span is not None:
             self._span.end(result, request, cause, at)

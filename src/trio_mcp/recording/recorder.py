@@ -194,12 +194,17 @@ class Recorder:
                 return line
             short: Any = [{name: each[name] for name in _KEPT if name in each} for each in entry.messages]
             entry = Entry(
-                t=entry.t, dir=entry.dir, bytes=entry.bytes, message=short if len(short) != 1 else short[0], cut=True
+                t=entry.t,
+                dir=entry.dir,
+                bytes=entry.bytes,
+                message=short if len(short) != 1 else short[0],
+                cut=True,
+                post=entry.post,
             )
             line = _encoder.encode(entry) + b"\n"
             if len(line) <= self._max_line_bytes:
                 return line
-            entry = Entry(t=entry.t, dir=entry.dir, bytes=entry.bytes, cut=True)
+            entry = Entry(t=entry.t, dir=entry.dir, bytes=entry.bytes, cut=True, post=entry.post)
         return _encoder.encode(entry) + b"\n"
 
     def _fail(self, job: Job, error: Exception) -> None:
@@ -218,7 +223,7 @@ def _frame(job: Job, masking: Masking) -> Entry:
         message = masking.masked(_decoder.decode(job.data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         reason = "no JSON"  # and what it is may hold secrets
-    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, reason=reason)
+    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, reason=reason, post=job.post)
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from .timeline import TimedRequest, Timeline
+from .timed_requests import TimedRequest
+from .timeline import Timeline
 
 MOST_ROWS: Final = 300
 _LABELS: Final = 260

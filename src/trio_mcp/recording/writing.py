@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Final, Literal, TypeAlias
 
 import msgspec
 import trio
@@ -32,6 +32,8 @@ class Job:
     data: bytes | None = None
     entry: Entry | None = None
     written: Callable[[], None] | None = None
+    post: int = 0
+    """See `Entry.post`."""
 
     @property
     def size(self) -> int:
@@ -63,16 +65,18 @@ class Recording:
     def _now(self, at: float | None = None) -> int:
         return round(((trio.current_time() if at is None else at) - self._begun) * 1e6)
 
-    def frame(self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None) -> None:
+    def frame(
+        self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None, *, post: int = 0
+    ) -> None:
         """Note a message, without its framing, that goes ``out`` or has come ``in``, now or ``at`` a time on trio's
-        clock."""
+        clock. ``post``: see `Entry.post`."""
         if self._is_closed:
             return
         if self._dropped:
             dropped = Entry(t=self._now(), event="frames.dropped", count=self._dropped)
             if self._put(Job(self, dropped.t, entry=dropped)):
                 self._dropped = 0
-        if not self._put(Job(self, self._now(at), direction, bytes(data))):
+        if not self._put(Job(self, self._now(at), direction, bytes(data), post=post)):
             self._dropped += 1
 
     def event(
@@ -84,12 +88,22 @@ class Recording:
         cause: str | None = None,
         reason: str | None = None,
         work_for: Reference | None = None,
+        post: int = 0,
     ) -> None:
-        """Note an event, which happened now or ``at`` a time on trio's clock."""
+        """Note an event, which happened now or ``at`` a time on trio's clock. ``post``: see `Entry.post`."""
         if not self._is_closed:
-            entry = Entry(t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for)
+            entry = Entry(
+                t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
+            )
             if not self._put(Job(self, entry.t, entry=entry)):
                 self._dropped += 1
+
+    def end(self) -> None:
+        """End the recording, whose last lines the thread writes. Idempotent."""
+        if not self._is_closed:
+            self.event("connection.ended")
+            self._is_closed = True
+            self._put(Job(self, 0, written=_nothing))
 
     async def aclose(self) -> None:
         """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
@@ -116,3 +130,11 @@ class Recording:
         self.is_over = True
         if self._file is not None:
             self._file.close()
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits for the last line."""
+
+
+Place: TypeAlias = tuple[Recording, int]
+"""A recording, and the number of the exchange there: see `Entry.post`."""

@@ -39,7 +39,7 @@ from ..runtime.exchange import Exchange
 from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
 from ..runtime.peer import NOBODY_KNOWN, Auth, CheckScopes, Peer
-from ..runtime.requests.host import LATER, Decision, Now
+from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
@@ -441,6 +441,8 @@ class RunningStandIn:
     """The limits of each connection."""
     connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
     """Returns the connection of one more client, whose messages the state rules on."""
+    host: RequestHost
+    """The nursery of the handlers, and all that connections share."""
     vocabulary: Vocabulary = CORE
     """The methods that clients may use."""
     stateless: bool = attrs.field(default=False, init=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -23,15 +24,18 @@ from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest
 from ...transports.http.requests import RequestHead
 from ..callers import TrustedProxies
+from ..process import recorder_of
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
-from .endpoint import HttpEndpoint, watch_clock
+from .endpoint import watch_clock
 from .entrance import EndpointSettings, documents_beside, resource_metadata, text
-from .serve import bounds_of
+from .serve import bounds_of, endpoint_to, recordings_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate, Protected
+    from ...recording.recorder import Recorder
     from ...stores.shared import Shared
     from .cards import Card
+    from .recorded import HttpRecordings
 
 logger = logging.getLogger("trio_mcp")
 
@@ -59,6 +63,7 @@ def http_app(
     limits: Limits | None = None,
     stateless: bool = False,
     shared: Shared | None = None,
+    record: Recorder | str | os.PathLike[str] | None = None,
 ) -> HTTPApp:
     """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
 
@@ -68,10 +73,10 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval``, ``card``, ``catalog`` and ``shared`` are as for
-    `serve_http`; the address of a client is the one that the ASGI server tells. Clients look for the metadata of a
-    protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the host, also where the application is
-    mounted elsewhere::
+    ``auth``, ``origins``, ``hosts``, ``proxies``, ``retry_interval``, ``card``, ``catalog``, ``shared`` and ``record``
+    are as for `serve_http`; the address of a client is the one that the ASGI server tells. Clients look for the
+    metadata of a protected server (RFC 9728 section 3.1), and for a catalogue, at the root of the host, also where the
+    application is mounted elsewhere::
 
         documents = [Route(path, app) for app in (mcp.metadata, mcp.catalog) for path in app.paths]
         app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
@@ -96,7 +101,17 @@ def http_app(
         retry_interval,
         documents=documents_beside(server, path, card, catalog=catalog),
     )
-    return HTTPApp(server, settings, limits, stateless=stateless, shared=shared)
+    return HTTPApp(server, settings, limits, stateless=stateless, shared=shared, record=recorder_of(record))
+
+
+@asynccontextmanager
+async def _open_recordings(recorder: Recorder | None) -> AsyncGenerator[HttpRecordings | None]:
+    recordings = recordings_of(recorder)
+    try:
+        yield recordings
+    finally:
+        if recordings is not None:
+            await recordings.aclose()
 
 
 class HTTPApp:
@@ -110,12 +125,14 @@ class HTTPApp:
         *,
         stateless: bool,
         shared: Shared | None = None,
+        record: Recorder | None = None,
     ) -> None:
         self._server = server
         self._settings = settings
         self._limits = limits
         self._stateless = stateless
         self._shared = shared
+        self._record = record
         self._front: _AsgiFront | None = None
         self.metadata = ResourceMetadataApp(settings.gate)
         """The metadata of a protected application, to be mounted at the root of the host."""
@@ -134,10 +151,11 @@ class HTTPApp:
             raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
         async with (
             written_in_a_thread(),
+            _open_recordings(self._record) as recordings,
             running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
             open_service_nursery("the application has ended") as services,
         ):
-            front: _AsgiFront = await services.start(self._run, running)
+            front: _AsgiFront = await services.start(self._run, running, recordings)
             self._front = front
             try:
                 yield
@@ -145,10 +163,12 @@ class HTTPApp:
             finally:
                 self._front = None
 
-    async def _run(self, running: Running, *, task_status: trio.TaskStatus[_AsgiFront]) -> None:
+    async def _run(
+        self, running: Running, recordings: HttpRecordings | None, *, task_status: trio.TaskStatus[_AsgiFront]
+    ) -> None:
         with ExitStack() as afterwards:
             async with trio.open_nursery() as nursery:
-                front = _AsgiFront(running, nursery, self._settings)
+                front = _AsgiFront(running, nursery, self._settings, recordings)
                 afterwards.callback(front.cut)
                 task_status.started(front)
 
@@ -242,10 +262,12 @@ class CatalogApp:
 class _AsgiFront:
     """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
 
-    def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings) -> None:
+    def __init__(
+        self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None
+    ) -> None:
         self._running = running
         self._bounds = bounds_of(running.limits)
-        self._endpoint = HttpEndpoint(running, settings, nursery)
+        self._endpoint = endpoint_to(running, settings, nursery, recordings)
         self._context = contextvars.copy_context()
         self._responses: dict[AsgiResponse, None] = {}
         self._are_over = trio.Event()

@@ -57,7 +57,7 @@ logger = logging.getLogger("trio_mcp")
 _ANYBODY: Final = Admitted()
 _MOST_ACCEPTED: Final = 100
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
-_MODERN: Final = REVISIONS.keys() - _LEGACY
+MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -293,7 +293,7 @@ class HttpEndpoint(Entrance, HttpApplication):
         elif request.response.client.is_proxy and self._lacks_connection(request, message):
             pass
         else:
-            is_plainly_modern = "mcp-session-id" not in headers and headers.get("mcp-protocol-version") in _MODERN
+            is_plainly_modern = "mcp-session-id" not in headers and headers.get("mcp-protocol-version") in MODERN
             if is_plainly_modern or self._is_modern(message, request.head):
                 self._modern.post(message, request)
             else:

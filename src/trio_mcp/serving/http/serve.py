@@ -26,6 +26,7 @@ from ...transports.sockets import unix_listener
 from ..accepting import ServingOptions, SocketListeners, open_listeners, serve_streams
 from ..callers import CallersByAddress, Hop, TrustedProxies
 from ..connections import ConnectionRoom, Connections, heaviest
+from ..process import recorder_of
 from .endpoint import HttpEndpoint, watch_clock
 from .entrance import NO_ROUTES, EndpointSettings, documents_beside
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ...recording.recorder import Recorder
     from ...stores.shared import Shared
     from .cards import Card
+    from .recorded import HttpRecordings
     from .routes import Route
 
 
@@ -103,6 +105,9 @@ async def serve_http(
     ``/.well-known/ai-catalog.json``. Both are for everybody: the Hosts of their requests are checked, neither Origins
     nor tokens are. Raises `ValueError`, see `Card`, for what fits no card.
 
+    With ``record``, the messages of each session are recorded to a file of their own, and those of all requests without
+    a session to one, see `Recorder`. Headers are not recorded.
+
     With ``shared``, several processes serve the same clients, behind a balancer without stickiness: any of them
     answers any request. `Redis` is for a fleet, `SQLite` for the processes of one machine, see `Shared`. Tasks are kept
     there as well, unless `TaskSettings.store` says otherwise.
@@ -111,10 +116,6 @@ async def serve_http(
     is ended properly.
     """
     check_served_under_trio("serve_http")
-    if options.get("record") is not None:
-        raise ValueError(
-            "record= is for one connection after the other: give it to the client, open_http(..., record=)"
-        )
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
@@ -130,13 +131,18 @@ async def serve_http(
     async def listen() -> SocketListeners:
         return await open_listeners(listeners, host, port, ssl_context, asks_for_tokens=auth is not None)
 
-    def front(running: Running, nursery: trio.Nursery, recorder: Recorder | None) -> HttpFront:
-        return HttpFront(running, nursery, settings, websocket=websocket, access_log=access_log)
+    def front(running: Running, nursery: trio.Nursery, _: Recorder | None) -> HttpFront:
+        return HttpFront(running, nursery, settings, recordings, websocket=websocket, access_log=access_log)
 
+    recordings = recordings_of(options.pop("record", None))
     with ExitStack() as stack:
         if unix is not None:
             listeners = [stack.enter_context(unix_listener(unix))]
-        await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
+        try:
+            await serve_streams(server, listen, front, task_status=task_status, shared=shared, **options)
+        finally:
+            if recordings is not None:
+                await recordings.aclose()
 
 
 _GOODBYE: Final = 1.0
@@ -145,13 +151,15 @@ _GOODBYE: Final = 1.0
 
 class HttpFront:
     """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
-    a client may ask for a WebSocket at the same path. With ``access_log``, each response is logged. See `Front`."""
+    a client may ask for a WebSocket at the same path. With ``access_log``, each response is logged. All
+    messages go to ``recordings``, if any. See `Front`."""
 
     def __init__(
         self,
         running: Running,
         nursery: trio.Nursery,
         settings: EndpointSettings,
+        recordings: HttpRecordings | None = None,
         *,
         websocket: bool,
         access_log: bool = False,
@@ -160,11 +168,14 @@ class HttpFront:
         self._settings = settings
         self._bounds = bounds_of(running.limits)
         room = ConnectionRoom(running.limits.max_connections)
-        self._endpoint = HttpEndpoint(running, settings, nursery, room.free)
+        self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Connections, oldest first, each with the scope that shields its end."""
         room.count(self._connections)
-        self._websockets = Connections(running, settings.proxies, room, self._endpoint.unread) if websocket else None
+        self._websockets: Connections | None = None
+        if websocket:
+            recorder = None if recordings is None else recordings.recorder
+            self._websockets = Connections(running, settings.proxies, room, self._endpoint.unread, recorder)
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """The task that waits until no connection is left."""
@@ -271,6 +282,31 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
     from ...transports.websocket.handshake import Rejection, refuse
 
     await refuse(stream, Rejection(status, reason, **headers))
+
+
+def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
+    """Return the recordings for what is given as ``record``."""
+    recorder = recorder_of(record)
+    if recorder is None:
+        return None
+    from .recorded import HttpRecordings  # few servers are recorded
+
+    return HttpRecordings(recorder)
+
+
+def endpoint_to(
+    running: Running,
+    settings: EndpointSettings,
+    nursery: trio.Nursery,
+    recordings: HttpRecordings | None,
+    free_connections: Callable[[], int] | None = None,
+) -> HttpEndpoint:
+    """Return the endpoint of ``running``, whose messages go to ``recordings``, if any."""
+    if recordings is None:
+        return HttpEndpoint(running, settings, nursery, free_connections)
+    from .recorded import RecordedEndpoint
+
+    return RecordedEndpoint(running, settings, nursery, free_connections, recordings=recordings)
 
 
 def bounds_of(limits: Limits) -> HttpBounds:

@@ -27,6 +27,7 @@ from ...server.connection import Running, param_headers_of
 from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
+from ...transports.http.application import ResponseHandle
 from ...transports.http.requests import RequestHead
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import end_of_token
@@ -290,6 +291,12 @@ class StatelessEndpoint:
         connection = self._connected()
         exchange = StatelessExchange(connection.exchange, posted, request, self._limits.high_water, self._open_ones)
         connection.feed(event, posted.body, exchange)
+
+    def response_to(self, request: InboundRequest) -> ResponseHandle | None:
+        """Return the response to a request that is held; `None` for a notification."""
+        held = self._connection.exchange.find(request)
+        exchange = None if held is None else held.exchange
+        return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
         """End the streams of changes whose tokens have ended."""

@@ -1,0 +1,239 @@
+"""Reading reads one recording into the requests of its connection, in bounded memory.
+
+Of more requests than `MOST_REQUESTS`, of more ticks of one than `MOST_TICKS`, and of more in all than
+`MOST_TICKS_IN_ALL`, the rest is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from ..jsonrpc.messages import RequestId
+from .entries import Entry, Recorded, Reference, plain_id
+from .timed_requests import OPPOSITE, Origin, Tick, TimedRequest
+
+MOST_REQUESTS: Final = 20_000
+MOST_TICKS: Final = 200
+MOST_TICKS_IN_ALL: Final = 100_000
+_LONGEST: Final = 200
+"""Characters of the words that are kept."""
+_COMPARED: Final = 20
+"""Requests by which two recordings are known for the two sides of one connection."""
+
+
+class Reading:
+    """One recording, on its way into memory."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.role: Origin = "server" if recorded.header.role == "server" else "client"
+        self.requests: dict[tuple[Origin, RequestId], list[TimedRequest]] = {}
+        """The requests by direction and id, the oldest one first: ids are used again."""
+        self.count = self.left_out = 0
+        self._ticks = 0
+        self._has_posts = False
+        self._posted: dict[tuple[int, RequestId], TimedRequest] = {}
+        """The requests of many clients, by the exchange that brought them."""
+        self._open: dict[TimedRequest, None] = {}
+        """The requests without an answer, oldest first."""
+        self._tokens: dict[tuple[Origin, RequestId], TimedRequest] = {}
+        self._asked: dict[RequestId, Reference] = {}
+
+    def read(self) -> None:
+        """Read the file. Raises `OSError` and `BadRecording`."""
+        for entry in self.recorded:
+            at = self.recorded.header.wall + entry.t / 1e6
+            if entry.event is not None:
+                self._event(entry, at)
+            for message in entry.messages:
+                self._message(message, entry, at)
+
+    def _message(self, message: dict[str, Any], entry: Entry, at: float) -> None:
+        from_us = entry.dir == "out"
+        origin: Origin = self.role if from_us else OPPOSITE[self.role]
+        method, request_id = message.get("method"), plain_id(message.get("id"))
+        params: Any = message.get("params")
+        params = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+        if isinstance(method, str) and request_id is not None:
+            self._request(TimedRequest(request_id, origin, method[:_LONGEST], post=entry.post), params, at, from_us)
+        elif isinstance(method, str):
+            self._notification(origin, method, params, entry.post, at, from_us)
+        elif request_id is not None:
+            request = self._find(OPPOSITE[origin], request_id, entry.post)
+            if request is not None:
+                self._reply(request, message, at, from_us)
+
+    def _request(self, request: TimedRequest, params: dict[str, Any], at: float, from_us: bool) -> None:
+        if self.count >= MOST_REQUESTS:
+            self.left_out += 1
+            return
+        self.count += 1
+        name = params.get("name", params.get("uri", ""))
+        request.name = name[:_LONGEST] if isinstance(name, str) else ""
+        if from_us:
+            request.sent = at
+            request.asked = self._asked.pop(request.id, None)
+        else:
+            request.received = at
+        request.state_brought = _state(params)
+        self.requests.setdefault((request.origin, request.id), []).append(request)
+        self._open[request] = None
+        if request.post:
+            self._has_posts = True
+            self._posted[request.post, request.id] = request
+        meta: Any = params.get("_meta")
+        token = plain_id(cast("dict[str, Any]", meta).get("progressToken")) if isinstance(meta, dict) else None
+        if token is not None:
+            request.token = token
+            self._tokens[request.origin, token] = request
+
+    def _find(self, origin: Origin, request_id: RequestId | None, post: int = 0) -> TimedRequest | None:
+        if request_id is None:
+            return None
+        posted = self._posted.get((post, request_id)) if post else None
+        if posted is not None:
+            return posted
+        found = self.requests.get((origin, request_id))
+        return found[-1] if found else None
+
+    def _notification(
+        self, origin: Origin, method: str, params: dict[str, Any], post: int, at: float, from_us: bool
+    ) -> None:
+        if method == "notifications/cancelled":
+            request = self._find(origin, plain_id(params.get("requestId")), post)
+            if request is None:
+                return
+            if from_us:
+                request.cancel_sent = at
+            else:
+                request.cancel_read = at
+            self._over(request)
+        elif method == "notifications/progress":
+            token = plain_id(params.get("progressToken"))
+            request = None if token is None else self._tokens.get((OPPOSITE[origin], token))
+            if post and token is not None:
+                request = self._with_post(post) or request
+            self._tick(request, at, "progress", f"{params.get('progress')} of {params.get('total')}")
+        elif method == "notifications/message":
+            self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", str(params.get("data")))
+
+    def _with_post(self, post: int) -> TimedRequest | None:
+        """Return the open request that came by this exchange."""
+        return next((each for each in reversed(self._open) if each.post == post), None) if post else None
+
+    def _only_one(self, origin: Origin) -> TimedRequest | None:
+        """Return the open request that can be meant by a log message, which names none; `None` where several can."""
+        found = [each for each in self._open if each.origin == origin and each.method != "subscriptions/listen"]
+        return found[0] if len(found) == 1 else None
+
+    def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
+        if request is None:
+            return
+        if len(request.ticks) < MOST_TICKS and self._ticks < MOST_TICKS_IN_ALL:
+            self._ticks += 1
+            request.ticks.append(Tick(at, kind, words[:80]))
+        else:
+            request.more_ticks += 1
+
+    def _reply(self, request: TimedRequest, message: dict[str, Any], at: float, from_us: bool) -> None:
+        if from_us:
+            request.replied = at
+        else:
+            request.answered = at
+        result: Any = message.get("result")
+        result = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+        request.failed = "error" in message or result.get("isError") is True
+        request.state_given = _state(result)
+        if request.state_given is not None:
+            questions: Any = result.get("inputRequests")
+            count = len(cast("dict[str, Any]", questions)) if isinstance(questions, dict) else 0
+            self._tick(request, at, "asks", f"asks {count} questions" if count else "asks")
+        self._over(request)
+
+    def _over(self, request: TimedRequest) -> None:
+        self._open.pop(request, None)
+        if request.token is not None and self._tokens.get((request.origin, request.token)) is request:
+            del self._tokens[request.origin, request.token]
+
+    def _event(self, entry: Entry, at: float) -> None:
+        if entry.event == "call.began" and entry.id is not None:
+            if entry.work_for is not None and len(self._asked) < MOST_REQUESTS:
+                self._asked[entry.id] = entry.work_for
+            return
+        ours = entry.event == "call.left"
+        request = self._find(self.role if ours else OPPOSITE[self.role], entry.id, entry.post)
+        if request is None:
+            return
+        match entry.event:
+            case "call.left":
+                request.left = at
+            case "handler.began":
+                request.began = at
+            case "cancel.received":
+                request.cancel_read, request.cause = at, entry.cause
+                self._over(request)
+            case "cancel.delivered":
+                request.finally_began = at
+            case "handler.returned":
+                request.returned = at
+            case "cleanup.done":
+                request.done = at
+            case _:
+                pass
+
+    # Both sides
+
+    def is_other_side_of(self, other: Reading) -> bool:
+        """Return whether both recordings are of one connection: opposite roles, and the same first requests."""
+        if self.role == other.role:
+            return False
+        mine = [(key, each[0].method) for key, each in self.requests.items()][:_COMPARED]
+        theirs = {key: {each.method for each in found[:_COMPARED]} for key, found in other.requests.items()}
+        common = sum(method in theirs.get(key, ()) for key, method in mine)
+        return common > 0 and 2 * common >= min(len(mine), len(theirs))
+
+    def all(self) -> Iterator[TimedRequest]:
+        """Return the requests, by direction and id."""
+        for each in self.requests.values():
+            yield from each
+
+    def pairs(self, other: Reading) -> Iterator[tuple[TimedRequest, TimedRequest]]:
+        """Return each request with the same one in ``other``."""
+        for key, mine in self.requests.items():
+            theirs = other.requests.get(key, [])
+            if self._has_posts or other._has_posts:
+                yield from _nearest(mine, theirs)
+            else:
+                yield from zip(mine, theirs, strict=False)
+
+    def shift(self, seconds: float) -> None:
+        """Move all times by ``seconds``."""
+        for request in self.all():
+            request.shift(seconds)
+
+    def merge(self, other: Reading | None) -> list[TimedRequest]:
+        """Return all requests, with the times of the ``other`` side."""
+        if other is None:
+            return list(self.all())
+        seen = set[TimedRequest]()
+        for mine, theirs in list(self.pairs(other)):
+            seen.add(theirs)
+            mine.complete(theirs)
+        return [*self.all(), *(each for each in other.all() if each not in seen)]
+
+
+def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
+    """Return pairs of requests with the same id, where one side has those of many clients: the nearest in time."""
+    left = theirs[:_COMPARED]
+    for each in mine[:_COMPARED]:
+        fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]
+        if fitting:
+            found = min(fitting, key=lambda other: abs(other.begin - each.begin))
+            left.remove(found)
+            yield each, found
+
+
+def _state(data: dict[str, Any]) -> str | None:
+    state = data.get("requestState")
+    return state[:_LONGEST] if isinstance(state, str) else None

@@ -1,0 +1,257 @@
+"""RecordedEndpoint is an `HttpEndpoint` whose messages are recorded: `HttpRecordings` has a recording for each session,
+and one for all messages without a session. Headers are in no recording, and so is no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...recording.recorded_transport import RecordedRequests
+from ...runtime.peer import Auth
+from ...transports.http.application import Answer, ResponseHandle, Source
+from ...transports.sse import EventReader, EventTooLong
+from .endpoint import MODERN, HttpEndpoint
+
+if TYPE_CHECKING:
+    from ...recording.recorder import Recorder
+    from ...recording.writing import Place, Recording
+    from ...runtime.limits import Load
+    from ...runtime.observing import Tracer, Tracing
+    from ...server.servable import Running
+    from ...state.requests import InboundRequest, OutboundRequest
+    from ...transports.http.requests import RequestHead
+    from .entrance import EndpointSettings
+
+_SESSION_ID: Final = b"mcp-session-id: "
+
+
+class HttpRecordings:
+    """The recordings of the messages of one endpoint, by ``recorder``. Observes the requests of the endpoint, too: see
+    `Tracing`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._tracing: Tracing | None = None
+        self._sessions: dict[str, Recording] = {}
+        self._sessionless: Recording | None = None
+        self._posts = 0
+        """Number of the exchanges that belong to no session."""
+        self.opening: RecordedExchange | None = None
+        """The exchange of the request that is being served, where it may open a session; else `None`."""
+        self.response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
+        """Returns the response to a request that belongs to no session."""
+
+    def observe(self, running: Running) -> None:
+        """Observe all requests of ``running``, beside its own observer."""
+        self._tracing, running.host.tracing = running.host.tracing, self
+
+    def of_session(self, session_id: str) -> Place | None:
+        """Return the place of the messages of a session, which exists."""
+        found = self._sessions.get(session_id)
+        if found is None and (found := self.recorder.start("server", "tcp")) is not None:
+            self._sessions[session_id] = found
+        return None if found is None else (found, 0)
+
+    def known_session(self, session_id: str) -> Place | None:
+        """Return the place of the messages of a session; `None` where none was recorded so far."""
+        found = self._sessions.get(session_id)
+        return None if found is None else (found, 0)
+
+    def next_sessionless(self) -> Place | None:
+        """Return the place of the messages of one more exchange that belongs to no session."""
+        if self._sessionless is None:
+            self._sessionless = self.recorder.start("server", "tcp")
+        self._posts += 1
+        return None if self._sessionless is None else (self._sessionless, self._posts)
+
+    def session_ended(self, recording: Recording) -> None:
+        """End the recording of a session."""
+        recording.end()
+        for session_id, found in tuple(self._sessions.items()):
+            if found is recording:
+                del self._sessions[session_id]
+
+    async def aclose(self) -> None:
+        """End all recordings, and wait until the last line is written: see `Recording.aclose`."""
+        for recording in self._sessions.values():
+            recording.end()
+        # The lines of all recordings are written in their order, so this one is the last.
+        last = self._sessionless or next(reversed(self._sessions.values()), None)
+        if last is not None:
+            await last.aclose()
+
+    # Observing
+
+    def watch(self, load: Load) -> None:
+        """See `Tracing.watch`."""
+
+    def tracer(self, network: str | None) -> Tracer:
+        """Return the observer of a connection: of the session that is being opened, else of the requests that belong to
+        no session."""
+        return _RequestsOfOne(self, self.opening, self._tracing).tracer(network)
+
+
+class _RequestsOfOne(RecordedRequests):
+    """The requests of the session that is opened by ``opening``, or, with `None`, those that belong to no session."""
+
+    def __init__(self, recordings: HttpRecordings, opening: RecordedExchange | None, tracing: Tracing | None) -> None:
+        super().__init__(self._find, tracing)
+        self._recordings = recordings
+        self._opening = opening
+
+    def _find(self, request: InboundRequest | OutboundRequest) -> Place | None:
+        if self._opening is not None:
+            return self._opening.place
+        found = self._recordings.response_of(request)  # type: ignore[arg-type] # nobody is asked without a session
+        return found.exchange.place if isinstance(found, RecordedResponse) else None
+
+    def end(self, role: str, revision: str | None) -> None:
+        """See `Tracer.end`."""
+        super().end(role, revision)
+        if self._opening is not None and self._opening.place is not None:
+            self._recordings.session_ended(self._opening.place[0])
+
+
+class RecordedExchange:
+    """A request with this ``body``, and the place of its messages. ``session_id`` is the session which the request
+    names. Whether the session exists, and which one a request opens, the answer tells first."""
+
+    def __init__(self, recordings: HttpRecordings, place: Place | None, body: bytes, session_id: str | None) -> None:
+        self._recordings = recordings
+        self._session_id = session_id
+        self._body = body
+        self._at = trio.current_time()
+        self.place = place
+        """The recording, with the number of the exchange; `None` until the answer tells."""
+        if place is not None:
+            self._note_body(place)
+
+    def answered(self, status: int, headers: bytes) -> Place | None:
+        """Return the place, by the head of the answer."""
+        if self.place is not None:
+            return self.place
+        opened = _session_in(headers)
+        if opened is not None or (self._session_id is not None and status < HTTPStatus.BAD_REQUEST):
+            self.place = self._recordings.of_session(opened or self._session_id or "")
+        elif self._session_id is None:
+            self.place = self._recordings.next_sessionless()
+        if self.place is not None:
+            self._note_body(self.place)
+        return self.place
+
+    def _note_body(self, place: Place) -> None:
+        if self._body:
+            place[0].frame("in", self._body, self._at, post=place[1])
+        self._body = b""
+
+
+class RecordedResponse(ResponseHandle):
+    """Passes everything on to ``response``, and notes the messages of the answer. An event of a stream is noted up to
+    ``max_bytes``."""
+
+    __slots__ = ("_max_bytes", "_response", "exchange")
+
+    def __init__(self, response: ResponseHandle, exchange: RecordedExchange, max_bytes: int) -> None:
+        self.client = response.client
+        self._response = response
+        self._max_bytes = max_bytes
+        self.exchange = exchange
+
+    @property
+    def is_gone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] # its own place is not used
+        """See `ResponseHandle.is_gone`."""
+        return self._response.is_gone
+
+    @property
+    def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleVariableOverride] # likewise
+        """See `ResponseHandle.on_gone`."""
+        return self._response.on_gone
+
+    @on_gone.setter
+    def on_gone(self, call: Callable[[], None]) -> None:
+        self._response.on_gone = call
+
+    def answer(self, answer: Answer, *, close: bool = False) -> None:
+        """Respond: see `ResponseHandle.answer`."""
+        place = self.exchange.answered(answer.status, answer.headers)
+        if place is not None and answer.body.startswith((b"{", b"[")):
+            place[0].frame("out", answer.body, post=place[1])
+        self._response.answer(answer, close=close)
+
+    def stream(self, status: int, headers: bytes, source: Source) -> None:
+        """Respond: see `ResponseHandle.stream`."""
+        place = self.exchange.answered(status, headers)
+        noted = source if place is None else _RecordedSource(source, place, self._max_bytes)
+        self._response.stream(status, headers, noted)
+
+
+def _session_in(headers: bytes) -> str | None:
+    """Return the id of the session that an answer with these ``headers`` opens."""
+    for line in headers.split(b"\r\n"):
+        if line[: len(_SESSION_ID)].lower() == _SESSION_ID:
+            return line[len(_SESSION_ID) :].decode("latin-1")
+    return None
+
+
+class _RecordedSource:
+    """``source``, whose events are noted: see `Source`."""
+
+    __slots__ = ("_place", "_reader", "_source")
+
+    def __init__(self, source: Source, place: Place, max_bytes: int) -> None:
+        self._source = source
+        self._place = place
+        self._reader: EventReader | None = EventReader(max_bytes)
+
+    async def take(self) -> bytes | bytearray:
+        data = await self._source.take()
+        recording, post = self._place
+        try:
+            for event in () if self._reader is None else self._reader.feed(data):
+                if event.data:
+                    recording.frame("out", event.data, post=post)
+        except EventTooLong as error:
+            recording.event("unreadable", reason=str(error))
+            self._reader = None
+        return data
+
+
+class RecordedEndpoint(HttpEndpoint):
+    """An endpoint whose messages go to ``recordings``: see `HttpEndpoint`."""
+
+    def __init__(
+        self,
+        running: Running,
+        settings: EndpointSettings,
+        nursery: trio.Nursery,
+        free_connections: Callable[[], int] | None = None,
+        *,
+        recordings: HttpRecordings,
+    ) -> None:
+        self._recordings = recordings
+        recordings.observe(running)
+        super().__init__(running, settings, nursery, free_connections)
+        recordings.response_of = self._modern.response_to
+        self._max_event = running.limits.max_message_bytes
+        self._is_stateless = running.stateless
+
+    def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
+        """Take a request: see `HttpEndpoint.serve`."""
+        if not (caller is None or isinstance(caller, Auth)):  # a route: no messages
+            super().serve(head, body, response, caller)
+            return
+        recordings, session_id = self._recordings, head.headers.get("mcp-session-id")
+        if self._is_stateless or (session_id is None and head.headers.get("mcp-protocol-version") in MODERN):
+            session_id, place = None, recordings.next_sessionless()
+        else:
+            place = None if session_id is None else recordings.known_session(session_id)
+        exchange = RecordedExchange(recordings, place, body, session_id)
+        recordings.opening = exchange if place is None and session_id is None else None
+        try:
+            super().serve(head, body, RecordedResponse(response, exchange, self._max_event), caller)
+        finally:
+            recordings.opening = None

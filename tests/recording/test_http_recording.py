@@ -1,0 +1,154 @@
+"""What a server over HTTP records: a file for each session, and one for all requests without a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import RequestContext, Server, open_http, serve_http
+from trio_mcp.recording.entries import Entry, read_recording
+from trio_mcp.recording.timeline import timeline
+from trio_mcp.testing import assert_replays
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def greet(name: str, password: str = "") -> str:
+        return f"hello {name}"
+
+    @server.tool
+    async def slow(ctx: RequestContext) -> None:
+        ctx.progress(1, 2)
+        await trio.sleep_forever()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        return str((await ctx.elicit("sure?", bool)).content)
+
+    return server
+
+
+def yes(_: object) -> dict[str, Any]:
+    return {"value": True}
+
+
+async def run(server: Server, folder: Path, clients: int, **options: Any) -> None:
+    """Run as many clients at once, each of which greets, asks, and leaves a call once there is progress."""
+
+    async def use(number: int) -> None:
+        record = folder / f"client{number}.jsonl"
+        async with open_http(url, record=record, elicitation=yes, **options) as client:
+            await client.call_tool("greet", {"name": f"Ann{number}", "password": "hunter2"})
+            assert (await client.call_tool("ask")).text == "{'value': True}"
+            with trio.CancelScope() as scope:
+                await client.call_tool("slow", on_progress=lambda _: scope.cancel(reason="seen enough"))
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: serve_http(
+                server, "127.0.0.1", 0, record=folder / "server.jsonl", task_status=task_status
+            )
+        )
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        async with trio.open_nursery() as users:
+            for number in range(clients):
+                users.start_soon(use, number)
+        nursery.cancel_scope.cancel(reason="done")
+
+
+def found(folder: Path, pattern: str = "*.jsonl") -> list[Path]:
+    return sorted(folder.glob(pattern))
+
+
+def entries(path: Path) -> list[Entry]:
+    return list(read_recording(path))
+
+
+def methods(path: Path, direction: str) -> list[str]:
+    messages = [message for entry in entries(path) if entry.dir == direction for message in entry.messages]
+    return [message["method"] for message in messages if "method" in message]
+
+
+async def test_each_session_has_a_file_of_its_own(server: Server, tmp_path: Path) -> None:
+    await run(server, tmp_path, 2, era="legacy")
+    paths = found(tmp_path, "server*.jsonl")
+    assert len(paths) == 2
+    for path in paths:
+        assert methods(path, "in")[:2] == ["initialize", "notifications/initialized"]
+        assert methods(path, "in").count("tools/call") == 3
+        assert "elicitation/create" in methods(path, "out")
+        assert [entry.cause for entry in entries(path) if entry.event == "cancel.received"] == ["peer"]
+        assert entries(path)[-1].event == "connection.ended"
+    assert {next(name for name in ("Ann0", "Ann1") if name in path.read_text()) for path in paths} == {"Ann0", "Ann1"}
+
+
+async def test_requests_without_a_session_are_in_one_file_each_with_the_number_of_its_exchange(
+    server: Server, tmp_path: Path
+) -> None:
+    await run(server, tmp_path, 2, era="modern")
+    (path,) = found(tmp_path, "server*.jsonl")
+    read = entries(path)
+    calls = [
+        (message["id"], entry.post)
+        for entry in read
+        for message in entry.messages
+        if message.get("method") == "tools/call" and "requestState" not in message["params"]
+    ]
+    assert len({number for number, _ in calls}) == 3  # greet, ask, slow: the ids of both clients are the same
+    assert len({post for _, post in calls}) == len(calls) == 6
+    assert {(entry.id, entry.post) for entry in read if entry.event == "handler.began"} >= set(calls)
+    assert {entry.cause for entry in read if entry.event == "cancel.received"} == {"disconnect"}
+    assert read[-1].event == "connection.ended"
+
+
+@ERAS
+async def test_neither_a_header_nor_a_secret_is_in_the_recording(server: Server, tmp_path: Path, era: Any) -> None:
+    await run(server, tmp_path, 1, era=era, headers={"Authorization": "Bearer abcdefghijklmnop"})
+    for path in found(tmp_path):
+        assert "abcdefghijklmnop" not in path.read_text()
+        assert "hunter2" not in path.read_text()
+
+
+@ERAS
+async def test_the_recording_of_the_server_and_that_of_its_client_are_one_timeline(
+    server: Server, tmp_path: Path, era: Any
+) -> None:
+    await run(server, tmp_path, 1, era=era)
+    drawn = timeline([read_recording(tmp_path / name) for name in ("client0.jsonl", "server.jsonl")])
+    (slow,) = [each for each in drawn.requests if each.name == "slow"]
+    assert None not in (slow.sent, slow.received, slow.began, slow.cancel_sent, slow.cancel_read, slow.finally_began)
+    assert drawn.offset is not None
+
+
+async def test_a_request_that_names_no_session_of_ours_begins_no_recording(server: Server, tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: serve_http(
+                server, "127.0.0.1", 0, record=tmp_path / "server.jsonl", task_status=task_status
+            )
+        )
+        stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+        body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        async with stream:
+            await stream.send_all(
+                b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                b"Mcp-Session-Id: unknown\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            answer = b"".join([part async for part in stream])
+        nursery.cancel_scope.cancel(reason="done")
+    assert b" 404 " in answer
+    assert found(tmp_path) == []
+
+
+async def test_the_recording_of_a_server_replays(server: Server, tmp_path: Path) -> None:
+    await run(server, tmp_path, 2, era="legacy")
+    for path in found(tmp_path):
+        await assert_replays(path, server)
