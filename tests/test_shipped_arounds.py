@@ -41,7 +41,7 @@ from trio_mcp.arounds import _Buckets
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import Peer, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing import open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from trio_mcp import Client, open_http, serve_http
 from trio_mcp.concurrency.nurseries import open_service_nursery
-from trio_mcp.server.connection import Servable
+from trio_mcp.server.servable import Servable
 
 __all__ = ["open_by_http", "uses", "wait_for_sockets"]
 

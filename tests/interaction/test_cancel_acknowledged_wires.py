@@ -249,7 +249,7 @@ async def test_a_proxy_may_say_what_is_behind(era: Era) -> None:
 @pytest.mark.parametrize("within", [6.0, 0.2])
 async def test_both_messages_go_out_together_and_first(within: float, autojump_clock: Any) -> None:
     from trio_mcp.client.opening import open_client
-    from trio_mcp.server.connection import connection_to
+    from trio_mcp.server.servable import connection_to
 
     ours, theirs = memory_channel_pair()
     written: list[bytes] = []

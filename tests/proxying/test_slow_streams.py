@@ -12,7 +12,7 @@ from tests.server.listening import TOOLS, UPDATED, Peer, noted, told
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, Proxy
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
 A, B = f"{UPDATED} note://a", f"{UPDATED} note://b"

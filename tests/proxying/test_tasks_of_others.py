@@ -22,7 +22,7 @@ from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tasks import TaskOwners
 from trio_mcp.runtime.peer import Peer, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -21,7 +21,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import ClientCapabilities, Elicitation, Limits, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.tenants import Tenant
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 

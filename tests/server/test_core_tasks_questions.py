@@ -26,7 +26,7 @@ from trio_mcp import (
 from trio_mcp.protocol.types.elicitation import ElicitFormParams
 from trio_mcp.protocol.types.lifecycle import EmptyResult
 from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from trio_mcp import Limits, RequestContext, Server
 from trio_mcp.runtime.peer import THE_ONLY_ONE
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -26,7 +26,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.peer import Auth, Peer, Principal, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.transports.memory import memory_channel_pair

@@ -18,7 +18,7 @@ from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Se
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.limits import Limits
-from trio_mcp.server.connection import connection_to, end_tasks
+from trio_mcp.server.servable import connection_to, end_tasks
 from trio_mcp.serving.process import _serve
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore

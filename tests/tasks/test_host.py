@@ -15,7 +15,7 @@ from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Ser
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.transports.memory import memory_channel_pair
 

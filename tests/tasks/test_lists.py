@@ -15,7 +15,7 @@ from trio_mcp import Client, PeerError, RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer, PrincipalId
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.transports.memory import memory_channel_pair
 

@@ -16,7 +16,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.peer import Peer, PrincipalId
 from trio_mcp.runtime.requests.scope import current_request
-from trio_mcp.server.connection import connection_to
+from trio_mcp.server.servable import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_store import TaskPhase, TaskStore
 from trio_mcp.testing.store_records import change

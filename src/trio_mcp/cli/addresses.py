@@ -16,7 +16,7 @@ import trio
 
 from ..classes import define, frozen
 from ..concurrency.nurseries import open_service_nursery
-from ..server.connection import Servable
+from ..server.servable import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path

@@ -15,7 +15,7 @@ from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
 from ..runtime.transport import Transport
-from ..server.connection import Servable, check_servable, connection_to
+from ..server.servable import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 
 

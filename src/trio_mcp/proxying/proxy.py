@@ -18,8 +18,8 @@ from ..runtime.outbox import Outbox
 from ..runtime.peer import Peer
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost, Transport
-from ..server.connection import RunningStandIn
 from ..server.request_state import StateCipher
+from ..server.servable import RunningStandIn
 from ..server.server import Server
 from ..state.connection import ConnectionState
 from .connection import ProxyConnection

@@ -1,31 +1,23 @@
-"""ServerConnection serves one client of a running server, and knows which scopes each request needs.
-
-A transport serves a `Servable`: a `Server`, or a `StandIn` for one.
-"""
+"""ServerConnection serves one client of a running server."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 import trio
 
-from ..classes import frozen
-from ..concurrency.fair_share import Callers
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.fields import JSONObject
-from ..protocol.param_headers import ParamHeader
-from ..protocol.revisions import CORE, MODERN_REVISIONS, Revision, Vocabulary
+from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import (
     CacheScope,
     DiscoverResult,
     EmptyResult,
-    Implementation,
     InitializeResult,
     ResourcesCapability,
     ServerCapabilities,
@@ -36,27 +28,23 @@ from ..protocol.types.resources import ListResourcesResult, ListResourceTemplate
 from ..protocol.types.tools import TASKS_EXTENSION, ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
-from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
-from ..runtime.peer import NOBODY_KNOWN, Auth, CheckScopes, Peer
-from ..runtime.requests.host import LATER, Decision, Now, RequestHost
+from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
+from ..runtime.requests.host import LATER, Decision, Now
 from ..runtime.requests.scope import RequestScope
 from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .connected_clients import ConnectedClient
-from .prompts import RegisteredPrompt
+from .named import all_exist, required_scopes
 from .registration import Registry
 from .request_state import RetryElsewhere, RoundStates
-from .resources import RegisteredResource
 from .server import RunningServer, Server
 from .subscriptions import Subscriptions
-from .tools import RegisteredTool
 
 if TYPE_CHECKING:
     from ..runtime.requests.endings import Endings
-    from ..stores.shared import Shared
     from .extension_handlers import ExtensionHandlers
 
 _DONE: Final = EmptyResult()
@@ -84,7 +72,7 @@ class ServerConnection:
         )
         # Not by a method of this object: that would be a cycle, for the garbage collector to find.
         replica = running.host.replica
-        name, exists = "" if replica is None else replica.id, partial(_exists, server)
+        name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""
@@ -342,205 +330,3 @@ def extension_handlers(server: Server) -> ExtensionHandlers:
     """Return the handlers of the extensions of ``server``, which has some: the vocabulary knows no method of others."""
     assert server.extension_handlers is not None, "its vocabulary has a method of an extension"
     return server.extension_handlers
-
-
-_NO_SCOPES: Final = frozenset[str]()
-
-
-def required_scopes(server: Server, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the scopes that a request to ``server`` needs: those of all that the request names, and that exists for
-    this caller. Nothing is known here of whether the request makes sense."""
-    if method not in _NAMING or not isinstance(params, dict):
-        extended = server.extension_handlers
-        return _NO_SCOPES if extended is None else extended.scopes.get(method, _NO_SCOPES)
-    offers = _named(server, method, cast("JSONObject", params), auth)
-    needed = _NO_SCOPES
-    for offer in offers:
-        if offer is not None and offer.scopes:
-            needed |= offer.scopes
-    return needed
-
-
-_NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "resources/subscribe")) | {
-    "completion/complete",
-    "subscriptions/listen",
-    "skills/get",
-    "resources/directory/read",
-}
-"""The methods that name what a server offers."""
-
-
-def _named(
-    server: Server, method: str, params: JSONObject, auth: Auth | None
-) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return what a request names; `None` for each name that does not exist for this caller. What is disabled counts:
-    a handler that is parked goes on, and its rounds need the scopes."""
-    match method:
-        case "tools/call":
-            return (server.tools.named(params, auth),)
-        case "prompts/get":
-            return (server.prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # the suggestions tell of the thing whose argument is completed
-            ref = _object(params.get("ref"))
-            uri = _text(ref.get("uri"))
-            prompt = server.prompts.registry.get_for(auth, _text(ref.get("name")))
-            return prompt, server.resources.templates.get_for(auth, uri) or _resource(server, uri, auth)
-        case "subscriptions/listen":  # the resources of which changes are told
-            uris = _object(params.get("notifications")).get("resourceSubscriptions")
-            if not isinstance(uris, list) or not server.resources.has_scopes:
-                return ()
-            asked = list(dict.fromkeys(map(_text, cast("list[Any]", uris))))[: server.limits.max_subscriptions]
-            return [_resource(server, uri, auth) for uri in asked]
-        case _:
-            return (_resource(server, _text(params.get("uri")), auth),)
-
-
-def _resource(server: Server, uri: str, auth: Auth | None) -> RegisteredResource | None:
-    found = server.resources.find(uri, auth, disabled=True)
-    return None if found is None else found[0]
-
-
-def _exists(server: Server, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether everything that a retry names exists for its caller still."""
-    return None not in _named(server, request.method.name, request.params, peer.auth)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _object(value: Any) -> JSONObject:
-    return cast("JSONObject", value) if isinstance(value, dict) else {}
-
-
-class ServedConnection(Protocol):
-    """The connection of one client that is served."""
-
-    @property
-    def connection(self) -> Connection:
-        """The transport of the connection."""
-        ...
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until the connection ends. See `Connection.run`."""
-        ...
-
-    def everything_changed(self) -> None:
-        """Tell a legacy client, which may have missed changes, that the lists that were declared and the resources that
-        the client subscribed to may have changed."""
-        ...
-
-
-@frozen
-class RunningStandIn:
-    """A stand-in that serves clients now."""
-
-    callers: Callers
-    """The parties that call the stand-in, by which its bounds are shared."""
-    limits: Limits
-    """The limits of each connection."""
-    connect: Callable[[Transport | Outbox, Peer, ConnectionState | None], ServedConnection]
-    """Returns the connection of one more client, whose messages the state rules on."""
-    host: RequestHost
-    """The nursery of the handlers, and all that connections share."""
-    vocabulary: Vocabulary = CORE
-    """The methods that clients may use."""
-    stateless: bool = attrs.field(default=False, init=False)
-    """A stand-in keeps the state of its connections between requests."""
-
-
-class StandIn(Protocol):
-    """An object that looks like a server to its clients, a proxy for example."""
-
-    @property
-    def info(self) -> Implementation:
-        """The stand-in's name, for the people who run the stand-in."""
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of each connection, unless `running` is given others."""
-        ...
-
-    def running(
-        self, limits: Limits | None = None, *, stateless: bool = False
-    ) -> AbstractAsyncContextManager[RunningStandIn]:
-        """Return the stand-in between its start and its end. See `Server.running`."""
-        ...
-
-
-Servable: TypeAlias = Server | StandIn
-Running: TypeAlias = RunningServer | RunningStandIn
-
-
-def check_servable(server: object) -> None:
-    """Raise `TypeError` for what cannot be served, where it is given."""
-    if not isinstance(server, Server) and not callable(getattr(server, "running", None)):
-        raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
-
-
-def running_with(
-    server: Servable, shared: Shared | None, limits: Limits | None, *, stateless: bool
-) -> AbstractAsyncContextManager[Running]:
-    """Return ``server`` between its start and its end: see `Server.running`. Raises `TypeError` for a stand-in that
-    would share something: its state is in the server behind it."""
-    if shared is None:
-        return server.running(limits, stateless=stateless)
-    if not isinstance(server, Server):
-        raise TypeError(
-            f"shared= is for a Server, not for {repr(server)[:200]}, which keeps nothing that could be shared"
-        )
-    return server.running(limits, stateless=stateless, shared=shared)
-
-
-def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown to this caller, or a
-    stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
-    if not (isinstance(running, RunningServer) and isinstance(tool, str)):
-        return ()
-    tools = running.server.tools.registry
-    entry = tools.get_for_all(tool) or tools.get_for(auth, tool)
-    return () if entry is None else entry.param_headers
-
-
-def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the scopes that a request needs: see `required_scopes`. A stand-in has none."""
-    return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else _NO_SCOPES
-
-
-def needs_scopes(running: Running) -> bool:
-    """Return whether anything that ``running`` offers needs a scope."""
-    if not isinstance(running, RunningServer):
-        return False
-    server = running.server
-    if server.extension_handlers is not None and server.extension_handlers.scopes:
-        return True
-    offers = (server.tools.registry, server.prompts.registry, *server.resources.registries)
-    return any(offer.scopes for registry in offers for offer in registry.including_disabled())
-
-
-def connection_to(
-    running: Running,
-    transport: Transport | Outbox,
-    peer: Peer = NOBODY_KNOWN,
-    state: ConnectionState | None = None,
-    check_scopes: CheckScopes | None = None,
-) -> ServedConnection:
-    """Return the connection of one client of ``running``, over ``transport``: see `Connection`. ``state`` rules on
-    the messages; by default, the state of a connection. ``check_scopes`` checks each request, for a transport that does
-    not."""
-    if isinstance(running, RunningServer):
-        kind = ServerConnection if running.arounds is None else AroundConnection
-        if running.carrier is not None:
-            kind = SharedConnection
-        return kind(running, transport, peer, state, check_scopes)
-    return running.connect(transport, peer, state)
-
-
-def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Have the tasks of ``running`` end while its connections do. Idempotent. ``hurry``: less than a second is left. A
-    stand-in has no tasks of its own."""
-    if isinstance(running, RunningServer):
-        running.tasks.host.shut_down(hurry=hurry)
-        if running.carrier is not None:
-            running.carrier.shut_down(hurry=hurry)

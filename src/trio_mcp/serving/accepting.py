@@ -20,7 +20,7 @@ from ..concurrency.fair_share import Caller
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.limits import Limits
 from ..runtime.transport import ConnectionLost
-from ..server.connection import Running, Servable, check_servable, end_tasks, running_with
+from ..server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ..transports.host_checks import is_loopback
 from ..transports.sockets import keep_alive
 from .callers import CallersByAddress, Hop

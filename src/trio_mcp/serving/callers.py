@@ -24,7 +24,7 @@ from ..concurrency.fair_share import Caller, Callers, SharedBytes
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ..runtime.limits import Limits
 from ..runtime.peer import Auth, CheckScopes
-from ..server.connection import Running, needs_scopes
+from ..server.servable import Running, needs_scopes
 from ..server.server import RunningServer
 
 if TYPE_CHECKING:

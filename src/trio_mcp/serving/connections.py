@@ -21,7 +21,7 @@ from ..diagnostics.log import share_of_a_peer
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.transport import ConnectionLost, Transport
-from ..server.connection import Running, Servable, ServedConnection, connection_to
+from ..server.servable import Running, Servable, ServedConnection, connection_to
 from ..transports.sockets import SocketLineTransport, unix_listener
 from .accepting import LINES_ADVICE, ServingOptions, SocketListeners, serve_streams, warn_if_exposed
 from .callers import CallersByAddress, Hop, TrustedProxies, unread_bytes, warn_of_unchecked_scopes

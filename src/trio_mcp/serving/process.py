@@ -23,7 +23,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..diagnostics.log import let_go_of_unread_output, written_in_a_thread
 from ..runtime.peer import THE_ONLY_ONE
 from ..runtime.transport import Transport
-from ..server.connection import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
+from ..server.servable import Running, Servable, ServedConnection, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 
 if TYPE_CHECKING:

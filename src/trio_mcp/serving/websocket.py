@@ -17,7 +17,7 @@ from ..concurrency.misuse import check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
-from ..server.connection import Servable
+from ..server.servable import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.websocket.handshake import Rejection, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket.transport import WebSocketTransport

@@ -9,7 +9,7 @@ from ..connecting.memory import open_server
 from ..connecting.stdio import Command, open_process
 from ..recording.entries import read_recording
 from ..recording.replay import replay
-from ..server.connection import Servable
+from ..server.servable import Servable
 from ..transports.memory import memory_channel_pair
 
 

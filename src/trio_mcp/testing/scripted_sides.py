@@ -26,7 +26,7 @@ from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PR
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.transport import Transport
-from ..server.connection import Servable
+from ..server.servable import Servable
 from ..transports.memory import memory_channel_pair
 from ..transports.process import TextSink
 from ..transports.stdio import own_stdio

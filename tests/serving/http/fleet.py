@@ -15,7 +15,7 @@ from tests.serving.http.scenes import MemoryEndpoint
 
 from trio_mcp import Cancellation, Limits, Server
 from trio_mcp.auth.resource_server.protected import Protected
-from trio_mcp.server.connection import end_tasks
+from trio_mcp.server.servable import end_tasks
 from trio_mcp.server.server import RunningServer
 from trio_mcp.serving.http.entrance import EndpointSettings
 from trio_mcp.serving.http.serve import HttpFront

@@ -12,7 +12,7 @@ from tests.serving.http.raw import Connection, Endpoint
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from trio_mcp import serve_http
-from trio_mcp.server.connection import Servable
+from trio_mcp.server.servable import Servable
 
 
 class MemoryListener(trio.abc.Listener[Any]):

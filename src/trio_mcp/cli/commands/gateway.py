@@ -19,7 +19,7 @@ from ...hosting.descriptions import MemberDescription, RestartPolicy
 from ...hosting.group import open_group
 from ...proxying import gateway as gateways
 from ...proxying.tenants import ALL_QUESTIONS
-from ...server.connection import Servable
+from ...server.servable import Servable
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, address_options, serving_on
 from ..printable import CopiedToStderr, Unusable, log_to_stderr, name_shown, on_one_line, say

@@ -18,7 +18,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import written_in_a_thread
 from ...protocol.types.server_cards import CATALOG_PATH
 from ...runtime.limits import Limits
-from ...server.connection import Running, Servable, check_servable, end_tasks, running_with
+from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admitted, Answer, Ask, UnservedBody
 from ...transports.http.bounds import BadRequest

@@ -36,7 +36,7 @@ from ...protocol.types.server_cards import (
     domain_in,
     name_in,
 )
-from ...server.connection import Servable
+from ...server.servable import Servable
 from ...server.server import Server
 from ...transports.http.application import Answer
 from ...transports.http_client.origins import split_url

@@ -21,7 +21,7 @@ from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.limits import Limits
 from ...runtime.peer import Auth
-from ...server.connection import Running
+from ...server.servable import Running
 from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ...transports.http.requests import RequestHead

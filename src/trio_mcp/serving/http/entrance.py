@@ -29,7 +29,7 @@ from ..callers import TrustedProxies
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...auth.resource_server.refusals import Refusal
-    from ...server.connection import Servable
+    from ...server.servable import Servable
     from .cards import Card, PublicDocument
     from .routes import Route
 

@@ -23,7 +23,7 @@ from ...runtime.connection import Connection
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner, dropping_outbox
 from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
-from ...server.connection import Running, connection_to, scopes_of
+from ...server.servable import Running, connection_to, scopes_of
 from ...state.connection import ConnectionState
 from ...state.events import Event
 from ...transports.http.application import Answer, ResponseHandle

@@ -18,7 +18,7 @@ from ...concurrency.misuse import check_served_under_trio
 from ...diagnostics.log import share_of_a_peer
 from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
-from ...server.connection import Running, Servable
+from ...server.servable import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection

@@ -11,7 +11,7 @@ import trio
 from ...concurrency.fair_share import Caller, SharedBytes
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
-from ...server.connection import Running
+from ...server.servable import Running
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import end_of_token

@@ -17,7 +17,7 @@ from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Peer
 from ...runtime.transport import ConnectionLost
-from ...server.connection import Running
+from ...server.servable import Running
 from ...state.connection import ConnectionState
 from ...state.events import Refused, RequestReceived
 from ...transports.http.application import ResponseHandle

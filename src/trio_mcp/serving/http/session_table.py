@@ -13,7 +13,7 @@ from ...concurrency.fair_share import Caller, SharedBytes
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.peer import Headers, Peer, PrincipalId
-from ...server.connection import Running
+from ...server.servable import Running
 from .entrance import busy
 from .exchanges import HttpRequest
 from .session import HttpSession

@@ -23,7 +23,7 @@ from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Owner
 from ...runtime.peer import EVERYBODY
 from ...runtime.requests.scope import RequestScope
-from ...server.connection import Running, param_headers_of
+from ...server.servable import Running, param_headers_of
 from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
