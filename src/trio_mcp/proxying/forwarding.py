@@ -28,7 +28,6 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
-from .acknowledging import asking_behind, with_cancels
 from .downstream import Downstream, ForwardedCall
 from .extensions import is_unknown
 from .server_requests import translated, translated_result, without_meta
@@ -66,11 +65,10 @@ async def forward(
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
     with downstream.calling(scope, upstream.calls) as call:
         try:
-            with asking_behind(scope):
-                if waits:
-                    result = await _called_to_end(call, params, upstream)
-                else:
-                    result = await upstream.request(method, params, _reporter(scope))
+            if waits:
+                result = await _called_to_end(call, params, upstream)
+            else:
+                result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
             if isinstance(error, PeerError):
                 downstream.urls.required(error)
@@ -262,11 +260,11 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 def offered(upstream: Upstream, downstream: Downstream, revision: Revision) -> ServerCapabilities:
     """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
-    speak the same form of tasks, and with the extensions that pass, or that the proxy answers for itself."""
+    speak the same form of tasks, and with the extensions that pass."""
     declared = upstream.capabilities
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
-    return attrs.evolve(declared, tasks=tasks, extensions=with_cancels(extensions, revision))
+    return attrs.evolve(declared, tasks=tasks, extensions=extensions or None)
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
