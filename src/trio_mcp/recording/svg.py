@@ -11,25 +11,27 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from .timed_requests import TimedRequest
+from .timed_requests import Tick, TimedRequest
 from .timeline import Timeline
 
 MOST_ROWS: Final = 300
-_LABELS: Final = 260
-_WIDTH: Final = 900
-_RIGHT: Final = 110
-_TOP: Final = 56
-_ROW: Final = 30
+_LEAST_WIDTH: Final = 320
+_NARROW: Final = 640
+_LABELS: Final = 250
+_RIGHT: Final = 64
+_LINE: Final = 16
 _MOST_LABEL: Final = 38
+_MOST_TOLD: Final = 8
+"""Rows beside whose marks there is room for words."""
 
 _STYLE: Final = """
-svg { --paper:#ffffff; --ink:#1f2328; --faint:#8b949e; --grid:#e6e8eb; --band:#f6f8fa;
+svg { --paper:#ffffff; --ink:#1f2328; --faint:#656d76; --grid:#e6e8eb; --band:#f6f8fa;
   --call:#2f6fde; --handler:#2e9e62; --cleanup:#d9822b; --cancel:#cf222e; --failed:#8e2a9c; }
 @media (prefers-color-scheme: dark) {
-  svg { --paper:#0d1117; --ink:#e6edf3; --faint:#8b949e; --grid:#242b33; --band:#151b23;
+  svg { --paper:#0d1117; --ink:#e6edf3; --faint:#9198a1; --grid:#242b33; --band:#151b23;
     --call:#6ea8fe; --handler:#4cc38a; --cleanup:#f0a35e; --cancel:#ff6b6b; --failed:#d2a8ff; } }
 text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: var(--ink); direction: ltr; unicode-bidi: isolate; }
-.small { font-size: 10px; fill: var(--faint); } .head { font-weight: 600; }
+.small { font-size: 10px; fill: var(--faint); } .told { font-size: 11px; fill: var(--ink); } .head { font-weight: 600; }
 .paper { fill: var(--paper); } .band { fill: var(--band); } .grid { stroke: var(--grid); }
 .call { fill: var(--call); } .handler { fill: var(--handler); } .cleanup { fill: var(--cleanup); }
 .failed { fill: var(--failed); } .open { opacity: .45; }
@@ -40,9 +42,24 @@ text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: var(--ink); direct
 """
 
 
-def svg(timeline: Timeline, title: str = "") -> str:
-    """Return the picture of ``timeline``, whose first `MOST_ROWS` requests are drawn."""
-    return "\n".join(_Drawing(timeline, title).parts()) + "\n"
+_LEGEND: Final = (
+    ('<rect class="call" width="18" height="9" rx="2"/>', "call"),
+    ('<rect class="failed" width="18" height="9" rx="2"/>', "failed call"),
+    ('<rect class="handler" width="18" height="9" rx="2"/>', "handler"),
+    ('<rect class="cleanup" width="18" height="9" rx="2"/>', "cleanup"),
+    ('<path class="finally" d="M9 -2v13"/>', "finally"),
+    ('<path class="cancel" d="M9 -1v11m-3 -4l3 4l3 -4"/>', "cancel sent"),
+    ('<path class="cancel" d="M9 -1v11m-3 -11h6"/>', "cancel read"),
+    ('<path class="asks" d="M9 0l4 5l-4 5l-4 -5z"/>', "asks its client"),
+    ('<rect class="handler" width="18" height="9" rx="2"/><path class="tick" d="M9 .5v8"/>', "progress"),
+    ('<rect class="handler" width="18" height="9" rx="2"/><circle class="log" cx="9" cy="4.5" r="2"/>', "log"),
+)
+
+
+def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
+    """Return the picture of ``timeline``, ``width`` pixels wide, in which the first `MOST_ROWS` requests are drawn. In
+    a narrow one names stand above the bars; with few requests the marks have words."""
+    return "\n".join(_Drawing(timeline, title, width).parts()) + "\n"
 
 
 def shown(text: str, most: int = _MOST_LABEL) -> str:
@@ -59,98 +76,207 @@ def duration(seconds: float) -> str:
 
 
 class _Drawing:
-    def __init__(self, timeline: Timeline, title: str) -> None:
+    def __init__(self, timeline: Timeline, title: str, width: int) -> None:
         self._timeline = timeline
         self._title = title
         self._rows = timeline.requests[:MOST_ROWS]
         self._begin = min((row.begin for row in self._rows), default=0.0)
         end = max((row.end for row in self._rows), default=1.0)
         self._span = max(end - self._begin, 1e-6)
+        self._width = max(width, _LEAST_WIDTH)
+        self._is_narrow = self._width < _NARROW
+        """Names stand above their bars then, not before them."""
+        self._is_told = len(self._rows) <= _MOST_TOLD
+        """True where there is room to write the words beside the marks."""
+        longest = max((_indent(row) + 7 * len(_label(row)[:_MOST_LABEL]) for row in self._rows), default=0)
+        self._left = 12 if self._is_narrow else min(_LABELS, longest + 24)
+        self._bar = 14 if self._is_told else 9
 
     def _x(self, at: float) -> float:
-        return round(_LABELS + (at - self._begin) / self._span * _WIDTH, 2)
+        return round(self._left + (at - self._begin) / self._span * (self._width - self._left - _RIGHT), 2)
 
     def parts(self) -> Iterator[str]:
-        bottom = _TOP + _ROW * len(self._rows)
-        width, height = _LABELS + _WIDTH + _RIGHT, bottom + 62
+        heights = [self._height(row) for row in self._rows]
+        heads = [*_wrapped(self._sides(), self._width - 24)]
+        top = 24 + 14 * len(heads) + 22
+        bottom = top + sum(heights)
+        legend = list(self._legend(bottom + 24))
+        height = bottom + 24 + _LINE * (1 + max((line for line, _ in legend), default=0)) + 4
+        more = len(self._timeline.requests) - len(self._rows) + self._timeline.left_out
+        width = self._width
         yield (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-            ' role="img">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 18 * bool(more)}" width="{width}"'
+            f' height="{height + 18 * bool(more)}" role="img">'
         )
         yield f"<title>{shown(self._title or 'Calls on one axis', 200)}</title><style>{_STYLE}</style>"
-        yield f'<clipPath id="labels"><rect width="{_LABELS - 8}" height="{height}"/></clipPath>'
-        yield f'<rect class="paper" width="{width}" height="{height}"/>'
-        yield f'<text class="head" x="12" y="20">{shown(self._title, 120)}</text>'
-        yield f'<text class="small" x="12" y="36">{shown(self._sides(), 200)}</text>'
-        for number in range(0, len(self._rows), 2):
-            yield f'<rect class="band" y="{_TOP + _ROW * number}" width="{width}" height="{_ROW}"/>'
-        yield from self._axis(bottom)
-        for number, row in enumerate(self._rows):
-            yield from self._row(row, _TOP + _ROW * number)
-        yield from _legend(bottom + 24)
-        more = len(self._timeline.requests) - len(self._rows) + self._timeline.left_out
+        labels = width - 24 if self._is_narrow else self._left - 8
+        yield f'<clipPath id="labels"><rect width="{labels}" height="{height}"/></clipPath>'
+        yield f'<rect class="paper" width="{width}" height="{height + 18 * bool(more)}"/>'
+        yield f'<text class="head" x="12" y="20">{shown(self._title, (width - 24) // 7)}</text>'
+        for number, line in enumerate(heads):
+            yield f'<text class="small" x="12" y="{36 + 14 * number}">{shown(line, 200)}</text>'
+        y = top
+        for number, height_of_row in enumerate(heights):
+            if number % 2 == 0:
+                yield f'<rect class="band" y="{y}" width="{width}" height="{height_of_row}"/>'
+            y += height_of_row
+        yield from self._axis(top, bottom)
+        y = top
+        for row, height_of_row in zip(self._rows, heights, strict=True):
+            yield from self._row(row, y)
+            y += height_of_row
+        yield from (part for _, part in legend)
         if more:
-            yield f'<text class="small" x="12" y="{bottom + 50}">and {more:,} more requests</text>'
+            yield f'<text class="small" x="12" y="{height + 10}">and {more:,} more requests</text>'
         yield "</svg>"
 
     def _sides(self) -> str:
         told = " · ".join(self._timeline.sides)
         if self._timeline.offset is None:
             return told
-        return f"{told} · clocks {duration(self._timeline.offset)} apart, ± {duration(self._timeline.uncertainty)}"
+        apart = f"{duration(self._timeline.offset)} apart" if self._timeline.offset else "as they are"
+        return f"{told} · clocks {apart}, ± {duration(self._timeline.uncertainty)}"
 
-    def _axis(self, bottom: float) -> Iterator[str]:
-        step = 10 ** math.floor(math.log10(self._span / 4))
-        step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= 8)
+    def _axis(self, top: int, bottom: int) -> Iterator[str]:
+        room = (self._width - self._left - _RIGHT) / 90  # numbers that stand side by side
+        step = 10 ** math.floor(math.log10(self._span / room))
+        step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
         for number in range(int(self._span / step) + 1):
             x = self._x(self._begin + number * step)
-            yield f'<path class="grid" d="M{x} {_TOP - 6}V{bottom}"/>'
-            yield f'<text class="small" x="{x + 3}" y="{_TOP - 8}">{duration(number * step) if number else "0"}</text>'
+            yield f'<path class="grid" d="M{x} {top - 6}V{bottom}"/>'
+            yield f'<text class="small" x="{x + 3}" y="{top - 8}">{duration(number * step) if number else "0"}</text>'
 
-    def _row(self, row: TimedRequest, y: float) -> Iterator[str]:
-        label = f"{row.method} {row.name}".strip() if row.method != "tools/call" or not row.name else row.name
-        indent = 12 + 14 * min(row.depth, 6)
-        arrow = "↳ " if row.depth else ""
+    # Rows
+
+    def _height(self, row: TimedRequest) -> int:
+        above, below = self._words(row)
+        return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
+
+    def _words(self, row: TimedRequest) -> tuple[str, str]:
+        """Return the words for the marks of the caller, and those for the marks of the handler."""
+        if not self._is_told:
+            return "", ""
+        above = {"caller left": row.left if row.cancel_sent is None else None, "cancel sent": row.cancel_sent}
+        below = {"cancel read": row.cancel_read, "finally": row.finally_began}
+        if row.finally_began is not None or row.cancel_read is not None:
+            below["cleanup done"] = row.done
+        return self._at(above), self._at(below)
+
+    def _at(self, moments: dict[str, float | None]) -> str:
+        found = sorted((at, word) for word, at in moments.items() if at is not None)
+        return ", ".join(f"{word} {duration(at - self._begin)}" for at, word in found)
+
+    def _row(self, row: TimedRequest, y: int) -> Iterator[str]:
+        label, arrow = _label(row), "↳ " if row.depth else ""
+        above, below = self._words(row)
         yield "<g>"
         yield f"<title>{shown(label, 200)}: {escape(_told(row))}</title>"
-        yield f'<text clip-path="url(#labels)" x="{indent}" y="{y + 19}">{arrow}{shown(label)}</text>'
+        upper = y + 4 + _LINE * (self._is_narrow + bool(above))
+        lower = upper + self._bar + 2
+        height = y + 14 if self._is_narrow else lower + 2
+        yield f'<text clip-path="url(#labels)" x="{_indent(row)}" y="{height}">{arrow}{shown(label)}</text>'
         failed = " failed" if row.failed else ""
         ended = row.answered or row.left or row.cancel_sent
         if row.sent is not None:
-            yield self._bar(f"call{failed}", row.sent, ended, row.end, y + 4, 9)
+            yield self._rect(f"call{failed}", row.sent, ended, row.end, upper)
         began = row.began or row.received
+        turned = row.finally_began
         if began is not None:
             over = row.done or row.returned or row.replied
-            turned = row.finally_began
-            yield self._bar("handler", began, turned or over, row.end, y + 16, 9)
+            yield self._rect("handler", began, turned or over, row.end, lower)
             if turned is not None:
-                yield self._bar("cleanup", turned, over, row.end, y + 16, 9)
-                yield f'<path class="finally" d="M{self._x(turned)} {y + 14}v13"/>'
+                yield self._rect("cleanup", turned, over, row.end, lower)
+                yield f'<path class="finally" d="M{self._x(turned)} {lower - 2}v{self._bar + 4}"/>'
         for tick in row.ticks:
-            x, middle = self._x(tick.at), y + (8.5 if began is None else 20.5)
-            match tick.kind:
-                case "progress":
-                    yield f'<path class="tick" d="M{x} {middle - 4}v8"/>'
-                case "log":
-                    yield f'<circle class="log" cx="{x}" cy="{middle}" r="2"/>'
-                case "asks":
-                    yield f'<path class="asks" d="M{x} {middle - 5}l4 5l-4 5l-4 -5z"/>'
+            yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
         sent, read = row.cancel_sent or row.left, row.cancel_read
-        if sent is not None:
-            yield f'<path class="cancel" d="M{self._x(sent)} {y + 3}v11m-3 -4l3 4l3 -4"/>'
-        if read is not None:
-            yield f'<path class="cancel" d="M{self._x(read)} {y + 15}v11m-3 -11h6"/>'
         if sent is not None and read is not None:
-            yield f'<path class="way" d="M{self._x(sent)} {y + 13}L{self._x(read)} {y + 16}"/>'
-        yield f'<text class="small" x="{self._x(row.end) + 5}" y="{y + 19}">{duration(row.end - row.begin)}</text>'
+            yield f'<path class="way" d="M{self._x(sent)} {upper + self._bar}L{self._x(read)} {lower}"/>'
+        if sent is not None:
+            yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}v{self._bar + 2}m-3 -4l3 4l3 -4"/>'
+            yield from self._text(above, sent, upper - 4)
+        if read is not None:
+            yield f'<path class="cancel" d="M{self._x(read)} {lower - 1}v{self._bar + 2}m-3 -{self._bar + 2}h6"/>'
+        if below:
+            yield from self._text(below, read or turned or row.end, lower + self._bar + 11)
+        yield f'<text class="small" x="{self._x(row.end) + 5}" y="{lower + 6}">{duration(row.end - row.begin)}</text>'
         yield "</g>"
 
-    def _bar(self, kind: str, begin: float, end: float | None, last: float, y: float, height: float) -> str:
+    def _text(self, words: str, at: float, y: float) -> Iterator[str]:
+        """Write ``words`` at a time: to its right where there is room, else as far right as they go."""
+        if words:
+            x = max(12.0, min(self._x(at), self._width - 8 - 6.4 * len(words)))
+            yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'
+
+    def _rect(self, kind: str, begin: float, end: float | None, last: float, y: float) -> str:
         """Return a bar, pale where its end was not recorded."""
         x = self._x(begin)
         width = max(round(self._x(last if end is None else end) - x, 2), 1.5)
         pale = " open" if end is None else ""
-        return f'<rect class="{kind}{pale}" x="{x}" y="{y}" width="{width}" height="{height}" rx="2"/>'
+        return f'<rect class="{kind}{pale}" x="{x}" y="{y}" width="{width}" height="{self._bar}" rx="2"/>'
+
+    # The legend
+
+    def _legend(self, y: float) -> Iterator[tuple[int, str]]:
+        """Return the parts of the legend, each with the number of its line."""
+        x, line = 12.0, 0
+        seen = {word for row in self._rows for word in _seen(row)}
+        for form, words in _LEGEND:
+            if words not in seen:
+                continue
+            if x > 12 and x + 24 + 6 * len(words) > self._width:
+                x, line = 12.0, line + 1
+            at = y + _LINE * line
+            yield line, f'<g transform="translate({x} {at - 9})">{form}</g>'
+            yield line, f'<text class="small" x="{x + 23}" y="{at}">{words}</text>'
+            x += 36 + 5.8 * len(words)
+
+
+def _label(row: TimedRequest) -> str:
+    return f"{row.method} {row.name}".strip() if row.method != "tools/call" or not row.name else row.name
+
+
+def _indent(row: TimedRequest) -> int:
+    return 12 + 14 * min(row.depth, 6)
+
+
+def _seen(row: TimedRequest) -> Iterator[str]:
+    """Return the words of the legend for what the row shows."""
+    if row.sent is not None:
+        yield "failed call" if row.failed else "call"
+    if row.began is not None or row.received is not None:
+        yield "handler"
+    if row.finally_began is not None:
+        yield from ("finally", "cleanup")
+    if row.cancel_sent is not None or row.left is not None:
+        yield "cancel sent"
+    if row.cancel_read is not None:
+        yield "cancel read"
+    for tick in row.ticks:
+        yield "asks its client" if tick.kind == "asks" else tick.kind
+
+
+def _mark(tick: Tick, x: float, y: float) -> str:
+    match tick.kind:
+        case "progress":
+            return f'<path class="tick" d="M{x} {y - 4}v8"/>'
+        case "log":
+            return f'<circle class="log" cx="{x}" cy="{y}" r="2"/>'
+        case "asks":
+            return f'<path class="asks" d="M{x} {y - 5}l4 5l-4 5l-4 -5z"/>'
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """Return ``text`` in lines, cut at the dots between its parts."""
+    line = ""
+    for part in text.split(" · "):
+        longer = f"{line} · {part}" if line else part
+        if line and 5.4 * len(longer) > width:
+            yield line
+            line = part
+        else:
+            line = longer
+    yield line
 
 
 def _told(row: TimedRequest) -> str:
@@ -171,26 +297,3 @@ def _told(row: TimedRequest) -> str:
     found = sorted((at, word) for word, at in words.items() if at is not None)
     more = f"; {len(row.ticks) + row.more_ticks} ticks" if row.ticks else ""
     return ", ".join(f"{word} {duration(at - row.begin)}" for at, word in found) + more
-
-
-def _legend(y: float) -> Iterator[str]:
-    x = 12.0
-    for kind, words in (
-        ("call", "call"),
-        ("failed", "failed call"),
-        ("handler", "handler"),
-        ("cleanup", "finally and cleanup"),
-    ):
-        yield f'<rect class="{kind}" x="{x}" y="{y - 8}" width="18" height="9" rx="2"/>'
-        yield f'<text class="small" x="{x + 23}" y="{y}">{words}</text>'
-        x += 40 + 6 * len(words)
-    for mark, words in (
-        (f'<path class="cancel" d="M{{x}} {y - 10}v11m-3 -4l3 4l3 -4"/>', "cancel sent"),
-        (f'<path class="cancel" d="M{{x}} {y - 10}v11m-3 -11h6"/>', "cancel read"),
-        (f'<path class="finally" d="M{{x}} {y - 11}v13"/>', "finally"),
-        (f'<path class="asks" d="M{{x}} {y - 9}l4 5l-4 5l-4 -5z"/>', "asks its client"),
-    ):
-        yield mark.format(x=x + 6)
-        yield f'<text class="small" x="{x + 15}" y="{y}">{words}</text>'
-        x += 34 + 6 * len(words)
-    yield f'<text class="small" x="{x}" y="{y}">notches: progress; dots: logs</text>'

@@ -2,12 +2,14 @@
 
 A request is found in the recording of the other side by its direction, its id, and how often the id was used before;
 where a server over HTTP has many clients in one recording, whose ids are the same, the one nearest in time is meant.
-The clocks of two processes are compared by round trips, as NTP does (RFC 5905, section 8): of all calls that both sides
-recorded, the one with the least delay says how far the clocks are apart, and half of that delay is the uncertainty.
+The clocks of two processes are compared by round trips, as NTP does (RFC 5905, section 8): no message arrives before it
+was sent, so the quickest one each way say how far apart the clocks may be. The middle is taken, and half of the room is
+the uncertainty; clocks that contradict no message are taken as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ..classes import frozen
@@ -25,8 +27,8 @@ class Timeline:
     left_out: int
     """Number of requests beyond `MOST_REQUESTS`."""
     offset: float | None
-    """Seconds that the clock of the second process is ahead of the first, by round trips; `None` where no call is
-    in both recordings."""
+    """Seconds that the clock of the second process is ahead of the first, by round trips; 0 where the clocks agree as
+    far as messages tell, and `None` where no call is in both recordings."""
     uncertainty: float
     """Seconds by which ``offset`` may be wrong."""
     sides: Sequence[str]
@@ -67,17 +69,25 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 def _offset(first: Reading, other: Reading) -> tuple[float, float] | None:
     """Return how far the clock of ``other`` is ahead, and the uncertainty; `None` without a whole round trip."""
-    best: tuple[float, float] | None = None
+    least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
-        # The side that has asked has both outer times.
-        asked, answering, sign = (mine, theirs, 1) if mine.sent is not None else (theirs, mine, -1)
-        if asked.sent is None or asked.answered is None or answering.received is None or answering.replied is None:
-            continue
-        there, back = answering.received - asked.sent, answering.replied - asked.answered
-        delay = there - back
-        if best is None or delay < best[1]:
-            best = (sign * (there + back) / 2, delay)
-    return None if best is None else (best[0], max(best[1], 0.0) / 2)
+        if mine.sent is not None:
+            # Nothing arrives before it is sent.
+            most = min(most, _passed(mine.sent, theirs.received), _passed(mine.cancel_sent, theirs.cancel_read))
+            least = max(least, -_passed(theirs.replied, mine.answered))
+        else:
+            most = min(most, _passed(mine.replied, theirs.answered))
+            least = max(least, -_passed(theirs.sent, mine.received), -_passed(theirs.cancel_sent, mine.cancel_read))
+    if math.isinf(least) or math.isinf(most):
+        return None
+    if least <= 0 <= most:
+        return 0.0, max(-least, most)
+    return (least + most) / 2, abs(most - least) / 2
+
+
+def _passed(sent: float | None, received: float | None) -> float:
+    """Return the seconds from the sending by one clock to the receipt by the other one; infinite where unknown."""
+    return math.inf if sent is None or received is None else received - sent
 
 
 def _nested(

@@ -28,8 +28,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="svg, a picture; perfetto, trace events for ui.perfetto.dev. By default as the file's name says, else svg.",
 )
 @click.option("--title", default="", help="Title of the picture.")
+@click.option(
+    "--width",
+    type=click.IntRange(320, 10_000),
+    default=1000,
+    show_default=True,
+    help="Width of the picture in pixels. Below 640 names stand above the bars.",
+)
 def timeline(
-    recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str
+    recordings: tuple[Path, ...], output: str | None, form: Literal["svg", "perfetto"] | None, title: str, width: int
 ) -> int:
     """Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.
 
@@ -47,7 +54,7 @@ def timeline(
     except OSError as error:
         raise Unusable(f"cannot read a recording: {error}") from None
     is_trace = form == "perfetto" or (form is None and output is not None and output.endswith(".json"))
-    data = perfetto(found) if is_trace else svg(found, title).encode()
+    data = perfetto(found) if is_trace else svg(found, title, width=width).encode()
     if output is None:
         sys.stdout.buffer.write(data)
         return ENDED_WELL
