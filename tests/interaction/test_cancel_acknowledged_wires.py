@@ -30,7 +30,6 @@ from trio_mcp import (
     open_tcp,
     open_unix,
     open_websocket,
-    proxy,
     serve_tcp,
     serve_unix,
     serve_websocket,
@@ -46,10 +45,10 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-async def left(client: Any, arguments: dict[str, Any], *, within: float = 20.0) -> Ending:
+async def left(client: Any, arguments: dict[str, Any], *, within: float = 20.0, tool: str = "slow") -> Ending:
     """How a call ends that is left once its handler has begun."""
     begun = trio.Event()
-    call = partial(client.call_tool, "slow", arguments, on_progress=lambda _: begun.set())  # pyright: ignore[reportUnknownLambdaType]
+    call = partial(client.call_tool, tool, arguments, on_progress=lambda _: begun.set())  # pyright: ignore[reportUnknownLambdaType]
     with confirm_cancels(within=within) as endings:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
@@ -135,31 +134,6 @@ def test_hosts_that_run_asyncio_wait_too(era: Era) -> None:
     (ending,) = asyncio.run(main())
     assert ending.state == "stopped"
     assert (ending.cleanup or 0) >= 0.2
-
-
-# Proxies
-
-
-async def test_the_request_passes_through_proxies_where_the_extension_does(era: Era) -> None:
-    """Three of them in one era, which say that the extension passes over connections of several clients, too."""
-    served: Any = cancel_server.server
-    for _ in range(3):
-        behind: Any = partial(open_memory, served)
-        served = proxy(behind, passes=[CancelAcknowledged()])
-    async with open_memory(served, **options(era)) as client:
-        first = await left(client, {"cleanup": 0.3})
-        assert (first.state, (first.cleanup or 0) >= 0.25) == ("stopped", True)
-
-
-async def test_a_proxy_between_two_eras_does_not_promise_it(era: Era) -> None:
-    other: Era = "legacy" if era == "modern" else "modern"
-
-    def behind(**given: Any) -> Any:
-        given["era"] = other
-        return open_memory(cancel_server.server, **given)
-
-    async with open_memory(proxy(behind), **options(era)) as client:
-        assert (await left(client, {})).state == "undeclared"
 
 
 # Tasks

@@ -212,14 +212,20 @@ class Requests:
         `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
         of a tool, unless ``on_task`` is given, which gets the id of the task: see `ToolCalls.call`. The result of a
         method of an extension is of any type."""
+        confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, params)
+        if confirmation is not None and (meta := confirmation.meta(params.get("_meta"))):
+            params = {**params, "_meta": meta}
+        revision = self.revision
         with self.timeouts.around_call():
             if on_task is not None:
-                return await self.tool_calls.call(params, self.revision, on_progress, on_task)
-            if self.revision.result_type and method == "tools/call":
-                return await self.tool_calls.send(params, self.revision, on_progress)
-            if self.revision.result_type and method not in METHODS:
-                return await self._rounds.result(method, params, self.revision, on_progress, of_any_type=True)
-            return await self._send(method, params, self.revision, on_progress)
+                sent = self.tool_calls.call(params, revision, on_progress, on_task)
+            elif revision.result_type and method == "tools/call":
+                sent = self.tool_calls.send(params, revision, on_progress)
+            elif revision.result_type and method not in METHODS:
+                sent = self._rounds.result(method, params, revision, on_progress, of_any_type=True)
+            else:
+                sent = self._send(method, params, revision, on_progress)
+            return await (sent if confirmation is None else confirmation.follow(sent))
 
     def _send(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None

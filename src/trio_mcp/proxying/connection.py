@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import trio
@@ -37,6 +37,7 @@ from ..server.subscriptions import tell_of_everything, too_many_subscriptions, u
 from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .acknowledging import call_over, cancel_left, with_cancels
 from .downstream import Downstream
 from .extensions import VOCABULARY, Passage, SharedExtensions, is_unknown
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered, upstream_error
@@ -132,6 +133,8 @@ class ProxyConnection:
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
+        if request.method.ahead:
+            return cancel_left(request, exchange, self.connection.host)
         tenant = self._tenants.known(exchange.peer.principal)
         upstream = None if tenant is None else tenant.upstream
         name = request.method.name
@@ -140,7 +143,7 @@ class ProxyConnection:
                 return Now(_DONE)
             if tenant is not None and upstream is not None:
                 self._adopt(tenant.downstream, upstream)
-                return Now(_discovered(upstream, tenant.downstream, request.revision))
+                return Now(_discovered(upstream, tenant.downstream, request))
         if upstream is not None and tenant is not None and is_unknown(name):
             _check_carried(request, upstream.passage_to(tenant.downstream))
         if not request.method.is_request:
@@ -161,6 +164,8 @@ class ProxyConnection:
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
         request = scope.request
+        if request.method.ahead:
+            return await call_over(scope, self.connection.host)
         tenant = self._tenants.admit(scope.exchange.peer.principal)
         with tenant.in_use():
             downstream, upstream = tenant.downstream, await tenant.reached(request)
@@ -195,16 +200,20 @@ class ProxyConnection:
         info = client.server_info or _UNNAMED
         return InitializeResult(
             scope.request.revision.name,
-            offered(upstream, downstream, scope.request.revision),
+            offered(upstream, downstream, scope.request),
             info,
             client.instructions,
         )
 
     async def _discover(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
-            return _discovered(upstream, downstream, scope.request.revision)
+            return _discovered(upstream, downstream, scope.request)
         result = await forward(scope, downstream, upstream)
         declared = upstream.passage_to(downstream).with_part(result.get("capabilities"), scope.request.revision)
+        if isinstance(declared, dict):
+            passing = cast("JSONObject", declared)
+            extensions = with_cancels(passing.get("extensions"), scope.request)
+            declared = {**passing, "extensions": extensions} if extensions else passing
         return {**result, "supportedVersions": _VERSIONS, "capabilities": declared}
 
     async def _set_level(self, scope: RequestScope, downstream: Downstream, upstream: Upstream) -> EmptyResult:
@@ -266,8 +275,8 @@ async def _tell(
         await upstream.tell(row.name, params or None)
 
 
-def _discovered(upstream: Upstream, downstream: Downstream, revision: Revision) -> DiscoverResult:
-    return DiscoverResult(_VERSIONS, offered(upstream, downstream, revision), upstream.client.instructions)
+def _discovered(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> DiscoverResult:
+    return DiscoverResult(_VERSIONS, offered(upstream, downstream, request), upstream.client.instructions)
 
 
 def _check_carried(request: InboundRequest, passage: Passage) -> None:

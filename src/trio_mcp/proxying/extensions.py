@@ -13,12 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..classes import frozen
+from ..protocol.cancel_acknowledged import NAME as CANCEL_ACKNOWLEDGED
 from ..protocol.extensions import Extension, check_name, vocabulary_of, with_unknown
 from ..protocol.methods import METHODS
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
 from ..skills.methods import SKILLS
+from .acknowledging import CANCELS
 
 if TYPE_CHECKING:
     from ..protocol.fields import JSONObject
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
     from ..protocol.types.lifecycle import ClientCapabilities
 
 _TOLD: Final = "notifications/"
-_KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION)
+_KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNOWLEDGED)
 """Extensions without methods that are unknown here."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
 """Extensions that pass in any case."""
 SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS.rows)
-VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS]))
-"""The methods of the specification, those for skills, and those of extensions that nobody here knows."""
+VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS, CANCELS]))
+"""The methods of the specification, those for skills and for calls that were left, and those of extensions that nobody
+here knows."""
 _OF_VIEWS: Final = "ui/"
 
 
@@ -106,14 +109,16 @@ class Passage:
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
         """Return the part of the ``extensions``, declared by either side, that passes for a client that speaks
-        ``revision``; the extension of tasks where tasks pass, and the extension of apps."""
+        ``revision``; the extension of tasks where tasks pass, and the extension of apps. The proxy itself answers how
+        calls end."""
         names = extensions.keys() if self.is_alone else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
         return {
             name: settings
             for name, settings in extensions.items()
-            if (tasks if name == TASKS_EXTENSION else name in passing or name in _OF_ALL)
+            if name != CANCEL_ACKNOWLEDGED
+            and (tasks if name == TASKS_EXTENSION else name in passing or name in _OF_ALL)
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:

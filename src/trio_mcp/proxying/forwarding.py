@@ -18,7 +18,6 @@ from ..protocol.converters import NotExpressible, unstructure
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, PROTOCOL_VERSION, RELATED_TASK
-from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
 from ..protocol.types.tools import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
@@ -28,6 +27,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
 from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TASK_LOST, TaskCancelled
+from .acknowledging import asking_behind, with_cancels
 from .downstream import Downstream, ForwardedCall
 from .extensions import is_unknown
 from .server_requests import translated, translated_result, without_meta
@@ -65,10 +65,11 @@ async def forward(
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
     with downstream.calling(scope, upstream.calls) as call:
         try:
-            if waits:
-                result = await _called_to_end(call, params, upstream)
-            else:
-                result = await upstream.request(method, params, _reporter(scope))
+            with asking_behind(scope):
+                if waits:
+                    result = await _called_to_end(call, params, upstream)
+                else:
+                    result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
             if isinstance(error, PeerError):
                 downstream.urls.required(error)
@@ -258,13 +259,13 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
 
-def offered(upstream: Upstream, downstream: Downstream, revision: Revision) -> ServerCapabilities:
-    """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
-    speak the same form of tasks, and with the extensions that pass."""
-    declared = upstream.capabilities
+def offered(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
+    """Return the capabilities of the server behind, for the client of ``request``: with tasks where both sides speak
+    the same form of tasks, and with the extensions that pass, or that the proxy answers for itself."""
+    declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
-    return attrs.evolve(declared, tasks=tasks, extensions=extensions or None)
+    return attrs.evolve(declared, tasks=tasks, extensions=with_cancels(extensions or None, request))
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:

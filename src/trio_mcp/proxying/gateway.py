@@ -32,6 +32,7 @@ from ..runtime.transport import ConnectionLost, HTTPError
 from ..server.prompts import Completions
 from ..server.registration import Registry
 from ..server.server import Server
+from .acknowledging import CANCELS
 from .gateway_skills import GatewaySkills
 from .member_offers import MemberCompletions, MemberOffers, MemberResources
 from .members import Forwarder, MemberUpstream
@@ -93,7 +94,7 @@ class Gateway(Server):
             instructions=instructions,
             limits=limits,
             page_size=page_size,
-            extensions=[self._skills],
+            extensions=[self._skills, CANCELS],
         )
         self.group = group
         """The group, whose statuses tell how the members are."""

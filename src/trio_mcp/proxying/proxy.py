@@ -22,6 +22,7 @@ from ..server.request_state import StateCipher
 from ..server.servable import RunningStandIn
 from ..server.server import Server
 from ..state.connection import ConnectionState
+from .acknowledging import remember_endings
 from .connection import ProxyConnection
 from .extensions import VOCABULARY, SharedExtensions
 from .gateway import Gateway, gateway
@@ -92,6 +93,10 @@ def proxy(
     a task, and answers the call as any call. The task of a principal exists for that principal alone, as long as the
     proxy runs and remembers the task (of the latest 50,000); without principals the id of a task gives access.
 
+    How a call ends that a client has left (`CancelAcknowledged`), the proxy answers for itself, whatever client and
+    server speak: once its own part and the call at the server behind are over, or ``relayed`` where that server does
+    not have the extension. An open `Client` asks the server behind if it was opened with the extension.
+
     A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()))``,
     whoever the client is. The token of a client is never handed on (2026-07-28 authorization, Access Token Privilege
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
@@ -144,6 +149,7 @@ class Proxy:
         if stateless:
             raise ValueError("a proxy cannot be run stateless")
         host = RequestHost(limits or self.limits, load=self._load)
+        remember_endings(host)
         cipher = StateCipher("proxy")
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)

@@ -30,6 +30,7 @@ from ..runtime.connection import Connection
 from ..runtime.peer import PrincipalId
 from ..runtime.transport import ConnectionLost, HTTPError
 from ..state.requests import InboundRequest
+from .acknowledging import CANCELS
 from .downstream import Downstream
 from .extensions import SharedExtensions
 from .tasks import TaskOwners
@@ -173,7 +174,9 @@ class PrivateTenant(Tenant):
             self._nursery.start_soon(
                 self._hold,
                 request.revision.name if request.revision.handshake else None,
-                {"forwards": ALL_QUESTIONS} if self.downstream.is_many else _options_of(request),
+                {"forwards": ALL_QUESTIONS, "extensions": [CANCELS]}
+                if self.downstream.is_many
+                else _options_of(request),
             )
         await self._settled.wait()
         if self.upstream is None:
@@ -274,6 +277,7 @@ class PrivateTenant(Tenant):
 
 def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
+    asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
         # The server may turn out to be a legacy one, to which only that of apps passes; a modern one is told in each
         # request.
@@ -281,6 +285,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
     options: ClientOptions = {"forwards": capabilities}
+    if asks:
+        options["extensions"] = [CANCELS]
     if request.client_info is not None:
         options["info"] = request.client_info
     return options

@@ -17,6 +17,7 @@ from ...diagnostics.log import WrittenInAThread
 from ...hosting.config_files import ConfigError, read_config
 from ...hosting.descriptions import MemberDescription, RestartPolicy
 from ...hosting.group import open_group
+from ...protocol.cancel_acknowledged import CancelAcknowledged
 from ...proxying import gateway as gateways
 from ...proxying.tenants import ALL_QUESTIONS
 from ...server.servable import Servable
@@ -91,7 +92,7 @@ async def _serve(
     name: str,
     pinned: tuple[str, ...] | None,
 ) -> None:
-    async with open_group(members, forwards=ALL_QUESTIONS) as group:
+    async with open_group(members, forwards=ALL_QUESTIONS, extensions=[CancelAcknowledged()]) as group:
         with trio.move_on_after(_MOST_WAIT):
             await group.settled()
         for status in group.statuses.values():

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from ...protocol.cancel_acknowledged import CancelParams, CancelResult, token_in
@@ -38,7 +39,7 @@ _UNKNOWN: Final = CancelResult("unknown")
 class Ending:
     """The end of one request, over all its rounds and in its task, which ``endings`` remembers for ``caller``."""
 
-    __slots__ = ("_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
+    __slots__ = ("_behind", "_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
 
     def __init__(self, endings: Endings, key: tuple[PrincipalId | None, str], scope: RequestScope) -> None:
         self._endings = endings
@@ -51,8 +52,13 @@ class Ending:
         self.is_abandoned = False
         """True once a thread of the handler was given up."""
         self.kept_until = 0.0
+        self._behind: CancelResult | None = None
         self._over: trio.lowlevel.ParkingLot | None = None
         """Tasks that wait for the end; `None` until the first such task."""
+
+    def note_behind(self, result: CancelResult) -> None:
+        """Note the end of a request that was handed on, at the server behind."""
+        self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
         """Note that ``scope`` is over, with all tasks and their cleanup. ``has_reply``: a reply was made, and perhaps
@@ -61,8 +67,9 @@ class Ending:
         if has_reply or cancelled is None:
             self.result = CancelResult("finished", outcome="result" if scope.request.error is None else "error")
         else:
-            self.result = CancelResult(
-                "abandoned" if self.is_abandoned else "stopped",
+            ended = CancelResult("stopped") if self._behind is None else self._behind
+            self.result = attrs.evolve(
+                CancelResult("abandoned") if self.is_abandoned else ended,
                 cleanup_ms=round((trio.current_time() - cancelled.at) * 1000),
                 never_ran=True if scope.handler_task is None else None,
             )
