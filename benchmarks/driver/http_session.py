@@ -16,7 +16,9 @@ from .child import Child
 from .http import Connection, Response, request
 from .marks import PORT
 
-__all__ = ["HttpSession", "Requests", "open_legacy", "open_modern"]
+__all__ = ["Era", "HttpSession", "Requests", "open_legacy", "open_modern", "open_sessionless"]
+
+Era = Literal["modern", "legacy"]
 
 _PATIENCE = 120
 _META = "io.modelcontextprotocol/"
@@ -32,7 +34,7 @@ class Requests:
     """The requests of one client of a server: of the modern era, or of the legacy one, there of one session."""
 
     port: int
-    era: Literal["modern", "legacy"]
+    era: Era
     session_id: str | None = None
     token: str | None = None
     """What each request is authorized by."""
@@ -56,6 +58,12 @@ class Requests:
     def delete(self) -> bytes:
         """The bytes of the DELETE that ends the session."""
         return request(self.port, "DELETE", self._headers())
+
+    def ask(self, request_id: int, method: str) -> bytes:
+        """The bytes of a POST that asks for something without parameters."""
+        if self.era == "legacy":
+            return self.post(messages.request(request_id, method, {}))
+        return self._modern(request_id, method, {})
 
     def call(self, request_id: int, tool: str, arguments: dict[str, Any]) -> bytes:
         """The bytes of a POST that calls a tool."""
@@ -146,3 +154,10 @@ def open_legacy(command: list[str], scale: float) -> Iterator[HttpSession]:
             session = outside.new_session(connection)
         session.opened = time.perf_counter()
         yield session
+
+
+@contextmanager
+def open_sessionless(command: list[str], era: Era) -> Iterator[HttpSession]:
+    """Start a server that keeps no sessions, and ask it nothing yet."""
+    with _served(command) as (child, port):
+        yield HttpSession(port=port, era=era, child=child, scale=1.0)
