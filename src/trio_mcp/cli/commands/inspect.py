@@ -29,7 +29,7 @@ from ...protocol.types.skills import SKILLS_EXTENSION, Skill
 from ...protocol.types.tools import Tool
 from ..arguments import SchemaReader
 from ..discovering import differences, find_endpoint, is_host_alone
-from ..printable import CopiedToStderr, name_shown, on_one_line, printable, say
+from ..printable import CopiedToStderr, Unusable, name_shown, on_one_line, printable, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
 from ..statuses import ENDED_WELL, OUT_OF_TIME
@@ -40,10 +40,20 @@ from .options import TARGET, TargetCommand, connection_options, words_after_dash
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
+@click.option("--web", is_flag=True, help="Serve a page to look at the server and to use it, until Ctrl-C.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="any free one",
+    help="Port of the page.",
+)
 @connection_options
 def inspect(
     target: str,
     as_json: bool,
+    web: bool,
+    port: int,
     config: Path | None,
     era: Any,
     timeout: float | None,
@@ -65,6 +75,10 @@ def inspect(
     Of a URL without a path, like https://example.com, the catalogue is read, and the card of a server in it, which says
     where the server is. You are asked before anything is asked elsewhere, and told where card and server differ.
 
+    With --web, an address on this machine is printed; open it in your browser. The page shows the same and more: it
+    calls tools by forms, shows progress, logs, results and all messages, asks you what the server asks, and cancels.
+    The address holds a secret: whoever knows it can use the server as you.
+
     A server that is protected has you sign in with your browser; the tokens are kept until `trio-mcp logout`. The time
     that you take is not the server's. The member `oauth` of an entry in a configuration file says more about the way
     to sign in: clientId, clientSecret, scopes, callbackPort.
@@ -72,6 +86,8 @@ def inspect(
     Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given), 6 when the server wants a token, and there is no good one.
     """
+    if web and as_json:
+        raise click.UsageError("--web is a page, and --json prints: choose one")
     typed = words_after_dashes(target)
     where = extras(target_typed(typed, config, CopiedToStderr() if stderr else None, sign_in))
     timeout, card = timeout or 30, None
@@ -80,6 +96,8 @@ def inspect(
             where, card = find_endpoint(where, timeout)
         except WITH_SERVER as error:
             return say_error(error)
+    if web:
+        return inspect_in_browser(where, era=era, timeout=timeout, port=port)
     status = inspect_server(where, as_json=as_json, era=era, timeout=timeout, card=card)
     if status == OUT_OF_TIME and config is None and isinstance(typed, str) and is_file(typed):
         say('if the file serves, or waits, when it is imported, put that under: if __name__ == "__main__":')
@@ -115,6 +133,26 @@ def inspect_server(
     for line in differing:
         say(line)
     print(text, end="")
+    return ENDED_WELL
+
+
+def inspect_in_browser(target: Target, *, era: Literal["auto", "modern", "legacy"], timeout: float, port: int) -> int:
+    """Serve the page of ``target`` on loopback until Ctrl-C, and print its address; return the exit status. Connecting,
+    and each list, gets ``timeout`` seconds. Raises `Unusable` where the ``port`` cannot be had."""
+    from ...inspecting.application import inspect_in_page  # late: most inspections need no page
+
+    def told(address: str) -> None:
+        print(address, flush=True)
+        say("open this address in your browser; Ctrl-C ends")
+
+    try:
+        run_until_interrupted(partial(inspect_in_page, target, told, era=era, timeout=timeout, port=port))
+    except WITH_SERVER as error:
+        return say_error(error)
+    except OSError as error:
+        raise Unusable(f"cannot serve the page on port {port}: {error}") from None
+    except KeyboardInterrupt:
+        say("the page is closed")
     return ENDED_WELL
 
 

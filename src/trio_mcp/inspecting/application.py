@@ -1,0 +1,257 @@
+"""PageApplication serves the page over HTTP, to this machine alone. A request without the token of the address, or
+from another page, is refused by its head.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, cast
+
+import trio
+
+from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
+from ..concurrency.nurseries import open_service_nursery
+from ..connecting.targets import Target
+from ..jsonrpc.codec import decode_value
+from ..jsonrpc.errors import MCPError
+from ..protocol.fields import JSONObject
+from ..runtime.limits import Limits
+from ..serving.http.asgi_requests import Receive, Scope, Send
+from ..serving.http.routes import RouteRequest, RouteResponse, Routes
+from ..transports.host_checks import host_checks_for
+from ..transports.http.application import (
+    Admitted,
+    Answer,
+    HeadDecision,
+    HttpApplication,
+    ResponseHandle,
+    UnservedBody,
+)
+from ..transports.http.bounds import HttpBounds
+from ..transports.http.connection import HttpConnection
+from ..transports.http.requests import RequestHead
+from .inspection import Era, Inspection
+from .queries import BadAsking
+from .runs import TooManyRuns, words_of
+
+HOST: Final = "127.0.0.1"
+_MOST_CONNECTIONS: Final = 64
+_MOST_UNREAD: Final = 32 * 1024 * 1024
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_PICTURE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+"""A picture brings its own style, and no scripts."""
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",  # the token is in the address
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_JSON: Final = "application/json"
+_FOLDER: Final = Path(__file__).parent / "page"
+
+
+def _response(
+    body: object, kind: str | None = None, status: HTTPStatus = HTTPStatus.OK, policy: str = _POLICY
+) -> RouteResponse:
+    headers = {**_HEADERS, "Content-Security-Policy": policy}
+    if kind is not None:
+        headers["Content-Type"] = kind
+    return RouteResponse(body, status, headers)
+
+
+def _refusal(status: HTTPStatus, reason: str) -> Answer:
+    return _response(reason + "\n", status=status).encoded()
+
+
+class PageApplication(HttpApplication):
+    """The page of ``inspection`` at ``/TOKEN/``. The tasks of its requests run in ``nursery``."""
+
+    def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
+        self._inspection = inspection
+        self._token = token
+        self._checks = host_checks_for(HOST, [], [HOST, "localhost"])
+        self._unread = SharedBytes(_MOST_UNREAD)
+        self._caller = Caller(alone=True)
+        self._files = {path.name: path.read_bytes() for path in _FOLDER.iterdir() if path.suffix in _TYPES}
+        base = f"/{token}/"
+        self._routes = Routes(
+            {base: self._file, f"{base}do": self._do, f"{base}events": self._events, f"{base}timeline.svg": self._draw},
+            nursery,
+            Limits(),
+        )
+
+    # Admission
+
+    def admit(self, head: RequestHead) -> HeadDecision:
+        """Refuse requests without the token and those of foreign pages: see `HttpApplication.admit`."""
+        if not (self._knows_token(head.path) and self._is_own_page(head)):
+            return _refusal(HTTPStatus.FORBIDDEN, "open the whole address that trio-mcp inspect --web has printed")
+        if head.method != ("POST" if head.path.endswith("/do") else "GET"):
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "there is no such method here")
+        return Admitted()
+
+    def _knows_token(self, path: str) -> bool:
+        first = path.removeprefix("/").partition("/")[0]
+        return secrets.compare_digest(first.encode("utf-8", "replace"), self._token.encode())
+
+    def _is_own_page(self, head: RequestHead) -> bool:
+        """Return whether the request comes from the page itself, or, to read something, from the bar for addresses.
+
+        The name of the host is checked against DNS rebinding, the origin against foreign pages that have found out the
+        token; a browser says by Sec-Fetch-Site when such a page only embeds or links.
+        """
+        host, origin = head.headers.get("host", ""), head.headers.get("origin")
+        if not self._checks.allows_host(host):
+            return False
+        if head.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return False
+        if head.method == "POST":
+            kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+            return origin == f"http://{host}" and kind == "application/json"
+        return origin is None or origin == f"http://{host}"
+
+    def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
+        """Start the task of an admitted request: see `HttpApplication.serve`."""
+        run = self._routes.find(head.path)
+        assert run is not None, "the path begins with the token"
+        run(head, body, response)
+
+    def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
+        """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
+        return _refusal(status, reason)
+
+    def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
+        """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
+        return self._unread.held_for(self._caller)
+
+    def unserved(self, body: UnservedBody) -> None:
+        """Do nothing: nobody waits for a refused request. See `HttpApplication.unserved`."""
+
+    # Routes
+
+    async def _file(self, request: RouteRequest) -> RouteResponse:
+        name = request.path.removeprefix(f"/{self._token}/") or "page.html"
+        body = self._files.get(name)
+        if body is None:
+            return _response("there is no such file\n", status=HTTPStatus.NOT_FOUND)
+        return _response(body, _TYPES[Path(name).suffix])
+
+    async def _do(self, request: RouteRequest) -> RouteResponse:
+        try:
+            given: Any = decode_value(request.body)
+        except (ValueError, RecursionError):
+            return _failed("this is no JSON")
+        if not isinstance(given, dict):
+            return _failed("this is no object")
+        asked = cast("JSONObject", given)
+        try:
+            if asked.get("do") == "result":
+                return _response(self._inspection.result(asked.get("run")), _JSON)
+            return _response({"answer": await self._inspection.do(asked)})
+        except (MCPError, trio.TooSlowError) as error:
+            return _failed(words_of(error), HTTPStatus.BAD_GATEWAY)
+        except (TooManyRuns, ValueError) as error:
+            return _failed(words_of(error))
+
+    async def _draw(self, request: RouteRequest) -> RouteResponse:
+        number = request.query.removeprefix("run=").partition("&")[0]
+        try:
+            picture = self._inspection.picture(int(number) if number.isdecimal() and len(number) < 10 else None)
+        except BadAsking as error:
+            return _failed(words_of(error), HTTPStatus.NOT_FOUND)
+        return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)
+
+    async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream all events until the page goes."""
+        feed = self._inspection.feed
+        is_full = feed.is_full
+        kind = "text/plain" if is_full else "text/event-stream"
+        headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Content-Type": kind}
+        status = HTTPStatus.SERVICE_UNAVAILABLE if is_full else HTTPStatus.OK
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": int(status), "headers": raw})
+        if is_full:
+            await send({"type": "http.response.body", "body": b"too many pages are open\n"})
+            return
+        with feed.opened() as stream:
+            while True:
+                await send({"type": "http.response.body", "body": await stream.take(), "more_body": True})
+
+
+def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteResponse:
+    return _response({"error": words}, status=status)
+
+
+class _Connections:
+    """The connections of browsers."""
+
+    def __init__(self, application: PageApplication) -> None:
+        self._application = application
+        self._open: set[HttpConnection] = set()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection. One too many is closed."""
+        if len(self._open) >= _MOST_CONNECTIONS:
+            return
+        connection = HttpConnection(stream, self._application, HttpBounds())
+        self._open.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._open.discard(connection)
+
+    async def watch(self) -> None:
+        """Let connections end when their time is over."""
+        while True:
+            await trio.sleep(1)
+            for connection in tuple(self._open):
+                connection.tick(trio.current_time())
+
+
+async def serve_page(
+    inspection: Inspection, port: int = 0, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve the page of ``inspection`` on loopback until cancelled. Report its address, with a fresh token. Raises
+    `OSError` where the ``port`` cannot be had."""
+    token = secrets.token_urlsafe(24)
+    listeners = await trio.open_tcp_listeners(port, host=HOST)
+    async with trio.open_nursery() as nursery:
+        connections = _Connections(PageApplication(inspection, token, nursery))
+        nursery.start_soon(connections.watch)
+        number = cast("Any", listeners[0]).socket.getsockname()[1]
+        await nursery.start(trio.serve_listeners, connections.serve, listeners)
+        task_status.started(f"http://{HOST}:{number}/{token}/")
+        await trio.sleep_forever()
+
+
+async def inspect_in_page(target: Target, told: Callable[[str], None], *, era: Era, timeout: float, port: int) -> None:
+    """Connect to ``target`` and serve its page until cancelled; ``told`` gets the address. ``era`` and ``timeout``: see
+    `Inspection`. Raises as ``target.open`` when there is no connection at the beginning, and `OSError`."""
+    inspection = Inspection(target, era=era, timeout=timeout)
+    async with open_service_nursery("the page is closed") as nursery:
+        await nursery.start(inspection.run)
+        told(await nursery.start(serve_page, inspection, port))
+        await trio.sleep_forever()

@@ -1,0 +1,310 @@
+"""Inspection is a server under inspection: its connection, which can be made anew, and the answers to its pages."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final, Literal, cast
+
+import attrs
+import trio
+
+from ..client.client import Client
+from ..client.options import ChangedList, ClientOptions, UnreadableMessage
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..connecting.stdio import Command
+from ..connecting.targets import Target
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import MCPError
+from ..protocol.converters import unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.types.notifications import LogLevel, LogParams
+from ..protocol.types.skills import SKILLS_EXTENSION
+from ..protocol.types.tools import TASKS_EXTENSION, CallToolResult
+from ..runtime.calls import OnProgress
+from ..transports.process import TextSink
+from .feed import Feed
+from .frames import FrameLog, KeptFrame
+from .queries import QUERIES, BadAsking
+from .questions import PageQuestions
+from .runs import Outcome, Run, Runs, cut, words_of
+
+_MOST_LOGS: Final = 300
+_LOG_LEVEL: Final = LogLevel.INFO
+"""The level of logs until the user wants another."""
+_MOST_FRAMES_SHOWN: Final = 300
+_MOST_TASKS: Final = 200
+
+Era = Literal["auto", "modern", "legacy"]
+
+
+class Inspection:
+    """The server at ``target``, for pages, which ask by `do` and are told by `feed`. Each step of connecting and
+    listing may take ``timeout`` seconds; calls take their time."""
+
+    def __init__(self, target: Target, *, era: Era = "auto", timeout: float = 30) -> None:
+        self._target = target
+        if isinstance(target, Command):
+            self._target = attrs.evolve(target, stderr=_Stderr(self._stderr_line, target.stderr))
+        self._era: Era = era
+        self._timeout = timeout
+        self.feed = Feed(self._snapshot)
+        self._frames = FrameLog(self._framed)
+        self._questions = PageQuestions(self.feed)
+        self._runs = Runs(self.feed)
+        self._logs = deque[JSONObject](maxlen=_MOST_LOGS)
+        self._log_number = 0
+        self._tasks = dict[str, None]()
+        """Ids of the tasks that were seen here, oldest first."""
+        self._client: Client | None = None
+        self._nursery: ServiceNursery | None = None
+        self._leaving = trio.CancelScope()
+        self._again = trio.Event()
+        self._state: JSONObject = {"what": "server", "state": "connecting"}
+
+    # The connection
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Connect, and stay connected until cancelled; report that as started. After the loss of the connection, wait
+        until a page wants another. Raises as ``open`` of a target does when the first connection fails."""
+        is_first = True
+        while True:
+            self._again = trio.Event()
+            try:
+                await self._be_connected(task_status if is_first else trio.TASK_STATUS_IGNORED)
+            except (MCPError, trio.TooSlowError) as error:
+                if is_first and self._client is None:
+                    raise
+                self._changed({"state": "lost", "reason": words_of(error)})
+            else:
+                self._again.set()  # it was left for another
+            self._client, self._nursery, is_first = None, None, False
+            await self._again.wait()
+            self._changed({"state": "connecting"})
+
+    async def _be_connected(self, task_status: trio.TaskStatus[None]) -> None:
+        with trio.CancelScope() as self._leaving:
+            async with self._target.open(**self._options()) as client:
+                self._client, self._questions.revision = client, client.revision
+                self._changed(_about(client))
+                async with open_service_nursery("the connection is over") as self._nursery:
+                    self._nursery.start_soon(self._want_logs, client)
+                    task_status.started()
+                    await client.until_lost()
+
+    def _options(self) -> ClientOptions:
+        return {
+            **self._questions.options(),
+            "era": self._era,
+            "connect_timeout": self._timeout,
+            "on_log": self._logged,
+            "on_list_changed": self._list_changed,
+            "on_unreadable": self._unreadable,
+            "record": self._frames,
+            "cache": None,  # whoever looks wants to see what the server says now
+        }
+
+    async def _want_logs(self, client: Client) -> None:
+        # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
+        if client.server_capabilities.logging is not None:
+            try:
+                with trio.fail_after(self._timeout):
+                    await client.set_log_level(_LOG_LEVEL)
+            except (MCPError, trio.TooSlowError) as error:
+                self._log("error", f"no log level could be set: {words_of(error)}", "trio-mcp inspect")
+
+    def _changed(self, state: JSONObject) -> None:
+        self._state = {"what": "server", **state}
+        self.feed.tell("server", self._state)
+
+    def _snapshot(self) -> Iterator[tuple[Hashable, JSONObject]]:
+        yield "server", self._state
+        for thing in self._runs.snapshot():
+            yield ("run", thing["id"]), thing
+        for thing in self._questions.snapshot():
+            yield ("question", thing["id"]), thing
+        for thing in self._logs:
+            yield ("log", thing["n"]), thing
+        for frame in self._frames.frames[-_MOST_FRAMES_SHOWN:]:
+            yield ("frame", frame.number), frame.summary
+
+    # What happens
+
+    def _framed(self, frame: KeptFrame) -> None:
+        self.feed.tell(("frame", frame.number), frame.summary)
+
+    def _logged(self, log: LogParams) -> None:
+        data = log.data if isinstance(log.data, str) else encode_value(log.data).decode()
+        self._log(log.level, data, log.logger)
+
+    def _unreadable(self, message: UnreadableMessage) -> None:
+        self._log("unreadable", f"{message.reason}: {message.text}", None)
+
+    def _stderr_line(self, line: str) -> None:
+        self._log("stderr", line, None)
+
+    def _log(self, level: str, text: str, logger: str | None) -> None:
+        self._log_number += 1
+        line: JSONObject = {"what": "log", "n": self._log_number, "at": time.time() * 1000}
+        line |= {"level": cut(level, 20), "text": cut(text), "logger": None if logger is None else cut(logger, 100)}
+        self._logs.append(line)
+        self.feed.tell(("log", self._log_number), line)
+
+    def _list_changed(self, kind: ChangedList) -> None:
+        self.feed.tell(("changed", kind), {"what": "changed", "list": kind})
+
+    # What pages ask
+
+    async def do(self, asked: JSONObject) -> Any:
+        """Carry out a request of a page, and return the answer as plain data. Raises `BadAsking`, `BadAnswer`,
+        `TooManyRuns`, `ValueError`, and as a call."""
+        name: Any = asked.get("do")
+        if isinstance(name, str) and name in _AT_ONCE:
+            return _AT_ONCE[name](self, asked)
+        if not (isinstance(name, str) and name in QUERIES):
+            raise BadAsking("there is no such thing to do")
+        if name == "tasks":
+            asked = {**asked, "seen": list(self._tasks)[::-1]}
+        with trio.fail_after(self._timeout):
+            return await QUERIES[name](self._connected(), asked)
+
+    def result(self, number: Any) -> bytes:
+        """Return the result of a run as JSON. Raises `BadAsking`."""
+        result = self._run(number).result
+        if result is None:
+            raise BadAsking("there is no result")
+        return result
+
+    def picture(self, number: int | None) -> str:
+        """Return a picture of all requests, or of the time of the run with this number. Raises `BadAsking`."""
+        if number is None:
+            return self._frames.picture(-math.inf, math.inf, "The last requests")
+        run = self._run(number)
+        return self._frames.picture(run.begun, math.inf if run.ended is None else run.ended, f"{run.kind} {run.name}")
+
+    def _connected(self) -> Client:
+        if self._client is None or self._nursery is None:
+            raise BadAsking("there is no connection to the server")
+        return self._client
+
+    def _run(self, number: Any) -> Run:
+        try:
+            return self._runs[number]
+        except (KeyError, TypeError):
+            raise BadAsking("this request is kept no longer") from None
+
+    def reconnect(self, asked: JSONObject) -> None:
+        """Connect anew, which ends all runs."""
+        self._again.set()
+        self._leaving.cancel(reason="connected anew from the page")
+
+    def cancel(self, asked: JSONObject) -> None:
+        """Cancel a run."""
+        self._runs.cancel(self._run(asked.get("run")).number)
+
+    def answer(self, asked: JSONObject) -> None:
+        """Answer a question of the server."""
+        number, answer = asked.get("question"), asked.get("answer")
+        if not (isinstance(number, int) and isinstance(answer, dict)):
+            raise BadAsking("an answer is an object, for a question")
+        self._questions.answer(number, cast("JSONObject", answer))
+
+    def frame(self, asked: JSONObject) -> Any:
+        """Return a message of the connection."""
+        try:
+            return self._frames.message(cast("int", asked.get("frame")))
+        except KeyError:
+            raise BadAsking("this message is kept no longer") from None
+
+    def start(self, asked: JSONObject) -> JSONObject:
+        """Start a run: a call, a reading, a prompt, or the wait for a task."""
+        client, kind, name = self._connected(), asked.get("kind"), asked.get("name")
+        assert self._nursery is not None, "there is a connection"
+        given: Any = asked.get("arguments")
+        if not isinstance(name, str) or not (given is None or isinstance(given, dict)):
+            raise BadAsking("a request has a name, and arguments that are an object")
+        arguments = cast("JSONObject | None", given)
+
+        async def work(run: Run, on_progress: OnProgress) -> Outcome:
+            match kind:
+                case "call":
+                    result: Any = await client.call_tool(
+                        name, arguments, on_progress=on_progress, on_task=lambda task: self._has_task(run, task)
+                    )
+                case "task":
+                    started = await client.start_task(name, arguments)
+                    if started.id is not None:
+                        self._has_task(run, started.id)
+                        return {"task": started.id}, False
+                    result = await started.result()
+                case "result":
+                    self._has_task(run, name)
+                    result = await client.resume_task(name).result(on_progress=on_progress)
+                case "read":
+                    result = await client.read_resource(name, on_progress=on_progress)
+                case _:
+                    result = await client.get_prompt(name, arguments, on_progress=on_progress)
+            is_error = isinstance(result, CallToolResult) and bool(result.is_error)
+            return unstructure(result, client.revision), is_error
+
+        if kind not in ("call", "task", "result", "read", "prompt"):
+            raise BadAsking("there is no such kind of request")
+        return {"run": self._runs.start(self._nursery, kind, name, arguments, work).number}
+
+    def _has_task(self, run: Run, task: str) -> None:
+        run.task = task
+        self._tasks[task] = None
+        while len(self._tasks) > _MOST_TASKS:
+            del self._tasks[next(iter(self._tasks))]
+        self._runs.changed(run)
+
+
+_AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
+    "start": Inspection.start,
+    "cancel": Inspection.cancel,
+    "answer": Inspection.answer,
+    "frame": Inspection.frame,
+    "reconnect": Inspection.reconnect,
+}
+
+
+class _Stderr:
+    """Passes a server's standard error on to ``copy``, and its lines to ``line``. See `TextSink`."""
+
+    def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:
+        self._line = line
+        self._copy = copy
+
+    def write(self, text: str, /) -> None:
+        for line in text.splitlines():
+            if line.strip():
+                self._line(line)
+        if self._copy is not None:
+            self._copy.write(text)
+
+
+def _about(client: Client) -> JSONObject:
+    """Return the facts of the server itself."""
+    revision, declared = client.revision, client.server_capabilities
+    extensions = declared.extensions or {}
+    kinds = {
+        "tools": declared.tools is not None,
+        "resources": declared.resources is not None,
+        "templates": declared.resources is not None,
+        "prompts": declared.prompts is not None,
+        "skills": SKILLS_EXTENSION in extensions,
+        "tasks": declared.tasks is not None or TASKS_EXTENSION in extensions,
+    }
+    return {
+        "state": "connected",
+        "info": None if client.server_info is None else unstructure(client.server_info, revision),
+        "revision": revision.name,
+        "era": "legacy" if revision.handshake else "modern",
+        "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
+        "capabilities": unstructure(declared, revision),
+        "has": [kind for kind, is_there in kinds.items() if is_there],
+        "logs": declared.logging is not None,
+        "completions": declared.completions is not None,
+    }

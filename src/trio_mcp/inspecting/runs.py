@@ -1,0 +1,187 @@
+"""Runs are the requests that the user has started in the page, each in a task and a cancel scope of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+from ..classes import define
+from ..concurrency.nurseries import ServiceNursery
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import CodedError, MCPError, PeerError
+from ..protocol.fields import JSONObject
+from ..runtime.calls import OnProgress, Progress
+from .feed import Feed
+
+logger = logging.getLogger("trio_mcp")
+
+MOST_RUNNING: Final = 64
+MOST_KEPT: Final = 100
+"""Requests that are shown, the running ones included."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of all kept results."""
+_MOST_WORDS: Final = 4000
+
+Outcome = tuple[Any, bool]
+"""A result as plain data, and true where the result tells of a failure."""
+Work = Callable[["Run", OnProgress], Awaitable[Outcome]]
+
+
+class TooManyRuns(Exception):
+    """As many requests run as may."""
+
+
+def cut(text: str, most: int = _MOST_WORDS) -> str:
+    """Return ``text``, cut to ``most`` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def words_of(error: BaseException) -> str:
+    """Return ``error`` in words for the user."""
+    match error:
+        case trio.TooSlowError():
+            return "the server did not answer in time"
+        case PeerError() if error.data is not None:
+            return cut(f"{error.message} (code {error.code}): {encode_value(error.data).decode()}")
+        case PeerError():
+            return cut(f"{error.message} (code {error.code})")
+        case CodedError():
+            return cut(error.message)
+        case _:
+            return cut(str(error) or type(error).__name__)
+
+
+@define(eq=False)
+class Run:
+    """A request. Times are on trio's clock, but for ``since``, in milliseconds since the epoch."""
+
+    number: int
+    kind: str
+    name: str
+    given: str
+    """The arguments as JSON, cut."""
+    since: float
+    begun: float
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    status: Literal["running", "done", "failed", "cancelled", "lost"] = "running"
+    ended: float | None = None
+    progress: Progress | None = None
+    reports: int = 0
+    task: str | None = None
+    """Id of the task that the server has made of the request."""
+    words: str = ""
+    """The error, in words."""
+    result: bytes | None = attrs.field(default=None, repr=False)
+    """The result as JSON."""
+    is_error: bool = False
+    """True for a result that tells of a failure."""
+
+    def told(self) -> JSONObject:
+        """Return the form for pages."""
+        progress = self.progress
+        return {
+            "what": "run",
+            "id": self.number,
+            "kind": self.kind,
+            "name": self.name,
+            "given": self.given,
+            "since": self.since,
+            "seconds": None if self.ended is None else self.ended - self.begun,
+            "status": self.status,
+            "cancelling": self.scope.cancel_called and self.ended is None,
+            "task": self.task,
+            "error": self.words,
+            "isError": self.is_error,
+            "bytes": None if self.result is None else len(self.result),
+            "reports": self.reports,
+            "progress": None
+            if progress is None
+            else {
+                "progress": progress.progress,
+                "total": progress.total,
+                "message": None if progress.message is None else cut(progress.message, 500),
+            },
+        }
+
+
+class Runs:
+    """The last requests, each change told to ``feed``."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._numbers = count(1)
+        self._runs: dict[int, Run] = {}
+        self._bytes = 0
+
+    def snapshot(self) -> Sequence[JSONObject]:
+        """Return the kept requests in the form for pages."""
+        return [run.told() for run in self._runs.values()]
+
+    def __getitem__(self, number: int) -> Run:
+        """Return a request by its number. Raises `KeyError`."""
+        return self._runs[number]
+
+    def start(self, nursery: ServiceNursery, kind: str, name: str, arguments: Any, work: Work) -> Run:
+        """Start a request in ``nursery``. Raises `TooManyRuns`."""
+        if sum(run.ended is None for run in self._runs.values()) >= MOST_RUNNING:
+            raise TooManyRuns(f"{MOST_RUNNING} requests run already: cancel one, or wait")
+        given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
+        run = Run(next(self._numbers), kind, cut(name, 500), given, time.time() * 1000, trio.current_time())
+        self._runs[run.number] = run
+        self._forget_some()
+        self.changed(run)
+        nursery.start_soon(self._run, run, work)
+        return run
+
+    def cancel(self, number: int) -> None:
+        """Leave a request, which stops its handler in the server. A request that has ended stays as it is. Raises
+        `KeyError`."""
+        run = self._runs[number]
+        run.scope.cancel(reason="cancelled in the page")
+        self.changed(run)
+
+    def changed(self, run: Run) -> None:
+        """Tell the pages how ``run`` is."""
+        if run.number in self._runs:
+            self._feed.tell(("run", run.number), run.told())
+
+    async def _run(self, run: Run, work: Work) -> None:
+        def progressed(progress: Progress) -> None:
+            run.progress = progress
+            run.reports += 1
+            self.changed(run)
+
+        try:
+            with run.scope:
+                result, run.is_error = await work(run, progressed)
+                run.result = encode_value(result)
+                run.status = "done"
+            if run.scope.cancelled_caught:
+                run.status = "cancelled"
+        except (MCPError, trio.TooSlowError, ValueError) as error:
+            run.status, run.words = "failed", words_of(error)
+        except Exception as error:
+            logger.exception("a request of the page failed")
+            run.status, run.words = "failed", words_of(error)
+        finally:
+            if run.status == "running":
+                run.status = "lost"  # nobody has ended the request but the end of the connection
+            run.ended = trio.current_time()
+            self._bytes += len(run.result or b"")
+            self._forget_some()
+            self.changed(run)
+
+    def _forget_some(self) -> None:
+        """Forget the oldest requests that have ended, where there are too many."""
+        for run in [run for run in self._runs.values() if run.ended is not None]:
+            if len(self._runs) <= MOST_KEPT and self._bytes <= _MOST_BYTES:
+                return
+            del self._runs[run.number]
+            self._bytes -= len(run.result or b"")
+            self._feed.tell(("run", run.number), {"what": "run.forgotten", "id": run.number})
