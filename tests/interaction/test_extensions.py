@@ -243,6 +243,22 @@ async def test_a_handler_asks_by_returning_questions(server: Server) -> None:
         assert await client.request(deep, Query("trio")) == Hits(["trio", "roots"])
 
 
+async def test_a_handler_that_asks_in_its_midst_goes_on_with_the_answer(era: Era) -> None:
+    asking = Extension("com.example/asking")
+    deep = asking.method("com.example/asking/deep", Query, Hits, may_ask=True)
+    server = Server("asking", extensions=[asking])
+    begun: list[str] = []
+
+    @server.handles(deep)
+    async def dig(params: Query, ctx: RequestContext) -> Hits:
+        begun.append(params.search_text)
+        return Hits([str((await ctx.elicit("which?", str)).value) for _ in range(2)])
+
+    async with open_memory(server, era=era, extensions=[asking], elicitation=lambda _: {"value": "this"}) as client:
+        assert await client.request(deep, Query("trio")) == Hits(["this", "this"])
+    assert begun == ["trio"]
+
+
 async def test_leaving_the_call_stops_the_handler(server: Server, era: Era) -> None:
     slow = Extension("com.example/slow")
     wait = slow.method("com.example/slow/wait", Query, Hits)

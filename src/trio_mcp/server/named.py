@@ -71,7 +71,8 @@ def _resource(server: Server, uri: str, auth: Auth | None) -> RegisteredResource
 
 def all_exist(server: Server, request: InboundRequest, peer: Peer) -> bool:
     """Return whether everything that a retry names exists for its caller still."""
-    return None not in _named(server, request.method.name, request.params, peer.auth)
+    name = request.method.name
+    return name not in _NAMING or None not in _named(server, name, request.params, peer.auth)
 
 
 def _text(value: Any) -> str:
