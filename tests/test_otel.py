@@ -25,6 +25,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
     CallToolResult,
+    CancelAcknowledged,
     CodedError,
     CreateMessageParams,
     CreateMessageResult,
@@ -34,6 +35,7 @@ from trio_mcp import (
     Server,
     TextContent,
     ToolError,
+    confirm_cancels,
     open_http,
     open_memory,
     open_stdio,
@@ -609,3 +611,19 @@ async def test_spans_and_a_metric_tell_when_a_cancel_arrived_and_when_its_cleanu
     assert recorded.points("trio_mcp.cancel.duration") == [
         ({"mcp.method.name": "tools/call", "trio_mcp.cancel.cause": "peer"}, 1)
     ]
+
+
+async def test_the_question_how_a_call_has_ended_has_a_span_with_the_answer(autojump_clock: MockClock) -> None:
+    server = Server("slow", extensions=[CancelAcknowledged()])
+
+    @server.tool
+    async def slow() -> None:
+        await trio.sleep_forever()
+
+    ours = Recorded()
+    async with open_memory(server, tracing=ours.tracing, extensions=[CancelAcknowledged()]) as client:
+        with confirm_cancels(), trio.move_on_after(1):
+            await client.call_tool("slow")
+    asked = ours.one(SpanKind.CLIENT, "trio-mcp/cancel")
+    assert asked.attributes is not None
+    assert asked.attributes["trio_mcp.cancel.state"] == "stopped"

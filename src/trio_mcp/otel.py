@@ -20,6 +20,7 @@ from opentelemetry import context, metrics, propagate, trace
 from .concurrency.resumption import FollowedSteps
 from .jsonrpc.errors import PeerError
 from .metrics import Load, Meters
+from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES
 from .protocol.meta import TRACEPARENT, TRACESTATE, TraceContext
 from .protocol.types.tools import CallToolResult
 from .state.requests import InboundRequest, OutboundRequest
@@ -47,7 +48,8 @@ class OpenTelemetry:
     counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``;
     ``trio_mcp.cancel.duration`` is the time from the arrival of a cancel to the handler's ``finally``. The spans tell
     of a cancel by events: ``cancel.sent`` in the caller, and in the handler ``cancel.received``,
-    ``cancel.delivered``, where ``finally`` begins, and ``cleanup.done``.
+    ``cancel.delivered``, where ``finally`` begins, and ``cleanup.done``. The request of `confirm_cancels` has a span,
+    too, with the state that the server told in ``trio_mcp.cancel.state``.
 
     ``tracer_provider`` and ``meter_provider`` are the global ones unless given. ``resource_uris`` records
     ``mcp.resource.uri``, too; a URI may hold private data.
@@ -203,6 +205,15 @@ class _Record:
         except Exception:
             logger.exception("tracing a cancel failed")
 
+    def note_ending(self, state: object) -> None:
+        """Note how a call that was left has ended, where the request has asked that. Never raises."""
+        if self._attributes["mcp.method.name"] != CANCEL or state not in CANCEL_STATES:
+            return
+        try:
+            self.span.set_attribute("trio_mcp.cancel.state", str(state))
+        except Exception:
+            logger.exception("tracing a cancel failed")
+
     def end(
         self,
         error_type: str | None,
@@ -241,8 +252,9 @@ class CallSpan:
     def end(self, result: Any, error: BaseException | None) -> None:
         """End the span: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
         if error is None:
-            failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("isError") is True
-            self._record.end(_TOOL_ERROR if failed else None)
+            told = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+            self._record.note_ending(told.get("state"))
+            self._record.end(_TOOL_ERROR if told.get("isError") is True else None)
         elif isinstance(error, PeerError):
             self._record.end(str(error.code), error.message, code=error.code)
         elif isinstance(error, trio.Cancelled):

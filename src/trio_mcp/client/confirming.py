@@ -17,7 +17,7 @@ import trio
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import MCPError
-from ..protocol.cancel_acknowledged import CANCEL, NAME, CancelParams, CancelResult
+from ..protocol.cancel_acknowledged import CANCEL, CANCEL_STATES, NAME, CancelParams, CancelResult
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CANCEL_TOKEN
@@ -34,8 +34,6 @@ T = TypeVar("T")
 EndState: TypeAlias = Literal[
     "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
 ]
-_STATES: Final = frozenset(("stopped", "finished", "overran", "abandoned", "relayed", "unknown"))
-"""States that a server may tell."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
 """Methods that are answered at once: there is nothing to stop."""
 _TRANSIT: Final = 0.25
@@ -177,7 +175,7 @@ class Confirmation:
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
         cleanup = None if result.cleanup_ms is None else result.cleanup_ms / 1000
         never_ran = result.never_ran is True
-        behind = result.behind if result.behind in _STATES else None
+        behind = result.behind if result.behind in CANCEL_STATES else None
         self._scope.endings.append(
             Ending(self._method, self._name, state, seconds, cleanup, never_ran, outcome, behind)
         )
@@ -203,7 +201,7 @@ class Confirmation:
                 return CancelResult("lost")
             except (MCPError, ValueError):
                 return CancelResult("unknown")
-            return found if found.state in _STATES else CancelResult("unknown")
+            return found if found.state in CANCEL_STATES else CancelResult("unknown")
         return CancelResult("silent")
 
 

@@ -6,7 +6,7 @@ The page CANCEL_ACKNOWLEDGED.md beside the transports specifies the extension fo
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -23,6 +23,8 @@ _LONGEST_WAIT: Final = 24 * 3600 * 1000
 
 CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
 """The words of one side on a call that was left. See `trio_mcp.Ending`."""
+CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
+"""All of these words."""
 
 
 @frozen

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..client.confirming import confirm_cancels
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import PeerError
-from ..protocol.cancel_acknowledged import NAME, CancelAcknowledged, CancelResult
+from ..protocol.cancel_acknowledged import CANCEL_STATES, NAME, CancelAcknowledged, CancelResult
 from ..protocol.errors import CapabilityMissing
 from ..protocol.extensions import declared_in
 from ..runtime.requests.endings import Endings
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 CANCELS: Final = CancelAcknowledged()
 _CAPABILITY: Final = f"extensions.{NAME}"
-_TOLD: Final = frozenset(("stopped", "finished", "overran", "abandoned", "relayed", "unknown"))
-"""States in the words of a server; the others are those of a client whose server did not say."""
 
 
 def remember_endings(host: RequestHost) -> None:
@@ -84,6 +82,6 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 
 def _as_told(ending: Ending) -> CancelResult:
     """Return the state of a call that is over here, and ended so at the server behind."""
-    if ending.state not in _TOLD:
+    if ending.state not in CANCEL_STATES:  # the server behind did not say
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

@@ -199,15 +199,20 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
         request = self._state.open_request(method, revision)
+        span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         call = self._calls[request.id] = Call(request, None, None)
         try:
-            self._outbox.put_request(request.id, method, params, None)
+            self._outbox.put_request(request.id, method, params if span is None else span.params, None)
             end = await call.outcome()
         except BaseException as error:
             self._abandon(call, self._outbox, error)
+            if span is not None:
+                span.end(None, error)
             raise
         finally:
             del self._calls[request.id]
+        if span is not None:
+            span.end(end.result, end.error)
         if end.error is not None:
             raise _again(end.error)
         return end.result
