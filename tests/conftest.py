@@ -48,7 +48,7 @@ LONGEST = (
     "test_signals.py",
     "test_cost.py",
     "test_bounds.py",
-    "test_readme.py",
+    "test_guide.py",
     "test_against_h11.py",
     "test_http_random.py",
     "test_leaks.py",

@@ -210,6 +210,14 @@ async def test_a_tool_needs_its_own_scopes_beside_those_of_the_server(tmp_path: 
                 assert outcome in told
 
 
+async def test_a_token_at_hand_lets_a_client_in(tmp_path: Path, port: int) -> None:
+    written(tmp_path, port, **{"8791": str(port)})
+    async with running(tmp_path, ["python", "guarded.py"], port):
+        with trio.fail_after(PATIENCE):
+            done = await trio.run_process([sys.executable, "ann.py"], cwd=tmp_path, capture_stdout=True)
+    assert done.stdout == b"ann noted: buy milk\n"
+
+
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
 
 

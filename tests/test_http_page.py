@@ -99,6 +99,12 @@ async def test_a_server_speaks_tls(folder: Path, port: int) -> None:
         assert await processed(url, ssl_context=trusting) == "processed 2 items"
 
 
+async def test_a_server_and_its_client_run_in_one_program(folder: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        ended = await trio.run_process([sys.executable, "remote.py"], cwd=folder, capture_stdout=True)
+    assert ended.stdout == b"processed 2 items\n"
+
+
 async def test_a_server_on_a_unix_socket_is_called(folder: Path, socket_folder: Path) -> None:
     with trio.fail_after(PATIENCE):
         ended = await trio.run_process(

@@ -48,6 +48,14 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
+async def test_a_caller_waits_for_a_task_or_comes_back(
+    modules: Modules, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trio, "run", lambda _: None)  # the example ends with that
+    await modules.get("reader").main()
+    assert capsys.readouterr().out == "3 chapters on tea\n3 chapters on milk\n"
+
+
 async def test_a_host_calls_a_tool_that_is_a_task(
     modules: Modules, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:

@@ -40,10 +40,11 @@ FILES = {
 
 SECTIONS = {
     "Begin": ("overview", "tutorial"),
-    "Write": ("servers", "hosts", "tasks", "authorization", "testing"),
-    "Run": ("http", "deployment"),
+    "Write servers": ("servers", "asking", "changes", "caching", "tasks", "authorization", "testing"),
+    "Call servers": ("clients", "hosts", "groups", "proxies", "commands"),
+    "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
     "Understand": ("cancellation", "design", "map", "requirements", "websocket", "cancel-acknowledged", "benchmarks"),
-    "Project": ("changelog", "contributing"),
+    "Project": ("compatibility", "changelog", "contributing"),
 }
 """The pages in the order of the navigation; `assemble` adds the public names."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -41,7 +42,7 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=2 * PATIENCE,
         check=False,
     )
 
@@ -158,6 +159,22 @@ def test_the_examples_of_the_page_notice_what_they_are_there_for(page: Path) -> 
     (page / "reports.py").write_text((page / "reports.py").read_text().replace("locked.discard(name)", "pass"))
     ran = run_pytest(page, "test_cancellation.py", "test_faults.py")
     assert "4 failed" in ran.stdout, ran.stdout
+
+
+def test_the_test_without_the_kit_and_the_type_checker_do_as_printed(page: Path) -> None:
+    pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    _, test, check = block.splitlines()
+    for line, words in ((test, "1 passed"), (check, "0 errors")):
+        ran = subprocess.run(
+            [sys.executable, "-m", *shlex.split(line, comments=True)],
+            cwd=page,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        assert words in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_test_of_a_cancellation_is_ten_lines() -> None:

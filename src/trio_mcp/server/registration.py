@@ -96,7 +96,7 @@ class ToolOptions(PromptOptions, total=False):
     input_schema: JSONObject | None
     """Replaces the schema made from the parameters, and is kept verbatim. With such a schema, a function whose one
     parameter is ``arguments`` gets all arguments there. Arguments are checked against the schema; arguments too large
-    for the check are refused like arguments that do not fit (see the README: Revisions)."""
+    for the check are refused like arguments that do not fit (see docs/limits.md)."""
     output_schema: JSONObject | None
     """Replaces the schema made from the return annotation, and is kept verbatim."""
     lenient: bool

@@ -1,0 +1,171 @@
+"""The examples of the pages for users run as they stand, and their tables hold: those pages whose examples go together
+with those of the README, in one folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.patience import PATIENCE
+
+from trio_mcp import Limits, open_stdio
+
+ROOT = Path(__file__).parent.parent
+PAGES = {
+    name: (ROOT / f"docs/{name}.md").read_text()
+    for name in (
+        "asking",
+        "caching",
+        "changes",
+        "clients",
+        "commands",
+        "groups",
+        "limits",
+        "observing",
+        "proxies",
+        "sockets",
+    )
+}
+EXAMPLE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", flags=re.DOTALL)
+OWN = [example for page in PAGES.values() for example in EXAMPLE.findall(page)]
+KITCHEN = [example for example in EXAMPLE.findall((ROOT / "docs/servers.md").read_text()) if example[0] == "kitchen.py"]
+BLOCKS = [*EXAMPLE.findall((ROOT / "README.md").read_text()), *KITCHEN, *OWN]
+
+
+def run_example(folder: Path, name: str) -> tuple[int, str, str]:
+    """Run an example among all others, and return its exit status and what it has printed, on both streams."""
+    for other, code in BLOCKS:
+        (folder / other).write_text(code)
+    ran = subprocess.run(
+        [sys.executable, name], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("web.py", "processed 2 items\n"),
+        ("changes.py", "resource note://a\n"),
+        ("shared.py", "['config://limits']\n" * 2),
+        ("traced.py", "processed 1 items\n"),
+        ("many.py", "['batch__process_batch'] failed\nprocessed 2 items\n"),
+        ("front.py", "processed 2 items\n"),
+    ],
+)
+def test_an_example_runs_as_it_stands(tmp_path: Path, name: str, printed: str) -> None:
+    status, output, errors = run_example(tmp_path, name)
+    assert (status, output) == (0, printed), errors
+
+
+def test_the_client_with_limits_sees_progress_and_gives_up(tmp_path: Path) -> None:
+    status, output, errors = run_example(tmp_path, "patient.py")
+    assert status == 0, errors
+    assert output.endswith("processed 100 items\n")
+    assert "Progress(progress=" in output
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) -> None:
+    (tmp_path / "shop.py").write_text(dict(BLOCKS)["shop.py"])
+    command = [sys.executable, "-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")]
+    async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
+        assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
+
+def test_each_example_is_a_whole_file_with_a_name_of_its_own() -> None:
+    assert sum(page.count("```python") for page in PAGES.values()) == len(OWN)
+    assert len(BLOCKS) == len(dict(BLOCKS))
+
+
+@pytest.mark.parametrize(("name", "code"), [*KITCHEN, *OWN])
+def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
+    statements = [line for line in code.splitlines() if line.strip()]
+    assert len(statements) <= 13, name
+
+
+# The commands, as they are printed
+
+
+class Shell:
+    """One shell after another, in a directory with all examples, for a user who has nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._home, self._path = path / "home", path / "examples"
+        for name, code in BLOCKS:
+            self._path.mkdir(exist_ok=True)
+            (self._path / name).write_text(f"# {name}\n{code}")
+        self._home.mkdir()
+        found = {"HOME": str(self._home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        unwanted = ("XDG_CONFIG_HOME", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "FORCE_COLOR")
+        self._env = {key: value for key, value in os.environ.items() if key not in unwanted} | found
+
+    def run(self, line: str) -> str:
+        """What it prints."""
+        ran = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self._path,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
+
+    @contextmanager
+    def background(self, line: str) -> Iterator[str]:
+        """The first line on standard error of a command that ends with ``&``."""
+        words = shlex.split(line.removesuffix("&"))
+        with subprocess.Popen(words, cwd=self._path, env=self._env, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                yield process.stderr.readline()
+            finally:
+                process.terminate()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> None:
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGES["commands"], flags=re.DOTALL)
+    lines = [line.split("  #")[0].strip() for line in block.splitlines()]
+    at = lines.index("trio-mcp run batch.py --websocket 8765 &")
+    shown = [shell.run(line) for line in lines[:at]]
+    with shell.background(lines[at].replace("8765", "0")) as announced:
+        port = announced.split("127.0.0.1:")[1].split("/")[0]
+        shown += [shell.run(line.replace("8765", port)) for line in lines[at + 1 :]]
+    for words, output in zip(
+        (
+            "process_batch",
+            "processed 2 items",
+            "processed 1 items",
+            "soup on monday",
+            "user: Praise the soup.",
+            "soup\nstew\n",
+            "",
+            "processed 1 items",
+            "process_batch",
+        ),
+        shown,
+        strict=True,
+    ):
+        assert words in output
+
+def test_the_table_of_limits_is_the_truth() -> None:
+    defaults = {field.name: field.default for field in attrs.fields(Limits)}
+    table = [line.strip("|").split("|") for line in PAGES["limits"].splitlines() if line.startswith("| `")]
+    told = {re.match(r" `(\w+)`", row[0])[1]: float(row[1]) for row in table}  # type: ignore[index]
+    assert told == defaults
