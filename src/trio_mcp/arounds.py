@@ -3,8 +3,8 @@
     server.around("tools/call")(rate_limit(60, per=60.0))
 
 Each is a function for `Server.around`, with a state of its own: given to two servers or twice to one, its limit is
-shared. Limits hold for calls, reads, prompts, completions and listings. Streams, questions about tasks (``tasks/...``),
-and tasks that run again after a restart pass.
+shared. Limits hold for calls, reads, prompts, completions, listings and requests of extensions. Streams, questions
+about tasks (``tasks/...``), and tasks that run again after a restart pass.
 """
 
 from __future__ import annotations

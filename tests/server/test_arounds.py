@@ -20,6 +20,7 @@ from trio_mcp import (
     CodedError,
     ElicitFormParams,
     ElicitResult,
+    Extension,
     InputRequired,
     Next,
     PeerError,
@@ -27,6 +28,7 @@ from trio_mcp import (
     RequestContext,
     Server,
     ServerRequest,
+    Skills,
     TaskSettings,
     ToolError,
     open_memory,
@@ -42,6 +44,20 @@ from trio_mcp.testing import ScriptedClient, open_scripted_client
 Era = Literal["legacy", "modern"]
 ERAS: list[Era] = ["legacy", "modern"]
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+@attrs.frozen
+class Query:
+    text: str
+
+
+@attrs.frozen
+class Hits:
+    names: list[str]
+
+
+searching = Extension("com.example/search")
+query = searching.method("com.example/search/query", Query, Hits)
 
 
 async def answer(_: object) -> ElicitResult:
@@ -468,6 +484,67 @@ async def test_a_task_that_runs_again_after_a_restart_is_surrounded_again(autoju
     assert len(attempts) == 2
 
 
+# Extensions
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_functions_run_around_the_requests_of_extensions_and_see_objects_of_their_classes(era: Era) -> None:
+    server = Server("s", extensions=[searching])
+    of_all = seen_by(server)
+    order = list[Any]()
+
+    @server.around(query.name)
+    async def shortened(request: ServerRequest, next: Next) -> Any:
+        order.append((request.method, request.params, request.offer, request.arguments))
+        if request.params.text == "no":
+            raise CodedError(-7, "no")
+        found = await next(request)
+        order.append(found)
+        return attrs.evolve(found, names=found.names[:1])
+
+    @server.handles(query)
+    async def answer(params: Query) -> Hits:
+        return Hits([params.text, "b"])
+
+    async with open_memory(server, era=era, extensions=[searching]) as client:
+        assert await client.request(query, Query("a")) == Hits(["a"])
+        with pytest.raises(PeerError, match="no"):
+            await client.request(query, Query("no"))
+    assert order == [
+        (query.name, Query("a"), None, {}),
+        Hits(["a", "b"]),
+        (query.name, Query("no"), None, {}),
+    ]
+    assert of_all == [f"{query.name} None", "Hits", f"{query.name} None", "CodedError"]
+
+
+async def test_a_function_around_an_extension_answers_with_an_object_of_its_class() -> None:
+    server = Server("s", extensions=[searching])
+
+    @server.around(query.name)
+    async def wrong(request: ServerRequest, next: Next) -> Any:
+        return {"names": ["a"]}
+
+    @server.handles(query)
+    async def answer(params: Query) -> Hits:
+        raise AssertionError("it is not called")
+
+    async with open_memory(server, extensions=[searching]) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.request(query, Query("a"))
+        assert caught.value.code == -32603
+
+
+async def test_functions_run_around_the_requests_for_skills() -> None:
+    skills = Skills()
+    skills.add_files("fish", {"SKILL.md": "---\nname: fish\ndescription: How to fish\n---\n"})
+    server = Server("s", extensions=[skills])
+    seen = seen_by(server)
+    async with open_memory(server, extensions=[Skills()]) as client:
+        assert [skill.name async for skill in client.list_skills()] == ["fish"]
+    assert seen == ["skills/list None", "ListSkillsResult"]
+
+
 # Mistakes
 
 
@@ -477,6 +554,15 @@ def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> Non
         server.around("ping")
     with pytest.raises(ValueError, match="'tools/cal', which is no request of a client"):
         server.around("tools/call", "tools/cal")
+    with pytest.raises(ValueError, match="query', which is no request of a client"):
+        server.around(query.name)
+    asking = Extension("com.example/ask")
+    asked = asking.method("com.example/ask/asked", Query, Hits, sender="server")
+    searches = Server("s", extensions=[searching, asking])
+    with pytest.raises(ValueError, match="asked', which is no request of a client"):
+        searches.around(asked.name)
+    with pytest.raises(ValueError, match=f"no such.* {query.name}"):
+        searches.around("no such")
 
 
 def test_methods_and_functions_are_given_one_after_the_other() -> None:

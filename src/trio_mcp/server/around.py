@@ -38,7 +38,7 @@ AROUND_METHODS: Final = frozenset(
         *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
     )
 )
-"""The methods whose requests have a task of their own, for functions to run around."""
+"""The methods of the specification whose requests have a task of their own, for functions to run around."""
 
 
 @frozen(eq=False)
@@ -48,8 +48,9 @@ class ServerRequest:
     method: str
     """Method, ``"tools/call"`` for example."""
     params: Any = attrs.field(repr=False)
-    """Parameters as the client gave them, in the class of the specification: ``name`` and ``arguments`` of a call or a
-    prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see `offer`."""
+    """Parameters as the client gave them, in the class of the specification, or of the extension: ``name`` and
+    ``arguments`` of a call or a prompt, ``uri`` of a resource, ``cursor`` of a listing. Names are unchecked: see
+    `offer`."""
     ctx: RequestContext = attrs.field(repr=False)
     """The context that a handler gets: who asks, ways to tell and ask the client, the task, and notice of a cancel."""
     arguments: JSONObject = attrs.field(repr=False)
@@ -134,8 +135,10 @@ class PlacedAround(Around, Protocol):
         ...
 
 
-def methods_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the methods called ``names``; all for none. Raises `ValueError` for one with nothing to run around."""
+def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
+    """Return the methods called ``names``; all for none, ``of_extensions``, too. Raises `ValueError` for one with
+    nothing to run around."""
+    known = AROUND_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
             raise TypeError(
@@ -143,12 +146,12 @@ def methods_of(names: Iterable[str]) -> frozenset[str]:
                 '    wrong:  server.around("tools/call", function), server.around(["tools/call"])\n'
                 '    right:  server.around("tools/call")(function)'
             )
-        if name in AROUND_METHODS:
+        if name in known:
             continue
         words = "is answered at once, without a task" if name in METHODS else "is no request of a client"
-        methods = ", ".join(sorted(AROUND_METHODS))
+        methods = ", ".join(sorted(known))
         raise ValueError(f"nothing runs around {name!r}, which {words}. Methods: {methods}")
-    return frozenset(names) or AROUND_METHODS
+    return frozenset(names) or known
 
 
 def check_around(function: object) -> None:
@@ -249,8 +252,9 @@ def _within(around: Around, inner: Next) -> Next:
 async def _answer(request: ServerRequest) -> Any:
     if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise TypeError(f"next takes the request, not {request!r}: write await next(request)")
+    scope = request._scope  # pyright: ignore[reportPrivateUsage] ours
     if request.has_arguments:
-        result = await request._answer(request._scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
+        result = await request._answer(scope, request.arguments)  # pyright: ignore[reportPrivateUsage] ours
     else:
-        result = await request._answer(request._scope)  # pyright: ignore[reportPrivateUsage] ours
-    return structure(dict(result), METHODS[request.method].result) if isinstance(result, Forwarded) else result
+        result = await request._answer(scope)  # pyright: ignore[reportPrivateUsage] ours
+    return structure(dict(result), scope.request.method.result) if isinstance(result, Forwarded) else result

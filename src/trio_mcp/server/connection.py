@@ -219,7 +219,11 @@ class ServerConnection:
             return self._told(scope)
         if scope.request.method.ahead:
             return self._endings.over(scope.request, scope.exchange.peer.principal)
-        return extension_handlers(self._server).answer(scope, self._lifespan)
+        return extension_handlers(self._server).answer(scope, self._handled(scope))
+
+    def _handled(self, scope: RequestScope) -> Awaitable[Any]:
+        """Return what the handler of a request of an extension returns."""
+        return extension_handlers(self._server).handled(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return a page of a listing."""
@@ -297,7 +301,15 @@ class AroundConnection(ServerConnection):
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request in its task, within its arounds. See `ServerConnection.answer`."""
         assert self._arounds is not None, "other servers have the plain connections"
+        if scope.request.method.extension is not None:
+            return super().answer(scope)
         return self._arounds.answer(super().answer, scope, self._lifespan, self._task_host)
+
+    def _handled(self, scope: RequestScope) -> Awaitable[Any]:
+        """Return what the arounds of a request of an extension return: they see objects of the author's classes."""
+        if self._arounds is None:
+            return super()._handled(scope)
+        return self._arounds.answer(super()._handled, scope, self._lifespan, self._task_host)
 
 
 class SharedConnection(AroundConnection):

@@ -6,7 +6,7 @@ These handlers run as all handlers do; only their parameters and results are of 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin
 
@@ -40,6 +40,10 @@ class ExtensionHandlers:
         self._hints = hints
         self._handlers: dict[Method, UserFunction] = {}
         self._told: dict[Method, Callable[..., Any]] = {}
+        self.around_methods = frozenset(
+            row.name for row in self._rows.values() if row.is_request and row.sent_by("client") and not row.ahead
+        )
+        """The methods whose requests have a handler, for functions to run around."""
         self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
         """The scopes that messages need, by method."""
 
@@ -84,9 +88,23 @@ class ExtensionHandlers:
         if name is not None and request.method.requires_client and type(declared.get(name)) is not dict:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
-    async def answer(self, scope: RequestScope, lifespan: Any) -> Any:
-        """Answer a request of an extension, in its task, with plain data. Parameters that do not fit are `CodedError`
-        -32602; a result of another class is a `TypeError`, which the client is not told."""
+    async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
+        """Answer a request of an extension with ``value``, what `handled` or a function around it returns, in plain
+        data. A value of another class is a `TypeError`, which the client is not told."""
+        row, revision = scope.request.method, scope.request.revision
+        result = await value
+        if isinstance(result, FINISHED):
+            return result
+        if not isinstance(result, get_origin(row.result) or row.result):
+            raise TypeError(f"{row.name} answers with {row.result!r}, not with {type(result).__name__}")
+        plain = unstructure(result, revision)
+        if row.cacheable and revision.cache_hints:
+            plain = {"ttlMs": self._hints.ttl_ms, "cacheScope": self._hints.scope, **plain}
+        return plain
+
+    async def handled(self, scope: RequestScope, lifespan: Any) -> Any:
+        """Return what the handler of a request returns, in the task of the request. Parameters that do not fit are
+        `CodedError` -32602."""
         request = scope.request
         row, revision = request.method, request.revision
         handler = self._handlers.get(row)
@@ -97,14 +115,7 @@ class ExtensionHandlers:
         value = await run()
         if isinstance(value, InputRequired) and row.may_ask:
             value = await settle(value, scope, run)
-        if isinstance(value, FINISHED):
-            return value
-        if not isinstance(value, get_origin(row.result) or row.result):
-            raise TypeError(f"{row.name} answers with {row.result!r}, not with {type(value).__name__}")
-        result = unstructure(value, revision)
-        if row.cacheable and revision.cache_hints:
-            result = {"ttlMs": self._hints.ttl_ms, "cacheScope": self._hints.scope, **result}
-        return result
+        return value
 
     # Notifications
 

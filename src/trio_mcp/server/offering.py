@@ -15,6 +15,7 @@ from .tools import Tools
 if TYPE_CHECKING:
     from .around import Around
     from .encoders import Encoders
+    from .extension_handlers import ExtensionHandlers
 
     A = TypeVar("A", bound=Around)
 
@@ -34,6 +35,8 @@ class Offering:
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
+        self.extension_handlers: ExtensionHandlers | None = None
+        """The handlers of the methods of the extensions; `None` where there are no extensions."""
         self._arounds: list[tuple[frozenset[str], Around]] = []
         """Functions given to `around`, outermost first, each with its methods."""
 
@@ -185,14 +188,17 @@ class Offering:
         that is parked, the function waits as well; where a handler runs again (``replay``, a task after a restart), so
         does the function. A round that asks the client is a result, too: an `InputRequiredResult`.
 
-        Methods are all with a task for each request, listings, streams and ``tasks/...`` included.
+        Methods are all with a task for each request, listings, streams, ``tasks/...`` and those of the extensions of
+        the server included; around these, results are objects of the classes that the extension names.
         Functions are composed when the server starts: a later declaration counts from the next start on. Raises
         `ValueError` for any other method, `TypeError` for a function that is not ``async def`` of two parameters.
         """
         from .around import check_around, methods_of  # late: only servers with arounds need it
 
         is_bare = len(methods) == 1 and callable(methods[0])
-        names = methods_of(() if is_bare else methods)
+        extended = self.extension_handlers
+        of_extensions = frozenset[str]() if extended is None else extended.around_methods
+        names = methods_of(() if is_bare else methods, of_extensions)
 
         def register(function: A) -> A:
             check_around(function)

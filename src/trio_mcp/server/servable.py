@@ -18,6 +18,7 @@ from ..runtime.connection import Connection
 from ..runtime.limits import Limits
 from ..runtime.outbox import Outbox
 from ..runtime.peer import NOBODY_KNOWN, Auth, CheckScopes, Peer
+from ..runtime.requests.host import RequestHost
 from ..runtime.transport import Transport
 from ..state.connection import ConnectionState
 from .connection import AroundConnection, ServerConnection, SharedConnection

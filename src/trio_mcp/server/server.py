@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ..stores.shared import Shared
     from .around import Arounds
     from .carrier import Carrier
-    from .extension_handlers import ExtensionHandlers
     from .provider import Provider
     from .shared_changes import SharedChanges
 
@@ -129,8 +128,6 @@ class Server(Offering):
         self.extensions = tuple(extensions)
         self.vocabulary = CORE
         """The methods of the specification and of the extensions."""
-        self.extension_handlers: ExtensionHandlers | None = None
-        """The handlers of the methods of the extensions; `None` where there are no extensions."""
         self._acknowledges: CancelAcknowledged | None = None
         if self.extensions:
             self._extend(cache)
