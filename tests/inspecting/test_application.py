@@ -1,0 +1,227 @@
+"""Who gets the page: only who knows the token in its address, on this machine, and no foreign page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.client import HTTPMessage, parse_headers
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import pytest
+import trio
+from tests.inspecting.opened import inspected
+from tests.patience import PATIENCE
+
+from trio_mcp import Server
+from trio_mcp.inspecting.application import serve_page
+from trio_mcp.inspecting.feed import MOST_PAGES
+
+MARKUP = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc"]
+FILES = ["", "page.html", "page.css", "page.js", "elements.js", "forms.js", "questions.js", "results.js", "runs.js"]
+
+
+@attrs.frozen
+class Answer:
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+
+@attrs.frozen
+class Served:
+    """A page that is served at ``address``."""
+
+    address: str
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.address).port
+        assert port is not None
+        return port
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.address).path
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def get(self, path: str = "", /, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
+        """The answer to a request for ``path``, which begins with a slash or belongs to the page."""
+        target = path if path.startswith("/") else self.path + path
+        given = {"Host": f"127.0.0.1:{self.port}", "Connection": "close", "Content-Length": str(len(body))}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value), "", ""]
+        async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+            await stream.send_all("\r\n".join(lines).encode() + body)
+            received = b"".join([part async for part in stream])
+        head, _, rest = received.partition(b"\r\n\r\n")
+        first, _, fields = head.partition(b"\r\n")
+        return Answer(int(first.split()[1]), parse_headers(BytesIO(fields + b"\r\n\r\n")), rest)
+
+    async def do(self, asked: Any, **headers: str) -> Answer:
+        given = {"Origin": self.origin, "Content_Type": "application/json", **headers}
+        return await self.get("do", "POST", json.dumps(asked).encode(), **given)
+
+
+@asynccontextmanager
+async def served(server: Server) -> AsyncIterator[Served]:
+    async with inspected(server) as opened, trio.open_nursery() as nursery:
+        yield Served(await nursery.start(serve_page, opened.inspection))
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Served]:
+    async with served(Server("shop")) as found:
+        yield found
+
+
+async def test_the_page_and_its_files_are_there(page: Served) -> None:
+    for name in FILES:
+        answer = await page.get(name)
+        assert (answer.status, len(answer.body) > 100) == (200, True), name
+    assert (await page.get("../page.js")).status == 404
+    assert (await page.get("inspection.py")).status == 404
+
+
+async def test_two_pages_have_two_tokens(page: Served) -> None:
+    async with served(Server("other")) as other:
+        assert other.path != page.path
+        assert len(page.path) > 30
+        assert (await page.get(other.path)).status == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/events", "/do", "//page.html", "/%2e/", "/timeline.svg?run=1"])
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
+async def test_nothing_is_told_without_the_token(page: Served, path: str, method: str) -> None:
+    answer = await page.get(path, method, Origin=page.origin)
+    assert answer.status == 403
+    assert page.path.strip("/").encode() not in answer.body
+
+
+async def test_a_token_that_is_nearly_right_is_wrong(page: Served) -> None:
+    token = page.path.strip("/")
+    for wrong in (token[:-1], token + "x", token.swapcase(), f"x{token}", token[::-1]):
+        assert (await page.get(f"/{wrong}/")).status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "0.0.0.0", "192.168.1.1", "[::1]"])
+async def test_a_name_that_leads_here_by_another_way_is_refused(page: Served, host: str) -> None:
+    assert (await page.get(Host=f"{host}:{page.port}")).status == 403
+    assert (
+        await page.do({"do": "ping"}, Host=f"{host}:{page.port}", Origin=f"http://{host}:{page.port}")
+    ).status == 403
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
+async def test_a_foreign_page_that_knows_the_token_is_refused(page: Served, origin: str) -> None:
+    assert (await page.get(Origin=origin)).status == 403
+    assert (await page.get("events", Origin=origin)).status == 403
+    assert (await page.do({"do": "ping"}, Origin=origin)).status == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_foreign_page_may_neither_embed_nor_link(page: Served, site: str) -> None:
+    assert (await page.get("page.js", Sec_Fetch_Site=site)).status == 403
+    assert (await page.get("page.js", Sec_Fetch_Site="same-origin")).status == 200
+
+
+async def test_a_post_needs_an_origin_and_json(page: Served) -> None:
+    assert (await page.do({"do": "ping"})).status == 200
+    assert (await page.do({"do": "ping"}, Origin="")).status == 403
+    assert (await page.do({"do": "ping"}, Content_Type="text/plain")).status == 403
+    assert (await page.get("do")).status == 405
+    assert (await page.get("page.js", "POST", Origin=page.origin, Content_Type="application/json")).status == 405
+
+
+async def test_every_answer_has_a_strict_policy(page: Served) -> None:
+    for answer in (await page.get(), await page.get("/"), await page.get("none"), await page.do({"do": "ping"})):
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Access-Control-Allow-Origin"] is None
+    drawn = await page.get("timeline.svg")
+    assert drawn.headers["Content-Type"] == "image/svg+xml"
+    assert drawn.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'unsafe-inline'; ")
+    assert "script" not in drawn.headers["Content-Security-Policy"]
+
+
+async def test_no_file_of_the_page_names_another_host_or_makes_markup_of_text(page: Served) -> None:
+    for name in FILES:
+        text = (await page.get(name)).body.decode()
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "srcdoc",
+        ):
+            assert word not in text, f"{name}: {word}"
+        assert "://" not in text.replace("file:///home/me/project My project", "").replace("file://", ""), name
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "no JSON"),
+        (b"[]", "no object"),
+        (b"[" * 100_000, "no JSON"),
+        (b'"\xff"', "no JSON"),
+        (b"{}", "no such thing"),
+    ],
+)
+async def test_a_senseless_body_is_refused_with_words(page: Served, body: bytes, words: str) -> None:
+    answer = await page.get("do", "POST", body, Origin=page.origin, Content_Type="application/json")
+    assert answer.status == 400
+    assert words in json.loads(answer.body)["error"]
+
+
+async def test_a_body_that_is_too_large_is_refused(page: Served) -> None:
+    headers = {"Origin": page.origin, "Content_Type": "application/json", "Content_Length": "10000000"}
+    assert (await page.get("do", "POST", **headers)).status == 413
+
+
+async def test_an_error_of_the_server_comes_in_words(page: Served) -> None:
+    answer = await page.do({"do": "cancelTask", "task": "none"})
+    assert (answer.status, bool(json.loads(answer.body)["error"])) == (502, True)
+    assert (await page.do({"do": "result", "run": 7})).status == 400
+    assert (await page.get("timeline.svg?run=7")).status == 404
+
+
+async def test_pages_get_events_up_to_a_bound_and_give_their_place_back(page: Served) -> None:
+    async def opened() -> tuple[trio.SocketStream, bytes]:
+        stream = await trio.open_tcp_stream("127.0.0.1", page.port)
+        request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n\r\n"
+        await stream.send_all(request.encode())
+        return stream, await stream.receive_some()
+
+    with trio.fail_after(PATIENCE):
+        streams = [await opened() for _ in range(MOST_PAGES - 1)]  # one is open already
+        assert all(b"200 OK" in first and b"text/event-stream" in first for _, first in streams)
+        last, refused = await opened()
+        assert b" 503 " in refused
+        for stream, _ in [*streams, (last, b"")]:
+            await stream.aclose()
+        while True:
+            stream, first = await opened()
+            await stream.aclose()
+            if b"200 OK" in first:
+                break
+
+
+async def test_only_this_machine_is_listened_to(page: Served) -> None:
+    assert urlsplit(page.address).hostname == "127.0.0.1"
+    with pytest.raises(OSError, match=r".+"):
+        await trio.open_tcp_stream("127.0.0.2", page.port)

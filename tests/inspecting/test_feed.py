@@ -1,0 +1,84 @@
+"""What pages are told, however fast it happens and however slowly they read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from tests.patience import LONG
+
+from trio_mcp.inspecting.feed import MOST_PAGES, Feed
+from trio_mcp.transports.sse import KEEP_ALIVE
+
+
+def told(events: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in events.decode().splitlines() if line.startswith("data: ")]
+
+
+def feed(*things: dict[str, Any]) -> Feed:
+    return Feed(lambda: [((each["what"], 0), each) for each in things])
+
+
+async def test_a_page_begins_with_everything(autojump_clock: trio.testing.MockClock) -> None:
+    with feed({"what": "server"}).opened() as page:
+        assert told(await page.take()) == [{"what": "everything"}, {"what": "server"}]
+
+
+async def test_a_later_state_replaces_an_unread_one(autojump_clock: trio.testing.MockClock) -> None:
+    news = feed()
+    with news.opened() as page:
+        await page.take()
+        for progress in range(10_000):
+            news.tell("run", {"what": "run", "progress": progress})
+        assert told(await page.take()) == [{"what": "run", "progress": 9_999}]
+
+
+async def test_a_page_that_is_far_behind_is_shown_everything_anew(autojump_clock: trio.testing.MockClock) -> None:
+    news = feed({"what": "server"})
+    with news.opened() as page:
+        await page.take()
+        for number in range(100_000):
+            news.tell(("log", number), {"what": "log", "n": number})
+        found = told(await page.take())
+        assert found[:2] == [{"what": "everything"}, {"what": "server"}]
+        count = len(found)
+        with trio.move_on_after(LONG):
+            while (events := await page.take()) != KEEP_ALIVE:
+                count += len(told(events))
+        assert count <= 2002
+
+
+async def test_silence_is_kept_alive(autojump_clock: trio.testing.MockClock) -> None:
+    with feed().opened() as page:
+        await page.take()
+        begun = trio.current_time()
+        assert await page.take() == KEEP_ALIVE
+        assert trio.current_time() - begun == pytest.approx(15)
+
+
+async def test_news_wakes_a_page_that_waits(autojump_clock: trio.testing.MockClock) -> None:
+    news = feed()
+    with news.opened() as page:
+        await page.take()
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def tell() -> None:
+                await trio.sleep(1)
+                news.tell("log", {"what": "log"})
+
+            assert told(await page.take()) == [{"what": "log"}]
+
+
+def test_pages_are_counted() -> None:
+    from contextlib import ExitStack
+
+    news = feed()
+    with ExitStack() as stack:
+        for _ in range(MOST_PAGES):
+            assert not news.is_full
+            stack.enter_context(news.opened())
+        assert news.is_full
+    assert not news.is_full

@@ -1,0 +1,356 @@
+"""What a page can ask of a server, and is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+from tests.inspecting.opened import inspected
+
+from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings, TextContent
+from trio_mcp.inspecting import queries
+from trio_mcp.inspecting import runs as runs_module
+from trio_mcp.inspecting.inspection import Inspection
+from trio_mcp.inspecting.queries import BadAsking
+from trio_mcp.inspecting.questions import BadAnswer
+from trio_mcp.inspecting.runs import TooManyRuns
+
+eras = pytest.mark.parametrize("era", ["modern", "legacy"])
+
+
+@dataclass
+class Who:
+    name: str
+    age: int = 3
+
+
+def server() -> Server:
+    made = Server("shop", "1.5", instructions="Be kind.", tasks=TaskSettings(poll_interval=0.01))
+
+    @made.tool
+    async def greet(name: str, ctx: RequestContext) -> str:
+        ctx.progress(1, total=2, message="half")
+        await ctx.log.warning({"of": name})
+        return f"hello {name}"
+
+    @made.tool
+    async def fail() -> None:
+        raise ValueError("no")
+
+    @made.tool
+    async def ask(ctx: RequestContext) -> str:
+        answer = await ctx.elicit("Who are you?", Who)
+        return f"{answer.action} {answer.content}"
+
+    @made.tool
+    async def visit(ctx: RequestContext) -> str:
+        return (await ctx.elicit_url("Pay.", "https://example.com/pay", "e1")).action
+
+    @made.tool
+    async def think(ctx: RequestContext) -> str:
+        made = await ctx.sample("Think.", max_tokens=10)
+        assert isinstance(made.content, TextContent)
+        return made.content.text
+
+    @made.tool
+    async def look(ctx: RequestContext) -> str:
+        return ", ".join(root.uri for root in await ctx.list_roots())
+
+    @made.tool
+    async def picture() -> Image:
+        return Image(b"\x89PNG", "image/png")
+
+    @made.tool(task="optional")
+    async def dig(holes: int, ctx: RequestContext) -> str:
+        if ctx.task is not None:
+            await ctx.task.start()
+        return f"dug {holes}"
+
+    @made.resource("shop://plan")
+    async def plan() -> str:
+        return "roses"
+
+    @made.prompt
+    async def praise(plant: str) -> str:
+        return f"praise the {plant}"
+
+    return made
+
+
+@eras
+async def test_a_call_is_told_with_its_progress_its_logs_and_its_result(era: str) -> None:
+    async with inspected(server(), era) as opened:
+        told = await opened.heard("server", state="connected")
+        assert (told["era"], told["info"]["name"], told["instructions"]) == (era, "shop", "Be kind.")
+        assert {"tools", "resources", "prompts"} <= set(told["has"])
+        run = await opened.start("call", "greet", {"name": "Ann"})
+        ended = await opened.ended(run)
+        assert (ended["status"], ended["isError"], ended["reports"]) == ("done", False, 1)
+        assert ended["progress"] == {"progress": 1, "total": 2, "message": "half"}
+        assert opened.result(run)["content"] == [{"type": "text", "text": "hello Ann"}]
+        log = await opened.heard("log")
+        assert (log["level"], log["text"]) == ("warning", '{"of":"Ann"}')
+
+
+@eras
+async def test_a_failure_of_a_tool_is_a_result_and_an_unknown_tool_an_error(era: str) -> None:
+    async with inspected(server(), era) as opened:
+        ended = await opened.ended(await opened.start("call", "fail"))
+        assert (ended["status"], ended["isError"]) == ("done", True)
+        ended = await opened.ended(await opened.start("call", "greet", {"name": 3}))
+        assert ended["isError"] or ended["status"] == "failed"
+        ended = await opened.ended(await opened.start("call", "nobody"))
+        assert (ended["status"], "nobody" in ended["error"]) == ("failed", True)
+
+
+@eras
+async def test_a_resource_is_read_and_a_prompt_got(era: str) -> None:
+    async with inspected(server(), era) as opened:
+        run = await opened.start("read", "shop://plan")
+        await opened.ended(run)
+        assert opened.result(run)["contents"][0]["text"] == "roses"
+        run = await opened.start("prompt", "praise", {"plant": "rose"})
+        await opened.ended(run)
+        assert opened.result(run)["messages"][0]["content"]["text"] == "praise the rose"
+
+
+@eras
+async def test_a_cancel_in_the_page_cancels_the_handler_in_the_server(era: str) -> None:
+    made, begun, causes = Server("shop"), trio.Event(), list[Any]()
+    ended = trio.Event()
+
+    @made.tool
+    async def hang(ctx: RequestContext) -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            causes.append(ctx.cancellation)
+            ended.set()
+
+    async with inspected(made, era) as opened:
+        run = await opened.start("call", "hang")
+        await begun.wait()
+        await opened.do("cancel", run=run)
+        told = await opened.ended(run)
+        assert (told["status"], told["bytes"]) == ("cancelled", None)
+        await ended.wait()
+        assert (causes[0].cause, causes[0].reason) == (CancelCause.PEER, "cancelled in the page")
+        with pytest.raises(BadAsking, match="no longer"):
+            await opened.do("cancel", run=run + 1)
+
+
+@eras
+async def test_a_form_is_answered_in_the_page_and_what_does_not_fit_is_refused(era: str) -> None:
+    async with inspected(server(), era) as opened:
+        run = await opened.start("call", "ask")
+        question = await opened.heard("question")
+        assert (question["kind"], question["data"]["message"]) == ("form", "Who are you?")
+        answer = {"action": "accept", "content": {"name": 3}}
+        with pytest.raises(BadAnswer, match="name"):
+            await opened.do("answer", question=question["id"], answer=answer)
+        await opened.do("answer", question=question["id"], answer={"action": "accept", "content": {"name": "Ann"}})
+        await opened.heard("question.over", id=question["id"])
+        await opened.ended(run)
+        assert opened.result(run)["content"][0]["text"] == "accept {'name': 'Ann', 'age': 3}"
+        with pytest.raises(BadAnswer, match="no more"):
+            await opened.do("answer", question=question["id"], answer={"action": "decline"})
+
+
+@eras
+@pytest.mark.parametrize(
+    ("tool", "answer", "kind", "text"),
+    [
+        ("ask", {"action": "decline"}, "form", "decline None"),
+        ("visit", {"action": "accept"}, "url", "accept"),
+        ("think", {"text": "42"}, "sampling", "42"),
+        ("look", {"roots": [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}]}, "roots", "file:///a, file:///b"),
+    ],
+)
+async def test_a_question_of_each_kind_is_answered(era: str, tool: str, answer: Any, kind: str, text: str) -> None:
+    async with inspected(server(), era) as opened:
+        run = await opened.start("call", tool)
+        question = await opened.heard("question")
+        assert question["kind"] == kind
+        await opened.do("answer", question=question["id"], answer=answer)
+        await opened.ended(run)
+        assert opened.result(run)["content"][0]["text"] == text
+
+
+@eras
+async def test_a_question_goes_with_its_call(era: str) -> None:
+    async with inspected(server(), era) as opened:
+        run = await opened.start("call", "ask")
+        question = await opened.heard("question")
+        await opened.do("cancel", run=run)
+        await opened.heard("question.over", id=question["id"])
+        assert (await opened.ended(run))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("think", {"text": 3}),
+        ("look", {"roots": [{"uri": "https://example.com"}]}),
+        ("look", {"roots": "file:///a"}),
+        ("look", {"roots": [{"uri": "file:///a"}] * 101}),
+        ("ask", {"action": "maybe"}),
+        ("ask", {"action": "accept", "content": []}),
+        ("ask", []),
+    ],
+)
+async def test_a_senseless_answer_is_refused_and_the_question_waits_on(kind: str, answer: Any) -> None:
+    async with inspected(server()) as opened:
+        run = await opened.start("call", kind)
+        question = await opened.heard("question")
+        with pytest.raises(ValueError, match=r".+"):
+            await opened.do("answer", question=question["id"], answer=answer)
+        await opened.do("cancel", run=run)
+        await opened.ended(run)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"do": 3},
+        {"do": "run"},
+        {"do": "list"},
+        {"do": "list", "kind": ["tools"]},
+        {"do": "start", "kind": "call"},
+        {"do": "start", "kind": "call", "name": "greet", "arguments": [1]},
+        {"do": "start", "kind": "dance", "name": "greet"},
+        {"do": "cancel"},
+        {"do": "cancel", "run": []},
+        {"do": "answer", "question": "1", "answer": {}},
+        {"do": "frame", "frame": 0},
+        {"do": "task"},
+        {"do": "complete", "kind": "tool", "name": "x", "argument": "y", "value": ""},
+        {"do": "logLevel", "level": "loud"},
+    ],
+)
+async def test_senseless_requests_of_a_page_are_refused(asked: dict[str, Any]) -> None:
+    async with inspected(server()) as opened:
+        with pytest.raises(ValueError, match=r".+"):
+            await opened.inspection.do(asked)
+
+
+async def test_lists_come_whole_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MOST_LISTED", 20)
+    made = Server("many")
+    for number in range(21):
+        made.resource(f"many://{number}", name=f"r{number}")(_text)
+    async with inspected(made) as opened:
+        found = await opened.do("list", kind="resources")
+        assert (len(found["items"]), found["more"]) == (20, True)
+    async with inspected(server()) as opened:
+        found = await opened.do("list", kind="tools")
+        assert found["more"] is False
+        assert "greet" in {tool["name"] for tool in found["items"]}
+
+
+async def _text() -> str:
+    return "text"
+
+
+async def test_a_task_is_started_looked_at_and_waited_for() -> None:
+    async with inspected(server(), "modern") as opened:
+        run = await opened.start("task", "dig", {"holes": 3})
+        task = (await opened.ended(run))["task"]
+        assert opened.result(run) == {"task": task}
+        assert (await opened.do("tasks"))["seen"] == [task]
+        run = await opened.start("result", task)
+        await opened.ended(run)
+        assert opened.result(run)["content"][0]["text"] == "dug 3"
+        assert (await opened.do("task", task=task))["status"] == "completed"
+
+
+async def test_a_new_connection_ends_what_runs_and_serves_on() -> None:
+    async with inspected(server(), "modern") as opened:
+        run = await opened.start("call", "ask")
+        await opened.heard("question")
+        opened.told.clear()
+        await opened.do("reconnect")
+        assert (await opened.ended(run))["status"] == "lost"
+        await opened.heard("server", state="connected")
+        assert (await opened.ended(await opened.start("call", "greet", {"name": "Bob"})))["status"] == "done"
+
+
+async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_module, "MOST_RUNNING", 3)
+    monkeypatch.setattr(runs_module, "MOST_KEPT", 5)
+    made = Server("shop")
+
+    @made.tool
+    async def hang() -> None:
+        await trio.sleep_forever()
+
+    @made.tool
+    async def quick() -> str:
+        return "done"
+
+    async with inspected(made) as opened:
+        runs = [await opened.start("call", "hang") for _ in range(3)]
+        with pytest.raises(TooManyRuns):
+            await opened.start("call", "quick")
+        for run in runs:
+            await opened.do("cancel", run=run)
+        for run in runs:
+            await opened.ended(run)
+        last = [await opened.ended(await opened.start("call", "quick")) for _ in range(5)][-1]["id"]
+        await opened.heard("run.forgotten", id=runs[0])
+        with pytest.raises(BadAsking, match="no longer"):
+            opened.inspection.result(runs[0])
+        assert opened.result(last)["content"][0]["text"] == "done"
+
+
+async def test_messages_are_kept_without_secrets_and_drawn() -> None:
+    made = Server("shop")
+
+    @made.tool
+    async def sign(password: str) -> str:
+        return "signed"
+
+    async with inspected(made) as opened:
+        run = await opened.start("call", "sign", {"password": "hunter2"})
+        await opened.ended(run)
+        frame = await opened.heard("frame", words="tools/call", dir="out")
+        message = await opened.do("frame", frame=frame["n"])
+        assert message["params"]["arguments"]["password"].startswith("masked:")
+        assert ">sign<" in opened.inspection.picture(run)
+        assert "server/discover" in opened.inspection.picture(None)
+        assert "server/discover" not in opened.inspection.picture(run)
+
+
+async def test_hostile_names_are_escaped_in_pictures() -> None:
+    made = Server("shop")
+    name = "<script>alert(1)</script>"
+
+    async with inspected(made) as opened:
+        run = await opened.start("call", name)
+        assert (await opened.ended(run))["status"] == "failed"
+        assert "<script" not in opened.inspection.picture(run)
+        assert "&lt;script&gt;" in opened.inspection.picture(run)
+
+
+async def test_the_first_connection_fails_with_the_error_of_the_target() -> None:
+    inspection = Inspection(Command(["/no/such/program"]))
+    with pytest.raises(ConnectionLost):
+        await inspection.run()
+
+
+async def test_a_long_message_is_kept_without_its_contents() -> None:
+    made = Server("shop")
+
+    @made.tool
+    async def repeat(text: str) -> int:
+        return len(text)
+
+    async with inspected(made) as opened:
+        await opened.ended(await opened.start("call", "repeat", {"text": "x" * 2_000_000}))
+        frame = await opened.heard("frame", words="tools/call", dir="out")
+        assert frame["bytes"] > 2_000_000
+        message = await opened.do("frame", frame=frame["n"])
+        assert message == {"id": message["id"], "method": "tools/call"}
