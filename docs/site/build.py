@@ -40,7 +40,16 @@ FILES = {
 
 SECTIONS = {
     "Begin": ("overview", "tutorial"),
-    "Write servers": ("servers", "asking", "changes", "caching", "tasks", "authorization", "testing"),
+    "Write servers": (
+        "servers",
+        "asking",
+        "changes",
+        "caching",
+        "tasks",
+        "authorization",
+        "identity-providers",
+        "testing",
+    ),
     "Call servers": ("clients", "hosts", "groups", "proxies", "commands"),
     "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
     "Understand": ("cancellation", "design", "map", "requirements", "websocket", "cancel-acknowledged", "benchmarks"),
