@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.pages import Page
 from tests.serving.http.memory_listener import listening
 from trio.testing import MockClock
 
-from trio_mcp import ElicitFormParams, ElicitResult, open_memory
+from trio_mcp import ElicitFormParams, ElicitResult, PromptOptions, ToolOptions, open_memory
 
 PAGE = Page("servers.md")
 
@@ -25,6 +26,13 @@ async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: 
     module = page.load(name)
     if hasattr(module, "main"):
         await module.main()
+
+
+def test_the_page_has_each_option_of_a_tool_and_no_other() -> None:
+    table = PAGE.text.split("| option | default | |\n")[1].split("\n\n")[0]
+    options = re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)
+    assert sorted(options) == sorted(ToolOptions.__annotations__)
+    assert options[:8] == [*PromptOptions.__annotations__]  # as the sentence above the table says
 
 
 async def test_pages_stand_beside_the_endpoint(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
