@@ -3,12 +3,14 @@ eras, in memory and over HTTP (SEP-2133)."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
     CacheHints,
@@ -28,6 +30,7 @@ from trio_mcp import (
     WorkerContext,
     open_memory,
 )
+from trio_mcp.testing import open_scripted_client
 
 Era = Literal["modern", "legacy"]
 
@@ -74,6 +77,7 @@ refine = search.method("com.example/search/refine", Query, Hits, may_ask=True, r
 confirm = search.method("com.example/search/confirm", Ask, Said, sender="server", until="2025-11-25")
 indexed = search.notification("notifications/com.example/search/indexed", Indexed, of_request=True)
 added = search.notification("notifications/com.example/search/added", Indexed, sender="client")
+hinted = search.notification("notifications/com.example/search/hinted", Indexed, sender="client", requires_client=False)
 
 
 @pytest.fixture(params=["modern", "legacy"])
@@ -296,6 +300,24 @@ async def test_a_client_tells_a_server(server: Server, era: Era) -> None:
         with trio.fail_after(5):
             await came.wait()
     assert told == [(Indexed(3), ConnectedClient)]
+
+
+@pytest.mark.parametrize("declared", [{}, {"extensions": {search.name: True}}, {"extensions": {search.name: {}}}])
+async def test_a_legacy_client_that_has_not_declared_the_extension_is_not_heard(
+    server: Server, declared: dict[str, Any], caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    told = list[Any]()
+    server.handles(added)(told.append)
+    server.handles(hinted)(told.append)
+    async with open_scripted_client(server, "2025-11-25", declared) as client:
+        await client.notify(hinted.name, {"count": 2})
+        await client.notify(added.name, {"count": 3})
+        await wait_all_tasks_blocked()
+    is_heard = declared.get("extensions") == {search.name: {}}
+    assert told == [Indexed(2), *([Indexed(3)] if is_heard else [])]
+    words = f"ignored: {added.name} of an extension that the client has not declared"
+    assert (words in caplog.messages) is not is_heard
 
 
 @pytest.mark.parametrize("params", [{}, {"count": "three"}])

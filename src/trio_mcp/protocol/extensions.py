@@ -145,12 +145,14 @@ class Extension(Generic[S, C]):
         since: str | None = None,
         until: str | None = None,
         of_request: bool = False,
+        requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
         """Declare a notification, and return it, to be given to `RequestContext.send_notification`,
         `Client.send_notification` and `Server.handles`. ``of_request``: the notification belongs to a request in
-        flight, is told in order with the logs of that request, and ends with the request. ``scopes``: see `method`.
-        Raises as `method`."""
+        flight, is told in order with the logs of that request, and ends with the request. ``requires_client``: the
+        notification of a client that has not declared the extension in its handshake is ignored; modern clients declare
+        nothing in notifications, and are heard. ``scopes``: see `method`. Raises as `method`."""
         row = ExtensionNotification[P](
             name,
             sender,
@@ -160,6 +162,7 @@ class Extension(Generic[S, C]):
             until,
             of_request=of_request,
             extension=self.name,
+            requires_client=requires_client,
             scopes=frozenset(scopes),
         )
         self._add(row)

@@ -119,8 +119,8 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not (request.method.is_request or handlers.wants(request.method)):
-                return Now(_DONE)
+            if not request.method.is_request:  # posted by itself: nobody knows what its client has declared
+                return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
                 return self._cancel_left(request, exchange)

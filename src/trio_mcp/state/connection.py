@@ -386,6 +386,8 @@ class ConnectionState:
         if row is None:
             # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.
             return Ignored(f"unknown notification {clean(method[:200])}")
+        if row.requires_client and self.peer == "client" and revision.handshake and not self._has_declared(row):
+            return Ignored(f"{method} of an extension that the client has not declared")
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
         event = NotificationReceived(row, params, revision)
@@ -397,6 +399,10 @@ class ConnectionState:
         # 2026-07-28 subscriptions, Receiving Notifications: MUST be correlated by this member.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
+
+    def _has_declared(self, row: Method) -> bool:
+        # A value that is no object declares nothing.
+        return type((self.client_capabilities.extensions or {}).get(str(row.extension))) is dict
 
     def _stream(self, subscription_id: object) -> OutboundRequest | None:
         request = self._outbound.get(subscription_id) if is_request_id(subscription_id) else None
