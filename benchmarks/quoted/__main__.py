@@ -32,7 +32,7 @@ Figures = dict[str, float]
 
 @contextmanager
 def shop(tell: Callable[[str, str], None] = os.environ.__setitem__) -> Iterator[RedisProcess]:
-    """Start Redis and the API on the driver's core, and ``tell`` servers that are started inside where they are."""
+    """Start Redis and the API on the driver's core, and ``tell`` the servers that are started inside where they are."""
     with ExitStack() as stack:
         stack.enter_context(on_cores(DRIVER_CORES))
         store, address = stack.enter_context(redis()), stack.enter_context(api())

@@ -103,8 +103,9 @@ def measured(session: HttpSession, load: Load) -> dict[str, float]:
         "p95, ms": percentiles[94] * 1e3,
         "p99, ms": percentiles[98] * 1e3,
         "errors": float(_wrong(taken.answers)),
-        "µs of processor": cpu / counted * 1e6,
-        "core, %": cpu / wall * 100,
+        "processor, µs": cpu / counted * 1e6,
+        "a core, /s": counted / cpu,
+        "core busy, %": cpu / wall * 100,
         "MiB": memory / 2**20,
     }
 

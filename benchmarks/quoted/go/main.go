@@ -149,7 +149,10 @@ func getUserCart(ctx context.Context, _ *mcp.CallToolRequest, asked user) (*mcp.
 	var first map[string]any
 	var lines []string
 	err = both(
-		func() (err error) { lines, err = store.LRange(ctx, "shop:history:"+asked.UserID, 0, 4).Result(); return },
+		func() (err error) {
+			lines, err = store.LRange(ctx, "shop:history:"+asked.UserID, 0, 4).Result()
+			return
+		},
 		func() error { return ask(ctx, "GET", fmt.Sprintf("/products/%d", items[0].ProductID), nil, &first) },
 	)
 	if err != nil {
