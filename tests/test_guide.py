@@ -81,6 +81,7 @@ async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) 
     async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
         assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
 
+
 def test_each_example_is_a_whole_file_with_a_name_of_its_own() -> None:
     assert sum(page.count("```python") for page in PAGES.values()) == len(OWN)
     assert len(BLOCKS) == len(dict(BLOCKS))
@@ -163,6 +164,7 @@ def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> Non
         strict=True,
     ):
         assert words in output
+
 
 def test_the_table_of_limits_is_the_truth() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}

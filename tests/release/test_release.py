@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email import message_from_bytes
+from email.message import Message
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,9 @@ from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 UV = (sys.executable, "-m", "uv")
+UNREACHABLE = re.compile(
+    "error sending request|not found in the package registry|No matching distribution found|Retrying"
+)
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -24,9 +31,18 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
 
 
-def build(source: Path, folder: Path) -> None:
-    built = run(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=source)
+def build(source: Path, folder: Path, **environment: str) -> None:
+    built = run(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=source, **environment)
     assert built.returncode == 0, built.stderr
+
+
+def unpacked(release: Path, folder: Path) -> Path:
+    """The source of the sdist."""
+    (sdist,) = release.glob("*.tar.gz")
+    with tarfile.open(sdist) as files:
+        files.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    return source
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +61,17 @@ def wheel(release: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def page(wheel: Path) -> str:
-    """The text of the package's page."""
+def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
-        message = message_from_bytes(files.read(name))
-    assert message["Description-Content-Type"] == "text/markdown"
-    return str(message.get_payload(decode=True), "utf-8")  # type: ignore[arg-type]
+        return message_from_bytes(files.read(name))
+
+
+@pytest.fixture(scope="session")
+def page(metadata: Message) -> str:
+    """The text of the package's page."""
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    return str(metadata.get_payload(decode=True), "utf-8")  # type: ignore[arg-type]
 
 
 def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wheel: Path) -> None:
@@ -63,13 +83,66 @@ def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wh
 
 
 def test_the_sdist_gives_the_same_wheel(release: Path, wheel: Path, tmp_path: Path) -> None:
-    (sdist,) = release.glob("*.tar.gz")
-    with tarfile.open(sdist) as files:
-        files.extractall(tmp_path, filter="data")
-    (source,) = tmp_path.iterdir()
-    build(source, tmp_path / "again")
+    build(unpacked(release, tmp_path / "source"), tmp_path / "again")
     (again,) = (tmp_path / "again").glob("*.whl")
     assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_two_builds_of_one_source_are_the_same_byte_for_byte(release: Path, tmp_path: Path) -> None:
+    """Wherever it is, whenever its files were written, and whoever may read them."""
+    sums: list[dict[str, str]] = []
+    for number, mode in enumerate((0o644, 0o600)):
+        source = unpacked(release, tmp_path / f"source {number}")
+        for file in source.rglob("*.py"):
+            file.chmod(mode)
+            os.utime(file, (10**9 + number, 10**9 + number))
+        folder = tmp_path / f"built {number}"
+        build(source, folder, SOURCE_DATE_EPOCH="1893456000")
+        sums.append({file.name: sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()})
+    assert sums[0] == sums[1]
+    assert {name.rpartition(".")[2] for name in sums[0]} == {"whl", "gz"}
+
+
+def test_the_metadata_say_what_the_project_says(metadata: Message) -> None:
+    trove_classifiers = pytest.importorskip("trove_classifiers")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = {name: metadata[name] for name in ("Name", "Version", "Summary", "License-Expression", "Requires-Python")}
+    assert told == {
+        "Name": "trio-mcp",
+        "Version": project["version"],
+        "Summary": project["description"],
+        "License-Expression": "MIT",
+        "Requires-Python": project["requires-python"],
+    }
+    assert f"Copyright (c) 2026 {metadata['Author']}\n" in (ROOT / "LICENSE").read_text()
+    assert set(metadata.get_all("Classifier", [])) <= trove_classifiers.classifiers
+    assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
+
+
+def test_the_changelog_begins_with_the_version_of_the_release(metadata: Message) -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert headings[0].startswith(f"{metadata['Version']} (")
+
+
+def test_fragments_of_changes_make_a_section_of_the_changelog(tmp_path: Path) -> None:
+    pytest.importorskip("towncrier", reason="needs what makes the changelog: pip install -e '.[dev]'")
+    for file in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / file, tmp_path)
+    before = (ROOT / "CHANGELOG.md").read_text()
+    folder = shutil.copytree(ROOT / "changelog.d", tmp_path / "changelog.d")
+    (folder / "+quick.added.md").write_text("A server may be quick: `Server(quick=True)`.\n")
+    (folder / "+slow.fixed.md").write_text("A slow server is quick again.\n")
+    made = run(
+        *(sys.executable, "-m", "towncrier", "build", "--yes", "--version", "9.9.9", "--date", "2030-01-02"),
+        cwd=tmp_path,
+    )
+    assert made.returncode == 0, made.stderr
+    head, rest = before.split("<!-- releases, the newest first -->\n")
+    new = (tmp_path / "CHANGELOG.md").read_text().removeprefix(head).removesuffix(rest)
+    assert "## 9.9.9 (2030-01-02)\n\n### " in new
+    assert "### Added\n\n- A server may be quick: `Server(quick=True)`.\n" in new
+    assert "### Fixed\n\n- A slow server is quick again.\n" in new
+    assert [file.name for file in folder.iterdir()] == [".gitignore"]  # it knows the kind of each fragment
 
 
 def test_links_of_the_page_lead_to_other_hosts_alone_and_its_code_is_that_of_the_readme(page: str) -> None:
@@ -78,6 +151,8 @@ def test_links_of_the_page_lead_to_other_hosts_alone_and_its_code_is_that_of_the
     links = re.findall(r"\]\(([^)]*)\)", CODE.sub("", page))
     assert links
     assert {link for link in links if not link.startswith("https://")} == set()
+    assert "![" not in page
+    assert "\nA call in one process and its handler in another" in page  # what the picture shows
 
 
 def test_the_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_path: Path) -> None:
@@ -91,9 +166,18 @@ def test_the_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_p
     assert ran.returncode == 0, ran.stderr
 
 
-def test_uvx_runs_the_command_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    """`uvx` is `uv tool run`: in an environment of its own, with dependencies from a package index."""
-    ran = run(*UV, "tool", "run", "--from", f"trio-mcp[cli] @ {wheel.as_uri()}", "trio-mcp", "demo", cwd=tmp_path)
-    if ran.returncode and re.search("error sending request|not found in the package registry", ran.stderr):
-        pytest.skip(f"needs a package index: {ran.stderr.splitlines()[-1]}")
+@pytest.mark.parametrize("runner", ["uvx", "pipx"])
+def test_a_runner_of_tools_runs_the_command_from_the_wheel(wheel: Path, tmp_path: Path, runner: str) -> None:
+    """In an environment of its own, with dependencies from a package index. `uvx` is `uv tool run`."""
+    requirement = f"trio-mcp[cli] @ {wheel.as_uri()}"
+    command = {
+        "uvx": (*UV, "tool", "run", "--from", requirement, "trio-mcp", "demo"),
+        "pipx": (sys.executable, "-m", "pipx", "run", "--spec", requirement, "trio-mcp", "demo"),
+    }[runner]
+    pytest.importorskip(command[2], reason="needs what a release is tried with: pip install -e '.[dev]'")
+    own = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    ran = run(*command, cwd=tmp_path, **own)
+    if ran.returncode and (unreachable := UNREACHABLE.search(ran.stderr)):
+        pytest.skip(f"needs a package index: {unreachable[0]}")
     assert ran.returncode == 0, ran.stderr
+    assert "finally" in ran.stdout
