@@ -59,6 +59,7 @@ class Inspection:
         self._tasks = dict[str, None]()
         """Ids of the tasks that were seen here, oldest first."""
         self._client: Client | None = None
+        self._connections = 0
         self._nursery: ServiceNursery | None = None
         self._leaving = trio.CancelScope()
         self._again = trio.Event()
@@ -88,7 +89,8 @@ class Inspection:
         with trio.CancelScope() as self._leaving:
             async with self._target.open(**self._options()) as client:
                 self._client, self._questions.revision = client, client.revision
-                self._changed(_about(client))
+                self._connections += 1
+                self._changed({**_about(client), "connection": self._connections})
                 async with open_service_nursery("the connection is over") as self._nursery:
                     self._nursery.start_soon(self._want_logs, client)
                     task_status.started()

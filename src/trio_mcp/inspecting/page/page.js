@@ -342,16 +342,20 @@ function drawServer() {
 }
 
 function serverChanged(told) {
-  const isNew = told.state === "connected" && server.state !== "connected";
+  const isNew = told.connection !== undefined && told.connection !== connection;
   server = told;
+  at("reconnect").disabled = server.state === "connecting";
   drawServer();
-  if (isNew) {
-    at("more").open = false;
-    Object.keys(lists).forEach((kind) => delete lists[kind]);
-    drawTabs();
-    choose(tab);
-  }
+  if (!isNew) return draw();
+  connection = told.connection;
+  at("more").open = false;
+  Object.keys(lists).forEach((kind) => delete lists[kind]);
+  drawTabs();
+  if (!chosen) choose(tab); // later, what was filled in stays as it is
+  else if (tab in OFFERS) load(tab);
 }
+
+let connection; // the number of the last one
 
 const push = (lines, line, key) => {
   if (!lines.length || lines.at(-1)[key] < line[key]) lines.push(line);
@@ -393,7 +397,10 @@ events.onopen = drawServer;
 
 filter.addEventListener("input", draw);
 at("refresh").addEventListener("click", () => (tab in OFFERS ? load(tab) : tab === "tasks" ? loadTasks() : draw()));
-at("reconnect").addEventListener("click", () => ask({ do: "reconnect" }));
+at("reconnect").addEventListener("click", () => {
+  at("reconnect").disabled = true; // until there is news of the connection
+  ask({ do: "reconnect" });
+});
 at("ping").addEventListener("click", async () => {
   at("ping").disabled = true;
   try {

@@ -1,0 +1,438 @@
+"""The page of ``trio-mcp inspect --web`` in Chromium, as its user meets it."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+import trio
+from tests.interaction.browser.chromium import needs_chromium
+from tests.page.devtools import Browser, Page, chromium, open_browser
+from tests.patience import PATIENCE
+
+from trio_mcp import (
+    Address,
+    Audio,
+    Command,
+    Image,
+    InMemory,
+    RequestContext,
+    Server,
+    TaskSettings,
+    TextContent,
+    serve_http,
+)
+from trio_mcp.inspecting.application import serve_page
+from trio_mcp.inspecting.inspection import Inspection
+
+pytestmark = needs_chromium
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+HOSTILE_SERVER = Path(__file__).with_name("hostile_server.py")
+eras = pytest.mark.parametrize("era", ["modern", "legacy"])
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium(tmp_path_factory.mktemp("profile")) as address:
+        yield address
+
+
+@pytest.fixture
+async def browser(address: str) -> AsyncIterator[Browser]:
+    with trio.fail_after(2 * PATIENCE):
+        async with open_browser(address) as browser:
+            yield browser
+
+
+@asynccontextmanager
+async def inspected(browser: Browser, server: Any, era: Any = "auto", **look: Any) -> AsyncIterator[Page]:
+    """The page of ``server``, or of a target. In the end nothing has violated its policy, and no script has failed."""
+    target = InMemory(server) if isinstance(server, Server) else server
+    async with trio.open_nursery() as nursery:
+        inspection = Inspection(target, era=era)
+        await nursery.start(inspection.run)
+        page = await browser.open(await nursery.start(serve_page, inspection), **look)
+        yield page
+        assert await page.seen() == []
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def chosen(page: Page, name: str) -> None:
+    await page.click(f'.offer[data-name="{name}"]')
+    await page.shows("#detail h2", name)
+
+
+@dataclass
+class Pot:
+    size: int
+    colour: Literal["red", "green"] = "red"
+
+
+async def test_a_form_of_every_kind_of_field_becomes_a_call(browser: Browser) -> None:
+    server, called = Server("garden"), list[Any]()
+
+    @server.tool
+    async def plant(
+        name: Annotated[str, msgspec.Meta(description="Latin or not")],
+        count: int,
+        pot: Pot,
+        pots: list[Pot],
+        tags: list[Literal["old", "new"]],
+        water: bool,
+        height: float | None = None,
+        extra: dict[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Plant something."""
+        called.append((name, count, pot, pots, tags, water, height, extra))
+        return {"planted": count}
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "plant")
+        await page.click("#detail button.main")
+        await page.shows("#detail .bad", "count: a number is needed")
+        await page.type("[name=name]", "Rosa\ncanina")
+        await page.type("[name=count]", "3")
+        await page.type("[name='pot.size']", "7")
+        await page.click(".row .array button", "Add one")
+        await page.type("[name='pots[0].size']", "8")
+        await page.run("one('[name=\"pots[0].colour\"]').selectedIndex = 1")
+        await page.click(".boxes .box", "new")
+        await page.click("[name=water]")
+        await page.type("[name=height]", "1.5")
+        await page.type("[name=extra]", '{"a": 1}')
+        await page.click("#detail button.main")
+        result = await page.shows(".card .json", "planted")
+    other = {"red": "green", "green": "red"}
+    ((*first, pots, tags, water, height, extra),) = called
+    assert first == ["Rosa\ncanina", 3, Pot(7)]
+    assert [pot.size for pot in pots] == [8]
+    assert pots[0].colour in other
+    assert (tags, water, height, extra) == (["new"], True, 1.5, {"a": 1})
+    assert result == '{\n  "planted": 3\n}'
+
+
+async def test_arguments_are_edited_as_json_and_as_a_form_again(browser: Browser) -> None:
+    server = Server("garden")
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "add")
+        await page.type("[name=a]", "1")
+        await page.type("[name=b]", "2")
+        await page.click("#detail button", "Edit as JSON")
+        await page.type("#detail textarea.code", '{"a": 40, "b": 2}')
+        await page.click("#detail button", "Edit as a form")
+        assert await page.run("one('[name=a]').value") == "40"
+        await page.click("#detail button.main")
+        assert "42" in await page.shows(".card .result")
+
+
+@eras
+async def test_progress_and_logs_are_live_and_a_cancel_stops_the_handler(browser: Browser, era: str) -> None:
+    server, ended, causes = Server("garden"), trio.Event(), list[Any]()
+
+    @server.tool
+    async def grow(ctx: RequestContext) -> None:
+        await ctx.log.warning("it grows")
+        ctx.progress(2, total=4, message="half way")
+        try:
+            await trio.sleep_forever()
+        finally:
+            causes.append(ctx.cancellation)
+            ended.set()
+
+    async with inspected(browser, server, era) as page:
+        await chosen(page, "grow")
+        await page.click("#detail button.main")
+        await page.shows(".news", "2 of 4: half way")
+        assert await page.run("[one('progress').value, one('progress').max]") == [2, 4]
+        await page.click("#tabs button", "Logs")
+        assert "warning" in await page.shows(".line", "it grows")
+        await page.click(".card button", "Cancel")
+        await ended.wait()
+        await page.shows(".card .status", "cancelled")
+    assert causes[0].reason == "cancelled in the page"
+
+
+@dataclass
+class Who:
+    name: str
+    size: Literal["small", "large"]
+    married: bool = False
+    age: int = 30
+
+
+@eras
+async def test_questions_of_each_kind_are_answered_in_the_page(browser: Browser, era: str) -> None:
+    server = Server("garden")
+
+    @server.tool
+    async def form(ctx: RequestContext) -> str:
+        return str((await ctx.elicit(f"Who {HOSTILE}?", Who)).content)
+
+    @server.tool
+    async def url(ctx: RequestContext) -> str:
+        return (await ctx.elicit_url("Pay.", "https://example.com/pay", "e1")).action
+
+    @server.tool
+    async def model(ctx: RequestContext) -> str:
+        made = await ctx.sample("Say something.", max_tokens=10, system_prompt="Be kind.")
+        assert isinstance(made.content, TextContent)
+        return made.content.text
+
+    @server.tool
+    async def roots(ctx: RequestContext) -> str:
+        return ", ".join(f"{root.uri} {root.name}" for root in await ctx.list_roots())
+
+    async with inspected(browser, server, era) as page:
+        await chosen(page, "form")
+        await page.click("#detail button.main")
+        await page.shows(".question .message", HOSTILE)
+        await page.type(".question [name=name]", "Ann")
+        await page.click(".question button", "Send")
+        await page.shows(".question .bad", "size: choose one")
+        await page.run("one('.question [name=size]').selectedIndex = 1")
+        await page.click(".question button", "Send")
+        assert "'name': 'Ann'" in await page.shows(".card .result", "'age': 30")
+        assert await page.count(".question") == 0
+
+        await chosen(page, "url")
+        await page.click("#detail button.main")
+        assert await page.shows(".question .host") == "example.com"
+        await page.click(".question button", "Decline")
+        await page.shows(".card .result", "decline")
+
+        await chosen(page, "model")
+        await page.click("#detail button.main")
+        await page.shows(".question .turn", "Be kind.")
+        await page.shows(".question .turn", "Say something.")
+        await page.type(".question [name=text]", "Something.")
+        await page.click(".question button", "Send")
+        await page.shows(".card .result", "Something.")
+
+        await chosen(page, "roots")
+        await page.click("#detail button.main")
+        await page.type(".question [name=roots]", "file:///garden My garden")
+        await page.click(".question button", "Send")
+        await page.shows(".card .result", "file:///garden My garden")
+
+
+def png() -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 2, 3, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 21)) + chunk(b"IEND", b"")
+
+
+def wave() -> bytes:
+    return (
+        b"RIFF"
+        + struct.pack("<I4s4sIHHIIHH4sI", 44, b"WAVE", b"fmt ", 16, 1, 1, 8000, 8000, 1, 8, b"data", 8)
+        + b"\x80" * 8
+    )
+
+
+async def test_pictures_and_sounds_are_shown_and_other_files_are_not_opened(browser: Browser) -> None:
+    server = Server("garden")
+    svg = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+
+    @server.tool
+    async def media() -> list[Image | Audio]:
+        return [
+            Image(png(), "image/png"),
+            Audio(wave(), "audio/wav"),
+            Image(svg, "image/svg+xml"),
+            Image(b"?", "image/x-page"),
+        ]
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "media")
+        await page.click("#detail button.main")
+        await page.run("until(() => document.querySelector('.media img')?.naturalWidth === 2)")
+        await page.run("until(() => document.querySelector('.media audio')?.duration > 0)")
+        assert await page.count(".card img, .card audio, .card iframe, .card object") == 2
+        await page.shows(".card .faint", "image/svg+xml")
+        await page.shows(".card .faint", "image/x-page")
+
+
+async def test_hostile_words_are_text_everywhere(browser: Browser) -> None:
+    async with inspected(browser, Command([sys.executable, str(HOSTILE_SERVER)]), "legacy") as page:
+        await page.shows("h1", HOSTILE)
+        await chosen_first(page)
+        await page.shows("#detail .message", HOSTILE)
+        await page.run("one('[name=a]').selectedIndex = 1")
+        await page.click("#detail button.main")
+        shown = await page.shows(".card .result", HOSTILE)
+        assert "adm\\u202eni" in shown
+        await page.shows(".card .news", HOSTILE)
+        await page.click(".card button", "Timeline")
+        await page.run("until(() => document.querySelector('.card .timeline')?.naturalWidth)")
+        await page.click(".offer", "odd")
+        await page.type("#detail textarea.code", '{"x": [1]}')
+        await page.click("#detail button.main")
+        await page.shows(".card .given", '{"x":[1]}')
+        await page.click("#more summary")
+        await page.shows("#facts", HOSTILE)
+        await page.click("#tabs button", "Resources")
+        await chosen_first(page)
+        await page.click("#detail button.main")
+        await page.click("#tabs button", "Prompts")
+        await chosen_first(page)
+        await page.type("#detail textarea", HOSTILE)
+        await page.click("#detail button.main")
+        await page.run("until(() => document.querySelectorAll('.card[data-status=done]').length === 4)")
+        await page.click("#tabs button", "Logs")
+        await page.shows(".line", HOSTILE)
+        await page.click("#tabs button", "Messages")
+        await page.click(".frame.result")
+        await page.shows("#detail .json")
+        assert await page.count("img[src=x], body script, a[href^=javascript], b:not(.needed)") == 0
+
+
+async def chosen_first(page: Page) -> None:
+    await page.click("#list .offer")
+    await page.shows("#detail h2", HOSTILE)
+
+
+async def test_five_hundred_tools_are_filtered(browser: Browser) -> None:
+    server = Server("many")
+    for number in range(500):
+        server.tool(name=f"tool_{number:03}", description=f"Number {number} of many." + " And more." * 50)(
+            _named(number)
+        )
+
+    async with inspected(browser, server, width=390, height=844) as page:
+        await page.shows("#note", "The first 400 of 500")
+        assert await page.count(".offer") == 400
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+        await page.type("#filter", "tool_49")
+        await page.run("until(() => document.querySelectorAll('.offer').length === 10)")
+        await chosen(page, "tool_497")
+        await page.click("#detail button.main")
+        await page.shows(".card .result", "497")
+
+
+def _named(number: int) -> Any:
+    async def tool() -> str:
+        return str(number)
+
+    return tool
+
+
+async def test_a_task_is_started_and_its_result_waited_for(browser: Browser) -> None:
+    server = Server("garden", tasks=TaskSettings(poll_interval=0.05))
+    may_end = trio.Event()
+
+    @server.tool(task="optional")
+    async def dig(ctx: RequestContext) -> str:
+        if ctx.task is not None:
+            await ctx.task.start()
+        await may_end.wait()
+        return "dug"
+
+    async with inspected(browser, server, "modern") as page:
+        await chosen(page, "dig")
+        await page.click("#detail button", "Start as a task")
+        await page.shows(".card .result", "The server runs this as the task")
+        await page.click("#tabs button", "Tasks")
+        await page.click(".offer", "working")
+        await page.click("#detail button", "Wait for the result")
+        await page.shows(".card h3", "Wait for task")
+        may_end.set()
+        await page.shows(".card .text", "dug")
+        await page.click("#detail button", "Look again")
+        await page.shows("#detail .message", "completed")
+
+
+async def test_resources_templates_and_prompts_are_read_and_completed(browser: Browser) -> None:
+    server = Server("garden")
+
+    @server.resource("garden://bed/{row}/{plant}")
+    async def bed(row: str, plant: str) -> str:
+        return f"{plant} in {row}"
+
+    @server.prompt
+    async def praise(plant: str, tone: str = "warm") -> str:
+        return f"praise the {plant}, {tone}"
+
+    @server.completion(prompt="praise", argument="plant")
+    async def plants(value: str) -> list[str]:
+        return [each for each in ("rose", "rosemary", "tulip") if each.startswith(value)]
+
+    async with inspected(browser, server) as page:
+        await page.click("#tabs button", "Templates")
+        await chosen(page, "bed")
+        await page.type("[name=row]", "a b")
+        await page.type("[name=plant]", "rose&")
+        await page.click("#detail button.main")
+        await page.shows(".card .name", "garden://bed/a%20b/rose%26")
+        await page.shows(".card .result", "rose& in a b")
+        await page.click("#tabs button", "Prompts")
+        await chosen(page, "praise")
+        await page.type("input[name=plant]", "ro")
+        await page.run("until(() => document.querySelectorAll('datalist option').length === 2)")
+        await page.click("#detail button.main")
+        await page.shows(".card .result", "praise the ro, warm")
+
+
+async def test_messages_are_listed_and_shown_without_secrets(browser: Browser) -> None:
+    server = Server("garden")
+
+    @server.tool
+    async def sign(password: str) -> str:
+        return "signed"
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "sign")
+        await page.type("[name=password]", "hunter2")
+        await page.click("#detail button.main")
+        await page.shows(".card .result", "signed")
+        await page.click("#tabs button", "Messages")
+        await page.run("until(() => document.querySelector('#detail .timeline')?.naturalWidth)")
+        await page.click(".frame.request", "tools/call")
+        shown = await page.shows("#detail .json", "masked:")
+        assert '"name": "sign"' in shown
+        assert "hunter2" not in shown
+
+
+async def test_a_server_over_http_is_connected_anew(browser: Browser) -> None:
+    server = Server("garden")
+
+    @server.tool
+    async def hello() -> str:
+        return "hello"
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(
+            lambda task_status: serve_http(server, port=0, handle_signals=False, task_status=task_status)
+        )
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
+        async with inspected(browser, Address(url)) as page:
+            await page.shows("#state", "connected")
+            await chosen(page, "hello")
+            await page.click("#reconnect")
+            await page.run("until(() => !one('#reconnect').disabled)")
+            await page.click("#detail button.main")
+            await page.shows(".card .result", "hello")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_page_without_the_token_shows_nothing(browser: Browser) -> None:
+    async with inspected(browser, Server("garden")) as page:
+        await page.shows("h1", "garden")
+        address = await page.run("location.href")
+        other = await browser.open("/".join(address.split("/")[:3]) + "/")
+        assert "open the whole address" in await other.run("document.body.innerText")
