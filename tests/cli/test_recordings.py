@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from tests.recording.scenes import made
 
-from trio_mcp import open_stdio
+from trio_mcp import open_memory, open_stdio, serve_http
 from trio_mcp.recording.entries import read_recording
 
 SERVER = """
@@ -90,3 +92,35 @@ def test_the_status_of_a_recorded_server_is_that_of_the_command(tmp_path: Path) 
     code = "import sys; sys.exit(7)"
     ended = typed("record", "-o", tmp_path / "r.jsonl", "--", sys.executable, "-c", code)
     assert ended.returncode == 7
+
+
+async def test_a_recording_replays_against_a_url_and_tells_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(made(), record=path) as client:
+        await client.call_tool("greet", {"name": "Ann"})
+    async with trio.open_nursery() as nursery:
+        for greeting, status in (("hello", 0), ("bye", 1)):
+            (listener,) = await nursery.start(serve_http, made(greeting), "127.0.0.1", 0)
+            url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+            ended = await trio.to_thread.run_sync(typed, "replay", path, url)
+            assert ended.returncode == status, ended.stderr
+            assert ("bye Ann" in ended.stdout) is (status == 1)
+        nursery.cancel_scope.cancel(reason="done")
+
+
+async def test_a_recorded_server_is_played_to_the_client_that_starts_it(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with open_memory(made(), record=path, era="modern") as client:
+        await client.call_tool("greet", {"name": "Ann"})
+    words = [sys.executable, "-m", "trio_mcp.cli", "replay", str(path), "--as-server"]
+    said = io.StringIO()
+    async with open_stdio(words, inherit_env=True, era="modern", stderr=said) as client:
+        assert (await client.call_tool("greet", {"name": "Bea"})).text == "hello Ann"
+    assert '"Ann" was recorded, and now there is "Bea"' in said.getvalue()
+
+
+def test_a_replay_is_against_a_server_or_as_one(tmp_path: Path) -> None:
+    (tmp_path / "calls.jsonl").write_text("")
+    for more in ((), ("--as-server", "true")):
+        ended = typed("replay", tmp_path / "calls.jsonl", *more)
+        assert (ended.returncode, "--as-server" in ended.stderr) == (2, True)

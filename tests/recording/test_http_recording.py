@@ -148,7 +148,8 @@ async def test_a_request_that_names_no_session_of_ours_begins_no_recording(serve
     assert found(tmp_path) == []
 
 
-async def test_the_recording_of_a_server_replays(server: Server, tmp_path: Path) -> None:
-    await run(server, tmp_path, 2, era="legacy")
+@ERAS
+async def test_the_recording_of_a_server_with_several_clients_replays(server: Server, tmp_path: Path, era: Any) -> None:
+    await run(server, tmp_path, 2, era=era)
     for path in found(tmp_path):
         await assert_replays(path, server)

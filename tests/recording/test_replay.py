@@ -11,13 +11,7 @@ import trio
 from trio_mcp import (
     RequestContext,
     Server,
-    open_http,
     open_memory,
-    open_tcp,
-    open_websocket,
-    serve_http,
-    serve_tcp,
-    serve_websocket,
 )
 from trio_mcp.testing import assert_replays
 
@@ -43,42 +37,8 @@ def made(greeting: str = "hello") -> Server:
     return server
 
 
-async def run(client: Any) -> None:
-    assert [tool.name async for tool in client.list_tools()]
-    await client.call_tool("greet", {"name": "Ann"})
-    with trio.move_on_after(0.1):
-        await client.call_tool("slow")
-    assert (await client.call_tool("ask")).text == "{'value': True}"
-
-
 def yes(_: object) -> dict[str, Any]:
     return {"value": True}
-
-
-@ERAS
-@pytest.mark.parametrize("way", ["memory", "tcp", "websocket", "http"])
-async def test_a_recording_through_each_transport_replays_without_a_difference(
-    tmp_path: Path, era: Any, way: str
-) -> None:
-    path = tmp_path / "calls.jsonl"
-    options: Any = {"record": path, "era": era, "elicitation": yes}
-    if way == "memory":
-        async with open_memory(made(), **options) as client:
-            await run(client)
-    else:
-        serve: Any = {"tcp": serve_tcp, "websocket": serve_websocket, "http": serve_http}[way]
-        async with trio.open_nursery() as nursery:
-            (listener,) = await nursery.start(serve, made(), "127.0.0.1", 0)
-            port = listener.socket.getsockname()[1]
-            where = {"websocket": f"ws://127.0.0.1:{port}/mcp", "http": f"http://127.0.0.1:{port}/mcp"}
-            async with (
-                open_tcp("127.0.0.1", port, **options)
-                if way == "tcp"
-                else {"websocket": open_websocket, "http": open_http}[way](where[way], **options)
-            ) as client:
-                await run(client)
-            nursery.cancel_scope.cancel(reason="done")
-    await assert_replays(path, made())
 
 
 @ERAS

@@ -21,7 +21,7 @@ SUMMARIES: Final = {
     "prompt": "Fill in a prompt of a server and print its messages.",
     "read": "Read a resource of a server, to standard output.",
     "record": "Record all messages between a host and a server on standard input and output.",
-    "replay": "Send the messages of a recorded client to a server, and report each answer that differs.",
+    "replay": "Play one side of a recording again, and report each message of the other side that differs.",
     "run": "Serve a server of yours over standard input and output, or on an address of your choice.",
     "tasks": "Look after tasks: calls that go on in a server without their caller.",
     "timeline": "Draw recordings on one axis: calls, questions, cancels and cleanup, as seen by both sides.",

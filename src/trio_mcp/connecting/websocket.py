@@ -51,14 +51,32 @@ async def open_websocket(
     subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
     """
     check_opened_under_trio("open_websocket")
+    begun, settings = trio.current_time(), ClientSettings(**options)
+    timeouts = CallTimeouts(settings.call_timeout)
+    async with (
+        open_websocket_messages(url, ssl_context, headers, auth, settings, begun, timeouts) as transport,
+        open_over(transport, settings, begun, timeouts=timeouts) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def open_websocket_messages(
+    url: str,
+    ssl_context: ssl.SSLContext | None,
+    headers: Mapping[str, str] | None,
+    auth: ClientAuth | None,
+    settings: ClientSettings,
+    begun: float,
+    timeouts: CallTimeouts,
+) -> AsyncGenerator[WebSocketTransport]:
+    """Open the bare messages to and from the server at ``url``; connecting began at ``begun``: see `open_websocket`."""
     check_url(url, "ws://127.0.0.1:8765/mcp")
     where = _Where.of(url)
-    begun, settings = trio.current_time(), ClientSettings(**options)
     check_authorization(auth, headers or {}, url)
     given = given_headers(headers or {})
     if not any(name.lower() == b"user-agent" for name, _ in given):
         given.append((b"User-Agent", own_name().encode("ascii")))
-    timeouts = CallTimeouts(settings.call_timeout)
     async with (
         open_credentials(auth, url, timeouts) as credentials,
         open_service_nursery("the connection was closed") as nursery,
@@ -66,8 +84,7 @@ async def open_websocket(
         with connecting(settings, begun, timeouts):
             upgrading = _Upgrading(where, ssl_context, given, settings.limits, nursery)
             transport = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
-        async with open_over(transport, settings, begun, timeouts=timeouts) as client:
-            yield client
+        yield transport
 
 
 @frozen

@@ -1,106 +1,102 @@
-"""Replaying sends the messages of a recorded client to a server again, in order, and tells of the differences.
+"""Replaying plays one side of a recording again, against the other side as it is now, and tells of the differences.
 
-Before each message the replay waits for the answers and questions that had come before it in the recording; a cancel is
-sent after as long as in the recording. Ids and times are no differences, nor are values that servers make anew for each
-client, such as cursors and ids of tasks: the values of the live server are sent in their place. Masked values are
-replaced in the same way, as far as they came from the server.
+The messages go in their order. Before each one the replay waits for the messages of the other side that had come before
+it in the recording; a cancel is sent after as long as in the recording. What is compared: answers, questions, and
+notifications, see `Comparing`. Progress may come in fewer or more steps, which is a matter of time; the last step
+before an answer is compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, TypeAlias, cast
 
-import msgspec
 import trio
 
-from ..classes import define, frozen
-from ..jsonrpc.codec import decode
-from ..jsonrpc.messages import Batch, ErrorResponse, Request, RequestId, Response, Unreadable
-from ..runtime.transport import ConnectionLost, Frame, Transport
-from .entries import Recorded, plain_id
-from .masking import MASK, Masking
+from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_result
+from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
+from ..protocol.meta import PROGRESS_TOKEN, SUBSCRIPTION_ID
+from ..runtime.transport import ConnectionLost, Frame, ReplyLost, Transport, UnreadableFrame
+from .comparing import Comparing, Difference, text_of
+from .entries import Entry, Recorded, plain_id
+from .openings import meta_of
+from .played import Heard, Sent
 
-_MADE_ANEW: Final = frozenset(("taskId", "nextCursor", "cursor", "requestState", "subscriptionId", "elicitationId"))
-_TIMES: Final = frozenset(("createdAt", "lastUpdatedAt", "pollInterval", "ttlMs", "progressToken", "remainingMs"))
-_MOST_DIFFERENCES: Final = 1000
+_CANCELLED: Final = "notifications/cancelled"
+_PROGRESS: Final = "notifications/progress"
+_HIGH_WATER: Final = 64 * 1024
+_FRESH: Final = 1_000_000_000
+"""Ids from here on stand for ids that were used twice, by several clients of one recording."""
 
-
-@frozen
-class Difference:
-    """Something that the server does otherwise than in the recording."""
-
-    where: str
-    """The request and the place in its answer, ``tools/call echo (id 3): result.content[0].text`` for example."""
-    recorded: str
-    live: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.recorded} was recorded, and now there is {self.live}"
+Key: TypeAlias = tuple[int, RequestId]
+"""A request of the recording: see `Entry.post`."""
 
 
-async def replay(recorded: Recorded, transport: Transport, *, patience: float = 10.0) -> list[Difference]:
-    """Play the client of ``recorded`` against the server at the other end of ``transport``, and return the differences.
-    A message of the server may come ``patience`` seconds late. The transport is closed in the end.
+async def replay(
+    recorded: Recorded, transport: Transport, *, side: Literal["client", "server"] = "client", patience: float = 10.0
+) -> list[Difference]:
+    """Play the ``side`` of ``recorded`` against the other side, at the other end of ``transport``, and return the
+    differences. A message may come ``patience`` seconds late. The transport is closed in the end.
 
     Raises `OSError` and `BadRecording`.
     """
-    player = _Player(transport, patience)
+    player = _Player(transport, side, patience)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(player.read)
+        nursery.start_soon(player.write)
         try:
             await player.play(recorded)
         finally:
             nursery.cancel_scope.cancel(reason="the recording has been played")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + patience):
                 await transport.aclose()
-    return player.differences
-
-
-@define(eq=False)
-class _Asked:
-    """A question of the live server."""
-
-    id: RequestId
-    params: Any
-    is_met: bool = False
+    return player.comparing.differences
 
 
 class _Player:
-    def __init__(self, transport: Transport, patience: float) -> None:
+    def __init__(self, transport: Transport, side: str, patience: float) -> None:
         self._transport = transport
+        self._outbox = transport.make_outbox(_HIGH_WATER)
+        self._side = side
+        self._other = "client" if side == "server" else "server"
         self._patience = patience
         self._news = trio.lowlevel.ParkingLot()
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
-        self._questions: dict[str, list[_Asked]] = {}
-        self._names: dict[RequestId, str] = {}
-        """Words for each request of the recording."""
-        self._expected: set[RequestId] = set()
-        self._left: set[RequestId] = set()
-        self._question_ids: dict[RequestId, RequestId] = {}
-        """The live id of each recorded question."""
-        self._values: dict[str, Any] = {}
-        """Value of the live server in the place of each recorded one."""
-        self._masking = Masking()
-        self.differences: list[Difference] = []
+        self._heard: list[Heard] = []
+        """What no message of the recording stands for so far."""
+        self._sent: dict[Key, Sent] = {}
+        self._tokens: dict[Key, Sent] = {}
+        """The requests by their progress tokens in the recording."""
+        self._used = set[RequestId]()
+        """The present ids of the requests of the side that is played."""
+        self._left = set[RequestId]()
+        """Those of the requests that were cancelled."""
+        self._met: dict[Key, Heard] = {}
+        """The present request in the place of each recorded one of the other side."""
+        self.comparing = Comparing()
 
-    def _differs(self, where: str, recorded: str, live: str) -> None:
-        if len(self.differences) < _MOST_DIFFERENCES:
-            self.differences.append(Difference(where, recorded[:500], live[:500]))
-
-    # The live server
+    # The other side
 
     async def read(self) -> None:
         try:
             while True:
-                received = await self._transport.receive()
-                message = received.message if isinstance(received, Frame) else None
-                if isinstance(received, bytes | bytearray):
-                    message = decode(received)
-                for each in message.members if isinstance(message, Batch) else (message,):
-                    self._take(each)
+                try:
+                    received = await self._transport.receive()
+                except UnreadableFrame as error:
+                    self.comparing.differs(f"a message of the {self._other}", "a message", error.reason)
+                    continue
+                if isinstance(received, ReplyLost):
+                    if received.request_id not in self._left:
+                        lost = {"error": {"code": 0, "message": str(received.error)}}
+                        self._replies.setdefault(received.request_id, lost)
+                else:
+                    message = received.message if isinstance(received, Frame) else None
+                    if isinstance(received, bytes | bytearray):
+                        message = decode(received)
+                    for each in message.members if isinstance(message, Batch) else (message,):
+                        self._take(each)
                 self._news.unpark_all()
         except (trio.EndOfChannel, ConnectionLost):
             self._is_over = True
@@ -114,14 +110,23 @@ class _Player:
                 error = {"code": message.code, "message": message.message}
                 self._replies[reply_id] = {"error": error if message.data is None else {**error, "data": message.data}}
             case Request():
-                self._questions.setdefault(message.method, []).append(_Asked(message.id, message.params))
+                self._heard.append(Heard(message.method, message.params, message.id))
+            case Notification():
+                self._heard.append(Heard(message.method, message.params))
             case Unreadable():
-                self._differs("a line of the server", "a message", message.reason)
+                self.comparing.differs(f"a message of the {self._other}", "a message", message.reason)
             case _:
                 pass
 
+    async def write(self) -> None:
+        try:
+            while True:
+                await self._transport.send(await self._outbox.take())
+        except ConnectionLost:
+            self._outbox.let_go()
+
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()``. Return false when the server does not come to that."""
+        """Wait until ``ready()``. Return false when the other side does not come to that."""
         with trio.move_on_after(self._patience):
             while not ready():
                 if self._is_over:
@@ -133,115 +138,190 @@ class _Player:
     # The recording
 
     async def play(self, recorded: Recorded) -> None:
-        ours = "in" if recorded.header.role == "server" else "out"
+        is_by_server = recorded.header.role == "server"
+        ours = "out" if is_by_server == (self._side == "server") else "in"
         last = -math.inf
         for entry in recorded:
+            gap = min(max(0.0, (entry.t - last) / 1e6), self._patience)
             for message in entry.messages:
                 if entry.dir == ours:
-                    gap = max(0.0, (entry.t - last) / 1e6)
-                    await self._send(message, gap, is_cut=entry.cut)
+                    await self._send(message, entry, gap)
                 else:
-                    await self._expect(message, is_cut=entry.cut)
+                    await self._expect(message, entry)
             if entry.dir is not None:
                 last = entry.t
-        for question in [each for asked in self._questions.values() for each in asked if not each.is_met]:
-            self._differs("a question of the server", "none", repr(question.params))
-        for reply_id in self._replies.keys() - self._expected:
-            name = self._names.get(reply_id, f"id {reply_id!r}")
-            left = "no answer, since it was cancelled" if reply_id in self._left else "no answer"
-            self._differs(name, left, _text(self._replies[reply_id]))
+            elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
+                # 2026-07-28 streamable HTTP, Cancellation: the end of the stream was the cancel.
+                await self._leave(self._sent.get((entry.post, entry.id)) if entry.id is not None else None, None, 0.0)
+        self._tell_the_rest()
 
-    async def _send(self, message: dict[str, Any], gap: float, *, is_cut: bool) -> None:
-        message = self._with_live_values(message)
-        method, message_id = message.get("method"), plain_id(message.get("id"))
-        if is_cut:
-            self._differs(str(method), "a message too long for the recording", "nothing: it was not sent")
+    def _tell_the_rest(self) -> None:
+        for heard in self._heard:
+            if heard.method != _PROGRESS:
+                kind = "notification" if heard.id is None else "question" if self._side == "client" else "request"
+                self.comparing.differs(f"the {kind} {heard.method}", "none", self.comparing.shown(heard.params))
+        for sent in self._sent.values():
+            if not sent.is_expected and sent.id in self._replies:
+                none = "no answer, since it was cancelled" if sent.id in self._left else "no answer"
+                self.comparing.differs(sent.name, none, self.comparing.shown(self._replies[sent.id]))
+
+    async def _send(self, message: dict[str, Any], entry: Entry, gap: float) -> None:
+        message = self.comparing.with_live_values(message)
+        method, message_id, params = message.get("method"), plain_id(message.get("id")), message.get("params")
+        if entry.cut:
+            self.comparing.differs(str(method), "a message too long for the recording", "nothing: it was not sent")
             return
-        if method is None and message_id is not None:
-            message["id"] = self._question_ids.get(message_id, message_id)
-        elif message_id is not None:
-            params: Any = message.get("params")
-            name = cast("dict[str, Any]", params).get("name", "") if isinstance(params, dict) else ""
-            self._names[message_id] = f"{method} {name} (id {message_id!r})".replace("  ", " ")
-        elif method == "notifications/cancelled":
-            await trio.sleep(min(gap, self._patience))
-            self._left.add(message.get("params", {}).get("requestId"))
-        try:
-            with trio.fail_after(self._patience):
-                await self._transport.send(msgspec.json.encode(message) + b"\n")
-        except (ConnectionLost, trio.TooSlowError) as error:
-            self._differs(str(method), "a server that reads", str(error) or "a server that does not")
-
-    def _with_live_values(self, data: Any) -> Any:
-        if isinstance(data, dict):
-            members = cast("dict[str, Any]", data)
-            return {name: self._with_live_values(value) for name, value in members.items()}
-        if isinstance(data, list):
-            return [self._with_live_values(each) for each in cast("list[Any]", data)]
-        return self._values.get(data, data) if isinstance(data, str) else data
-
-    async def _expect(self, message: dict[str, Any], *, is_cut: bool) -> None:
-        method, message_id = message.get("method"), plain_id(message.get("id"))
         if isinstance(method, str) and message_id is not None:
-            await self._expect_question(method, message_id, message.get("params"), is_cut=is_cut)
+            self._request(method, message_id, params, entry.post)
+        elif method == _CANCELLED and isinstance(params, dict):
+            given = cast("dict[str, Any]", params)
+            request_id = plain_id(given.get("requestId"))
+            await self._leave(self._of_id(self._sent, entry.post, request_id), given.get("reason"), gap)
         elif isinstance(method, str):
-            return  # how many notifications come, and when, is a matter of time
+            self._outbox.put(frame_notification(method, self._addressed(params, entry.post)) + b"\n")
         elif message_id is not None:
-            name = self._names.get(message_id, f"id {message_id!r}")
-            self._expected.add(message_id)
-            if not await self._until(lambda: message_id in self._replies):
-                self._differs(name, "an answer", "none")
-            elif not is_cut:
-                kept = {part: message[part] for part in ("result", "error") if part in message}
-                self._compare(name, kept, self._replies[message_id])
+            met = self._met.get((entry.post, message_id))
+            if met is None or met.id is None:
+                return  # what it answers has not come, as was told
+            self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
+        with trio.move_on_after(self._patience) as scope:
+            await self._outbox.flushed()
+        if scope.cancelled_caught:
+            self.comparing.differs(str(method), f"a {self._other} that reads", f"a {self._other} that does not")
 
-    async def _expect_question(self, method: str, recorded_id: RequestId, params: Any, *, is_cut: bool) -> None:
-        def next_one() -> _Asked | None:
-            return next((each for each in self._questions.get(method, ()) if not each.is_met), None)
+    def _request(self, method: str, message_id: RequestId, params: Any, post: int) -> None:
+        name = cast("dict[str, Any]", params).get("name", "") if isinstance(params, dict) else ""
+        live = message_id if message_id not in self._used else _FRESH + len(self._used)
+        self._used.add(live)
+        named = token = plain_id(meta_of(params).get(PROGRESS_TOKEN))
+        if token is not None and live != message_id:
+            params = {**cast("dict[str, Any]", params), "_meta": {**meta_of(params), PROGRESS_TOKEN: live}}
+            token = live
+        words = f"{method} {name} (id {message_id!r})".replace("  ", " ")
+        sent = self._sent[post, message_id] = Sent(live, words, token)
+        if named is not None:
+            self._tokens[post, named] = sent
+        self._outbox.put_request(live, method, params, None)
 
-        if not await self._until(next_one):
-            self._differs(f"the question {method}", _text(params), "none")
+    async def _leave(self, sent: Sent | None, reason: str | None, gap: float) -> None:
+        """Cancel a request, after the pause of the recording."""
+        if sent is not None and sent.id not in self._left and not sent.is_expected:
+            await trio.sleep(gap)
+            self._left.add(sent.id)
+            self._outbox.put_cancel(sent.id, reason)
+
+    def _addressed(self, data: Any, post: int) -> Any:
+        """Return ``data`` of ours with the present ids of the requests that it names."""
+        if not isinstance(data, dict):
+            return data
+        members = dict(cast("dict[str, Any]", data))
+        token, meta = plain_id(members.get(PROGRESS_TOKEN)), dict(meta_of(members))
+        if token is not None:
+            members[PROGRESS_TOKEN] = next(
+                (
+                    meta_of(met.params).get(PROGRESS_TOKEN, token)
+                    for (number, message_id), met in reversed(self._met.items())
+                    if number == post and message_id == token
+                ),
+                token,
+            )
+        met = self._of_id(self._met, post, plain_id(meta.get(SUBSCRIPTION_ID)))
+        if met is not None:
+            meta[SUBSCRIPTION_ID] = met.id
+            members["_meta"] = meta
+        return members
+
+    def _of_id(self, requests: dict[Key, Any], post: int, request_id: RequestId | None) -> Any:
+        """Return the request of the recording with this id; `None` where there is none."""
+        return None if request_id is None else requests.get((post, request_id))
+
+    async def _expect(self, message: dict[str, Any], entry: Entry) -> None:
+        method, message_id = message.get("method"), plain_id(message.get("id"))
+        params: Any = message.get("params")
+        if isinstance(method, str) and message_id is not None:
+            await self._expect_request(method, message_id, params, entry)
+        elif method == _PROGRESS:
+            await self._expect_progress(params, entry)
+        elif isinstance(method, str):
+            await self._expect_notification(method, params, entry)
+        elif message_id is not None:
+            await self._expect_reply(message, message_id, entry)
+
+    async def _expect_reply(self, message: dict[str, Any], message_id: RequestId, entry: Entry) -> None:
+        sent = self._sent.get((entry.post, message_id))
+        if sent is None:
+            return  # it answers a message that was not recorded, or was too long
+        sent.is_expected = True
+        if not await self._until(lambda: sent.id in self._replies):
+            self.comparing.differs(sent.name, "an answer", "none")
+        elif not entry.cut:
+            kept = {part: message[part] for part in ("result", "error") if part in message}
+            self.comparing.compare(sent.name, kept, self._replies[sent.id])
+            steps = list(self._progress_of(sent))
+            self._heard = [each for each in self._heard if each not in steps]
+            if sent.last is not None and steps:
+                self.comparing.compare(f"the last progress of {sent.name}", sent.last, steps[-1].params)
+            elif steps:
+                self.comparing.differs(f"the progress of {sent.name}", "none", text_of(steps[-1].params))
+
+    def _progress_of(self, sent: Sent) -> Iterator[Heard]:
+        for each in self._heard:
+            if each.method == _PROGRESS and each.member(PROGRESS_TOKEN) == sent.token:
+                yield each
+
+    async def _expect_progress(self, params: Any, entry: Entry) -> None:
+        given = Heard(_PROGRESS, params)
+        token = plain_id(given.member(PROGRESS_TOKEN))
+        sent = None if token is None else self._tokens.get((entry.post, token))
+        if sent is None or sent.token is None:
             return
-        question = next_one()
-        assert question is not None, "it was there"
-        question.is_met = True
-        self._question_ids[recorded_id] = question.id
-        if not is_cut:
-            self._compare(f"the question {method}", {"params": params}, {"params": question.params})
+        sent.last = params
 
-    # Comparing
+        def has_come() -> bool:
+            return sent.id in self._replies or any(each.value >= given.value for each in self._progress_of(sent))
 
-    def _compare(self, name: str, recorded: Any, live: Any) -> None:
-        self._walk(name + ": ", "", recorded, live)
+        if not await self._until(has_come):
+            self.comparing.differs(f"the progress of {sent.name}", text_of(params), "none")
 
-    def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:
-        key = path.rpartition(".")[2]
-        if isinstance(recorded, str) and (recorded.startswith(MASK) or key in _MADE_ANEW) and isinstance(live, str):
-            self._values[recorded] = live
-        elif key in _TIMES or key.rpartition("/")[2] in _TIMES:
-            return
-        elif isinstance(recorded, dict) and isinstance(live, dict):
-            there, here = cast("dict[str, Any]", recorded), cast("dict[str, Any]", live)
-            for part in {**there, **here}:
-                inner = f"{path}.{part}" if path else part
-                if part not in here:
-                    self._differs(name + inner, _text(there[part]), "nothing")
-                elif part not in there:
-                    self._differs(name + inner, "nothing", self._shown(here[part]))
-                else:
-                    self._walk(name, inner, there[part], here[part])
-        elif isinstance(recorded, list) and isinstance(live, list):
-            olds, news = cast("list[Any]", recorded), cast("list[Any]", live)
-            if len(olds) != len(news):
-                self._differs(name + path, f"{len(olds)} items", f"{len(news)} items")
-            for number, (old, new) in enumerate(zip(olds, news, strict=False)):
-                self._walk(name, f"{path}[{number}]", old, new)
-        elif recorded != live and not (isinstance(recorded, str) and MASK in recorded):
-            self._differs(name + path, _text(recorded), self._shown(live))
+    async def _expect_request(self, method: str, message_id: RequestId, params: Any, entry: Entry) -> None:
+        name = f"the {'question' if self._side == 'client' else 'request'} {method}"
+        found = await self._meet(lambda each: each.id is not None and each.method == method, params, name)
+        if found is not None:
+            self._met[entry.post, message_id] = found
+            if not entry.cut:
+                self.comparing.compare(name, {"params": params}, {"params": found.params})
 
-    def _shown(self, live: Any) -> str:
-        return _text(self._masking.masked(live))
+    async def _expect_notification(self, method: str, params: Any, entry: Entry) -> None:
+        given = Heard(method, params)
+        about = (
+            self._of_id(self._met, entry.post, plain_id(given.member("requestId"))) if method == _CANCELLED else None
+        )
+
+        def fits(each: Heard) -> bool:
+            return each.id is None and each.method == method and (about is None or each.member("requestId") == about.id)
+
+        found = await self._meet(fits, params, f"the notification {method}")
+        if found is not None and not entry.cut:
+            self.comparing.compare(f"the notification {method}", {"params": params}, {"params": found.params})
+
+    async def _meet(self, fits: Callable[[Heard], bool], params: Any, name: str) -> Heard | None:
+        """Wait for a message that ``fits``, and return the one that is most like the recorded one."""
+
+        def fitting() -> list[Heard]:
+            return [each for each in self._heard if fits(each)]
+
+        if not await self._until(fitting):
+            self.comparing.differs(name, text_of(params), "none")
+            return None
+        found = fitting()
+        best = next((each for each in found if self.comparing.is_same(params, each.params)), found[0])
+        self._heard.remove(best)
+        return best
 
 
-def _text(data: Any) -> str:
-    return msgspec.json.encode(data).decode()
+def _reply(live: RequestId, message: dict[str, Any], result: Any) -> bytes:
+    error: Any = message.get("error")
+    if isinstance(error, dict):
+        members = cast("dict[str, Any]", error)
+        return frame_error(live, members.get("code", 0), str(members.get("message", "")), members.get("data"))
+    return frame_result(live, result)

@@ -1,32 +1,83 @@
-"""assert_replays: a recording is a test."""
+"""assert_replays: a recording is a test, of a server or of a client."""
 
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from typing import Unpack
 
+import trio
+
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions
+from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
-from ..connecting.stdio import Command, open_process
-from ..recording.entries import read_recording
+from ..connecting.messages import open_messages
+from ..connecting.stdio import Command
+from ..connecting.targets import Address
+from ..recording.comparing import Difference
+from ..recording.entries import Recorded, read_recording
+from ..recording.openings import opening_of
 from ..recording.replay import replay
 from ..server.servable import Servable
 from ..transports.memory import memory_channel_pair
 
 
 async def assert_replays(
-    recording: str | os.PathLike[str], server: Servable | Command, *, patience: float = 10.0
+    recording: str | os.PathLike[str],
+    other: Servable | Command | Address | Callable[[Client], Awaitable[object]],
+    *,
+    patience: float = 10.0,
+    **options: Unpack[ClientOptions],
 ) -> None:
-    """Send the messages of the client of ``recording`` to ``server``, which runs in this process, or is started as a
-    child, and raise `AssertionError` for answers that differ: see `trio-mcp replay`.
+    """Play one side of ``recording`` against the ``other`` side, and raise `AssertionError` for each message that
+    differs: see `trio-mcp replay`.
 
         await assert_replays("calls.jsonl", server)
+
+    A server runs in this process, is started as a child, or listens at an address: it gets the messages of the recorded
+    client. A function is a client: it is called with a `Client`, opened with ``options`` and in the revision of the
+    recording, to which the messages of the recorded server come::
+
+        async def use(client: Client) -> None:
+            await client.call_tool("now")
+
+        await assert_replays("calls.jsonl", use)
+
+    A message may come ``patience`` seconds late.
     """
     recorded = read_recording(recording)
-    async with AsyncExitStack() as stack:
-        if isinstance(server, Command):
-            transport = await stack.enter_async_context(open_process(server))
-        else:
-            transport, theirs = memory_channel_pair()
-            await stack.enter_async_context(open_server(server, theirs))
-        differences = await replay(recorded, transport, patience=patience)
+    if isinstance(other, Command | Address):
+        async with open_messages(other, opening_of(recorded).modern) as transport:
+            differences = await replay(recorded, transport, patience=patience)
+    elif callable(other):
+        differences = await _played_to_client(recorded, other, patience, options)
+    else:
+        ours, theirs = memory_channel_pair()
+        async with open_server(other, theirs):
+            differences = await replay(recorded, ours, patience=patience)
     assert not differences, "\n".join(map(str, differences))
+
+
+async def _played_to_client(
+    recorded: Recorded, use: Callable[[Client], Awaitable[object]], patience: float, options: ClientOptions
+) -> list[Difference]:
+    opening = opening_of(recorded)
+    by_recording: ClientOptions = {"era": "modern" if opening.legacy is None else "legacy"}
+    if opening.legacy is not None:
+        by_recording["revision"] = opening.legacy
+    ours, theirs = memory_channel_pair()
+    differences: list[Difference] = []
+    over = trio.Event()
+
+    async def play() -> None:
+        differences.extend(await replay(recorded, theirs, side="server", patience=patience))
+        over.set()
+
+    async with open_service_nursery("the client was closed") as nursery:
+        nursery.start_soon(play)
+        async with open_client(ours, **{**by_recording, **options}) as client:
+            await use(client)
+        await over.wait()
+    return differences

@@ -108,6 +108,27 @@ async def open_http(
     """
     check_opened_under_trio("open_http")
     begun, settings = trio.current_time(), ClientSettings(**options)
+    timeouts = CallTimeouts(settings.call_timeout)
+    told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
+    async with open_http_messages(url, headers, ssl_context, proxy, auth, settings, timeouts) as (transport, sessions):
+        renewing = partial(_renew, sessions)
+        settling = partial(_settle, sessions, url)
+        async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
+            yield client
+
+
+@asynccontextmanager
+async def open_http_messages(
+    url: str,
+    headers: Mapping[str, str] | None,
+    ssl_context: ssl.SSLContext | None,
+    proxy: str | Literal[True] | None,
+    auth: ClientAuth | None,
+    settings: ClientSettings,
+    timeouts: CallTimeouts,
+) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
+    """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
+    `open_http`."""
     limits = settings.limits
     check_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
@@ -121,8 +142,6 @@ async def open_http(
         http = HttpClient(at, ssl_context=ssl_context, proxy=by, bounds=bounds, user_agent=agent, unix=unix)
     except ValueError as error:
         raise BadTarget(str(error)) from None
-    timeouts = CallTimeouts(settings.call_timeout)
-    told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
     async with (
         http,
         open_credentials(auth, url, timeouts) as credentials,
@@ -132,10 +151,7 @@ async def open_http(
         transport = HttpTransport(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
         transport.network = "tcp" if unix is None else "unix"
         await nursery.start(transport.run)
-        renewing = partial(_renew, endpoint.sessions)
-        settling = partial(_settle, endpoint.sessions, url)
-        async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
-            yield client
+        yield transport, endpoint.sessions
 
 
 async def _settle(sessions: Sessions, url: str, client: Client) -> None:
