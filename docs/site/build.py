@@ -50,7 +50,7 @@ SECTIONS = {
         "identity-providers",
         "testing",
     ),
-    "Call servers": ("clients", "hosts", "groups", "proxies", "commands"),
+    "Call servers": ("clients", "hosts", "groups", "proxies", "commands", "inspecting"),
     "Run": ("http", "sockets", "deployment", "limits", "observing", "errors"),
     "Understand": ("cancellation", "design", "map", "requirements", "websocket", "cancel-acknowledged", "benchmarks"),
     "Project": ("compatibility", "changelog", "contributing"),

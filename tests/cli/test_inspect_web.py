@@ -1,0 +1,85 @@
+"""``trio-mcp inspect --web``: the page of a server, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, forked, run
+from tests.forked import Forked
+from tests.patience import PATIENCE
+
+INSPECT = [*TRIO_MCP, "inspect", "--web"]
+DESK = str(Path(__file__).with_name("desk.py"))
+
+
+@asynccontextmanager
+async def page(*arguments: str) -> AsyncIterator[tuple[Forked, str]]:
+    """The process that serves a page, and the address that it has printed."""
+    ours, theirs = os.pipe()
+    process = forked([*INSPECT, *arguments], os.open(os.devnull, os.O_RDONLY), theirs, os.open(os.devnull, os.O_WRONLY))
+    try:
+        async with trio.lowlevel.FdStream(ours) as output:
+            said = b""
+            with trio.fail_after(PATIENCE):
+                while not said.endswith(b"\n"):
+                    data = await output.receive_some()
+                    assert data, "it has ended"
+                    said += data
+            yield process, said.decode().strip()
+    finally:
+        process.kill()
+
+
+async def status_of(address: str) -> int:
+    """The status of the answer to a GET."""
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.*)", address)
+    assert found is not None
+    async with await trio.open_tcp_stream("127.0.0.1", int(found[1])) as stream:
+        head = f"GET {found[2]} HTTP/1.1\r\nHost: 127.0.0.1:{found[1]}\r\nConnection: close\r\n\r\n"
+        await stream.send_all(head.encode())
+        return int(b"".join([part async for part in stream]).split()[1])
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_address_with_a_token_is_printed_and_the_page_is_there_until_ctrl_c(era: str):
+    async with page(DESK, "--era", era) as (process, address):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
+        assert await status_of(address) == 200
+        assert await status_of(address[:-3] + "/") == 403
+        os.kill(process.pid, signal.SIGINT)
+        with trio.fail_after(PATIENCE):
+            assert await process.ended() == 0
+
+
+async def test_no_page_is_served_without_a_connection():
+    ended = await run([*INSPECT, "--", "/no/such/program"])
+    assert (ended.status, ended.stdout) == (3, "")
+    assert "could not be started" in ended.stderr
+
+
+async def test_port_that_is_taken_is_told_of():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = await run([*INSPECT, DESK, "--port", str(port)])
+    assert (ended.status, ended.stdout) == (2, "")
+    assert f"cannot serve the page on port {port}" in ended.stderr
+
+
+async def test_page_and_json_exclude_each_other():
+    ended = await run([*INSPECT, "--json", DESK])
+    assert (ended.status, "choose one" in ended.stderr) == (2, True)
+
+
+async def test_commands_without_a_page_import_nothing_of_it():
+    code = "import trio_mcp.cli.commands.inspect, sys; print([name for name in sys.modules if '.inspecting' in name])"
+    done = await trio.run_process([sys.executable, "-c", code], capture_stdout=True)
+    assert done.stdout == b"[]\n"
