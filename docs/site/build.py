@@ -91,6 +91,11 @@ def groups() -> Iterator[tuple[str, dict[str, str]]]:
         yield section.partition("\n")[0], {name: sentence.replace("\\|", "|") + "." for name, sentence in rows}
 
 
+def entry(page: str) -> str:
+    """The line of a page in the navigation, which has the title of the page; that of the overview is the project's."""
+    return "Overview <overview>" if page == "overview" else page
+
+
 def page_of(group: str) -> str:
     return "api/" + group.lower().replace(" ", "-")
 
@@ -161,7 +166,7 @@ def assemble(source: Path, twins: Path) -> None:
             (folder / "files" / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, folder / "files" / file)
     trees = (
-        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(section) + "\n```\n"
+        f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(map(entry, section)) + "\n```\n"
         for title, section in sections.items()
     )
     for page, text in texts.items():

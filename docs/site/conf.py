@@ -47,6 +47,8 @@ nitpick_ignore_regex = [
 
 html_theme = "furo"
 html_title = "trio-mcp"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False  # `build.py` puts the text of each page beside it
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
+from html import unescape
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import quote_plus, unquote
 
 import attrs
 import pytest
@@ -117,25 +121,89 @@ def test_the_reference_has_each_public_name_with_its_docstring(site: Path) -> No
     assert 'href="clients.html#trio_mcp.Client.call_tool"' in text
 
 
-@needs_chromium
-def test_the_search_finds_the_page_on_nginx(site: Path, tmp_path: Path) -> None:
+LOOK = """<!doctype html><body><script>
+async function look(path, width, found) {
+  const frame = document.body.appendChild(document.createElement("iframe"));
+  frame.style.width = width + "px";
+  frame.src = path;
+  await new Promise(loaded => frame.addEventListener("load", loaded));
+  const seen = await found(frame.contentDocument);
+  frame.remove();
+  return seen;
+}
+async function results(page) {
+  while (!page.querySelector("#search-results").textContent.includes("Search finished"))
+    await new Promise(later => setTimeout(later, 50));
+  return [...page.querySelectorAll("#search-results li > a")].map(link => link.getAttribute("href"));
+}
+async function overflow(page) {
+  const width = page.documentElement.clientWidth;
+  return page.documentElement.scrollWidth > width ? page.documentElement.scrollWidth - width : 0;
+}
+(async () => {
+  const seen = {};
+  for (const [path, width, found] of PATHS) seen[path] = await look(path, width, found);
+  document.title = "done";
+  document.body.textContent = JSON.stringify(seen);
+})();
+</script></body>"""
+"""A page that opens others in a frame of some width, and writes down what it sees there."""
+
+
+def looked_at(site: Path, folder: Path, *paths: tuple[str, int, str]) -> dict[str, Any]:
+    """What Chromium sees on pages of the site, each with its width and the function of `LOOK` that is asked."""
+    asked = ", ".join(f"[{json.dumps(path)}, {width}, {found}]" for path, width, found in paths)
+    page = LOOK.replace("PATHS", f"[{asked}]").encode()
+
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
+
+        def do_GET(self) -> None:
+            if self.path == "/look":
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html; charset=utf-8")
+                self.end_headers()
+                self.wfile.write(page)
+            else:
+                with suppress(ConnectionError):  # of a frame that is gone
+                    super().do_GET()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            url = f"http://127.0.0.1:{server.server_port}/search.html?q=nginx"
-            options = ("--dump-dom", "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}")
-            seen = subprocess.run(
-                [str(CHROMIUM), *OPTIONS, *options, url], capture_output=True, text=True, timeout=LIMIT, check=False
-            ).stdout
+            options = ("--dump-dom", "--virtual-time-budget=100000", f"--user-data-dir={folder}")
+            command = [str(CHROMIUM), *OPTIONS, *options, f"http://127.0.0.1:{server.server_port}/look"]
+            seen = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False).stdout
         finally:
             server.shutdown()
             thread.join()
-    assert re.search(r'<a href="deployment\.html[^"]*"[^>]*>', seen.split('id="search-results"')[1])
+    assert "<title>done</title>" in seen
+    return json.loads(unescape(re.sub(r"<[^>]*>", "", seen.partition("<body>")[2])))
+
+
+@needs_chromium
+def test_the_search_finds_what_a_new_user_looks_for(site: Path, tmp_path: Path) -> None:
+    wanted = {
+        "how do I cancel a call": {"clients"},
+        "behind nginx": {"deployment"},
+        "ask the user": {"asking"},
+        "coming from fastmcp": {"coming-from-fastmcp", "servers"},
+        "several replicas": {"deployment"},
+    }
+    searches = {f"search.html?q={quote_plus(question)}": pages for question, pages in wanted.items()}
+    found = looked_at(site, tmp_path, *((path, 1200, "results") for path in searches))
+    first = {path: [link.partition(".html")[0] for link in links[:5]] for path, links in found.items()}
+    assert not {path: first[path] for path, pages in searches.items() if pages.isdisjoint(first[path])}
+
+
+@needs_chromium
+def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
+    paths = [page.relative_to(site).as_posix() for page in site.rglob("*.html") if "files" not in page.parts]
+    seen = looked_at(site, tmp_path, *((path, 390, "overflow") for path in paths))
+    assert len(seen) > 30
+    assert {path: pixels for path, pixels in seen.items() if pixels} == {}
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
