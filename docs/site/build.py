@@ -39,7 +39,7 @@ FILES = {
 """The file of each page, by the name of the page."""
 
 SECTIONS = {
-    "Begin": ("overview", "tutorial"),
+    "Begin": ("overview", "tutorial", "coming-from-python-sdk", "coming-from-fastmcp"),
     "Write servers": (
         "servers",
         "asking",

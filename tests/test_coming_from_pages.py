@@ -1,0 +1,43 @@
+"""The examples of `docs/coming-from-python-sdk.md` and `docs/coming-from-fastmcp.md`: ours run, theirs are Python."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pages import Page
+from trio.testing import MockClock
+
+PAGES = {name: Page(f"{name}.md") for name in ("coming-from-python-sdk", "coming-from-fastmcp")}
+OURS = [(page, name) for page in PAGES for name in PAGES[page].blocks]
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    yield from PAGES[request.param].write(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("page", "name"), OURS, indirect=["page"])
+async def test_each_example_can_be_imported_and_its_main_runs(page: Page, name: str, autojump_clock: MockClock) -> None:
+    module = page.load(name)
+    if hasattr(module, "main"):
+        await module.main()
+
+
+@pytest.mark.parametrize("page", ["coming-from-python-sdk"], indirect=True)
+async def test_the_client_sees_what_the_first_server_offers(page: Page) -> None:
+    assert await page.load("client").ask(sys.executable, "greeting.py") == ["greet", "Hello Ann", "Hallo"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_example_of_the_other_package_is_a_program_and_most_have_one_of_ours(name: str) -> None:
+    theirs = dict(
+        re.findall(r"```python\n# (?:python-sdk 1|fastmcp 3)\.x: (\w+)\n(.*?)```", PAGES[name].text, re.DOTALL)
+    )
+    for title, code in theirs.items():
+        compile(code, title, "exec")
+    assert len(theirs) > 5
+    assert theirs.keys() <= PAGES[name].blocks.keys()
