@@ -7,6 +7,8 @@ is called for a notification of the client.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from secrets import token_urlsafe
 from typing import Any, Protocol
 
 from ..jsonrpc.errors import ProtocolViolation
@@ -110,6 +112,14 @@ class Observers(set[Observer]):
     """The connections of one server. Every connection is told at once; connections may come or go during the
     telling."""
 
+    times_told = 0
+    """Number of the notifications of extensions so far, the one that is being told included."""
+
+    @cached_property
+    def source(self) -> str:
+        """A name of the server in this process, by which others know its notifications."""
+        return token_urlsafe(9)
+
     def list_changed(self, method: str) -> None:
         """Tell all observers. See `Observer.list_changed`."""
         for observer in tuple(self):
@@ -127,5 +137,6 @@ class Observers(set[Observer]):
 
     def told(self, row: Method, params: Any) -> None:
         """Tell all observers. See `Observer.told`."""
+        self.times_told += 1
         for observer in tuple(self):
             observer.told(row, params)

@@ -44,6 +44,12 @@ class ExtensionHandlers:
             row.name for row in self._rows.values() if row.is_request and row.sent_by("client") and not row.ahead
         )
         """The methods whose requests have a handler, for functions to run around."""
+        self.told_rows = {
+            row.name: row
+            for row in self._rows.values()
+            if not (row.is_request or row.of_request or row.sender == "client")
+        }
+        """The notifications for all clients, by name: see `Server.notify`."""
         self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
         """The scopes that messages need, by method."""
 

@@ -15,11 +15,13 @@ import trio
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import ChangeSignal, Sleeper
 from ..stores.shared import MOST_CHANGES, Noted
+from .told_elsewhere import TOLD
 
 if TYPE_CHECKING:
     from ..protocol.methods import Method
     from ..stores.shared import ChangeLog, Place
     from .connected_clients import Observer, Observers
+    from .told_elsewhere import ToldElsewhere
 
 logger = logging.getLogger("trio_mcp")
 
@@ -28,6 +30,8 @@ EVERYTHING: Final = "everything"
 _RESOURCE: Final = "resource:"
 _LISTS: Final = frozenset(("tools", "prompts", "resources"))
 _NONE: Final = frozenset[str]()
+_MOST_WAITING: Final = 1000
+"""Things that wait to be noted, beyond which no notification of an extension does."""
 _COALESCE: Final = 0.01
 _LOOK_EVERY: Final = 5.0
 _LAST_WORDS: Final = 1.0
@@ -39,9 +43,11 @@ _LOST: Final = ""
 
 class SharedChanges:
     """One of the ``observers`` of a server, all of whom are told at once of changes here: this one notes changes in the
-    ``log``. While `run` runs, the others are told of changes on other replicas."""
+    ``log``. While `run` runs, the others are told of changes on other replicas. ``elsewhere`` has the form of
+    notifications of extensions, where there are any."""
 
-    def __init__(self, observers: Observers, log: ChangeLog) -> None:
+    def __init__(self, observers: Observers, log: ChangeLog, elsewhere: ToldElsewhere | None = None) -> None:
+        self._elsewhere = elsewhere
         self._observers = observers
         self._log = log
         self._place: Place = _LOST
@@ -81,14 +87,24 @@ class SharedChanges:
         self._note(EVERYTHING)
 
     def told(self, row: Method, params: object) -> None:
-        """Do nothing: notifications of extensions are for the clients of this replica."""
+        """Note a notification of an extension, unless that is too long, or too many wait: see `Observer.told`."""
+        if self._elsewhere is None:
+            return
+        thing = self._elsewhere.thing(self._observers.source, self._observers.times_told, row, params)
+        if thing is None or len(self._waiting) >= _MOST_WAITING:
+            why = "it is too long" if thing is None else "too many wait"
+            logger.warning("a notification %s is told to the clients of this replica alone: %s", row.name, why)
+            return
+        self._waiting[thing] = None
+        self._writer.wake()
 
     def _note(self, thing: str) -> None:
         if EVERYTHING in self._waiting:
             return
         self._waiting[thing] = None
         if thing == EVERYTHING or len(self._waiting) > MOST_CHANGES:  # nobody could remember them
-            self._waiting = {EVERYTHING: None}
+            told = (each for each in self._waiting if each.startswith(TOLD))
+            self._waiting = dict.fromkeys((EVERYTHING, *told))
         self._writer.wake()
 
     async def _write(self) -> None:
@@ -185,6 +201,12 @@ class SharedChanges:
         for observer in tuple(self._observers):
             if not isinstance(observer, SharedChanges):  # of the same server, served twice: it has been told, too
                 tell(observer, changed)
+        if self._elsewhere is None:
+            return
+        for row, params in self._elsewhere.news(changed, self._observers.source):
+            for observer in tuple(self._observers):
+                if not isinstance(observer, SharedChanges):
+                    observer.told(row, params)
 
 
 def tell(observer: Observer, changed: Collection[str]) -> None:

@@ -9,9 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.patience import PATIENCE
+from tests.server.test_told_elsewhere import Grown, grown
+from tests.server.test_told_elsewhere import running as replicas_that_tell
 from tests.stores.redis_server import RedisServer
 from tests.stores.redis_use import PREFIX, append, keys, next_of, until, until_gap, use_all
 
@@ -450,3 +453,20 @@ async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: Redis, 
         assert isinstance(await next_of(letters), Gap)
         assert await next_of(letters) == b"letter"
     assert redis_server.ask("GET", "kept") == b"by others"
+
+
+# Notifications of extensions
+
+
+async def test_what_a_server_tells_of_an_extension_reaches_all_replicas(
+    storage: Redis,
+):
+    async with replicas_that_tell(storage, b"a" * 32, b"a" * 32) as (one, two):
+        for size in range(50):
+            one.server.notify(grown, Grown(size, "openly"))
+        await until(lambda: len(two.told) >= 50)
+        assert two.told == one.told == [Grown(size, "openly") for size in range(50)]
+        one.server.notify(grown, Grown(50, "a" * 2800))  # whose hint may be too long
+        two.server.notify(grown, Grown(51))
+        await until(lambda: len(one.told) + len(two.told) >= 104)
+        assert sorted(two.told[50:], key=attrs.astuple) == sorted(one.told[50:], key=attrs.astuple)

@@ -1,0 +1,195 @@
+"""What a server tells of its extensions reaches the clients of all its replicas: each once, in order, sealed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.serving.http.fleet import Fleet, fleet
+from tests.serving.http.raw import modern
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Extension, Server
+from trio_mcp.protocol.methods import Method
+from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.shared import Replica, Shared
+from trio_mcp.stores.task_store import Hints
+
+
+@attrs.frozen
+class Grown:
+    size: int
+    text: str = ""
+
+
+search = Extension("com.example/search")
+grown = search.notification("notifications/com.example/search/grown", Grown)
+of_request = search.notification("notifications/com.example/search/of", Grown, of_request=True)
+
+
+@attrs.define
+class Member:
+    server: Server
+    told: list[Any]
+
+
+class Client:
+    """A client of one replica, which notes what it is told."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self._told = told
+
+    def list_changed(self, method: str) -> None:
+        self._told.append(method)
+
+    def resource_updated(self, uri: str) -> None:
+        self._told.append(uri)
+
+    def everything_changed(self) -> None:
+        self._told.append("everything")
+
+    def told(self, row: Method, params: Any) -> None:
+        assert row is grown
+        self._told.append(params)
+
+
+@asynccontextmanager
+async def running(shared: Shared, *secrets: bytes | None) -> AsyncGenerator[list[Member]]:
+    """Replicas of one server, with these secrets."""
+    async with AsyncExitStack() as stack:
+        members = list[Member]()
+        for secret in secrets:
+            options: dict[str, Any] = {} if secret is None else {"secrets": [secret]}
+            member = Member(Server("s", extensions=[search], **options), [])
+            member.server.observers.add(Client(member.told))
+            await stack.enter_async_context(member.server.running(shared=shared))
+            members.append(member)
+        yield members
+
+
+async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock: MockClock) -> None:
+    async with running(Memory(), None, None, None) as members:
+        for size in range(20):
+            members[0].server.notify(grown, Grown(size))
+        members[0].server.notify(grown, Grown(19))  # in the same words
+        assert members[0].told == [*(Grown(size) for size in range(20)), Grown(19)]
+        await trio.sleep(20)  # the log is looked at, too
+        assert [member.told for member in members] == [members[0].told] * 3
+        members[2].server.notify(grown, Grown(50))
+        await trio.sleep(20)
+        assert [member.told[21:] for member in members] == [[Grown(50)]] * 3
+
+
+class Uncertain:
+    """A storage that does not say whether a change was noted, the first time, and whose hints may be lost."""
+
+    def __init__(self, *, has_hints: bool) -> None:
+        self._shared = Memory()
+        self._has_hints = has_hints
+
+    @asynccontextmanager
+    async def join(self, name: str, secrets: Any = ()) -> AsyncGenerator[Replica]:
+        async with self._shared.join(name, secrets) as replica:
+            yield attrs.evolve(replica, changes=UncertainLog(replica.changes, self._has_hints))
+
+
+class UncertainLog:
+    def __init__(self, log: Any, has_hints: bool) -> None:
+        self._log = log
+        self._has_hints = has_hints
+        self._fails = True
+        self.since = log.since
+
+    async def note(self, changed: Any) -> None:
+        await self._log.note(changed)
+        if self._fails:
+            self._fails = False
+            raise OSError("nobody knows whether that was noted")
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[Any]:
+        async with self._log.watch() as hints:
+            yield hints if self._has_hints else Hints[Any]()
+
+
+@pytest.mark.parametrize("has_hints", [True, False])
+async def test_nobody_is_told_twice_where_the_storage_does_not_answer(
+    has_hints: bool, autojump_clock: MockClock
+) -> None:
+    async with running(Uncertain(has_hints=has_hints), None, None) as members:
+        members[0].server.notify(grown, Grown(1))
+        await trio.sleep(20)
+        assert [member.told for member in members] == [[Grown(1)], [Grown(1)]]
+
+
+async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Memory(), None, None) as (one, two):
+        one.server.notify(grown, Grown(1, "a" * 2900))
+        one.server.notify(grown, Grown(2, "a" * 3100))
+        await trio.sleep(1)
+        assert [told.size for told in one.told] == [1, 2]
+        assert [told.size for told in two.told] == [1]
+    words = f"a notification {grown.name} is told to the clients of this replica alone: it is too long"
+    assert caplog.messages == [words]
+
+
+async def test_no_more_than_a_thousand_wait(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Memory(), None, None) as (one, two):
+        for size in range(1002):
+            one.server.notify(grown, Grown(size))
+        await trio.sleep(1)
+        assert [told.size for told in one.told] == list(range(1002))
+        assert [told.size for told in two.told] == list(range(1000))
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].endswith("too many wait")
+
+
+async def test_what_everybody_may_have_missed_hides_no_notification(autojump_clock: MockClock) -> None:
+    async with running(Memory(), None, None) as (one, two):
+        one.server.notify(grown, Grown(1))
+        one.server.everything_changed()
+        one.server.notify(grown, Grown(2))
+        await trio.sleep(1)
+        assert two.told == ["everything", Grown(1), Grown(2)]
+
+
+async def test_replica_with_other_secrets_cannot_read_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = Memory()
+    async with running(storage, b"a" * 32, b"b" * 32) as (one, two), storage.join("s") as reader:
+        place = (await reader.changes.since(None)).place
+        one.server.notify(grown, Grown(7, "secretly"))
+        await trio.sleep(1)
+        assert two.told == []
+        (thing,) = (await reader.changes.since(place)).changed
+        assert thing.startswith("told:")
+        assert "secretly" not in thing
+        for bad in ("told:", "told:é", "told:AAAA"):
+            await reader.changes.note([bad])
+        await trio.sleep(1)
+    assert one.told == [Grown(7, "secretly")]
+    assert all("cannot be read" in each for each in caplog.messages)
+    assert len(caplog.messages) == 1 + 2 * 3
+
+
+async def test_stream_of_a_client_at_another_replica_has_it(autojump_clock: MockClock) -> None:
+    def extended(server: Server, _: Fleet, __: int) -> None: ...
+
+    declared = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {search.name: {}}}}
+    async with fleet(extended, make=lambda _: Server("s", extensions=[search])) as (one, two):
+        connection = await two.endpoint.connect()
+        asked = {"notifications": {search.name: True}, "_meta": declared}
+        headers, body = modern("subscriptions/listen", asked)
+        await connection.send("POST", {**headers}, body)
+        await connection.head()
+        assert (await connection.event()).data["params"]["notifications"] == {search.name: True}
+        one.server.notify(grown, Grown(3))
+        told = (await connection.event()).data
+        assert told["method"] == grown.name
+        assert told["params"].items() >= {"size": 3}.items()
+        await wait_all_tasks_blocked()
