@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-import tracemalloc
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,8 @@ from trio.testing import MockClock
 from trio_mcp import InMemory, RequestContext, Server, proxy
 from trio_mcp.recording.entries import read_recording
 from trio_mcp.recording.perfetto import perfetto
-from trio_mcp.recording.reading import MOST_REQUESTS
 from trio_mcp.recording.recorder import Recorder
-from trio_mcp.recording.svg import MOST_ROWS, svg
+from trio_mcp.recording.svg import svg
 from trio_mcp.recording.timeline import Timeline, timeline
 from trio_mcp.testing import memory_channel_pair, open_client, open_server
 
@@ -126,43 +123,129 @@ def test_hostile_names_are_text_in_the_picture(tmp_path: Path) -> None:
     assert all(len(each.text or "") <= 200 for each in tree.iter("{http://www.w3.org/2000/svg}text"))
 
 
-async def test_trace_events_nest_within_their_rows(tmp_path: Path, autojump_clock: MockClock) -> None:
-    trace = json.loads(perfetto(await recorded(tmp_path)))
-    open_slices: dict[tuple[int, str], list[str]] = {}
-    last: dict[tuple[int, str], float] = {}
+def check_trace(data: bytes) -> list[dict[str, Any]]:
+    """Check ``data`` by the rules of the Trace Event Format for async nestable events, and return the events."""
+    trace = json.loads(data)
+    assert set(trace) == {"traceEvents", "displayTimeUnit"}
+    named: dict[str, set[int]] = {"process_name": set(), "thread_name": set()}
+    rows: dict[tuple[str, str], tuple[int, int]] = {}
+    open_slices: dict[tuple[str, str], list[str]] = {}
+    last: dict[tuple[str, str], float] = {}
     for event in trace["traceEvents"]:
+        assert type(event["pid"]) is type(event["tid"]) is int
+        assert isinstance(event["name"], str)
+        assert event["name"]
+        assert isinstance(event.get("args", {}), dict)
         if event["ph"] == "M":
+            assert set(event) == {"ph", "pid", "tid", "name", "args"}
+            named[event["name"]].add(event["pid"] if event["name"] == "process_name" else event["tid"])
             continue
-        row = (event["pid"], event["id"])
+        assert set(event) - {"args"} == {"ph", "cat", "id", "pid", "tid", "name", "ts"}
+        assert event["ph"] in ("b", "n", "e")
+        assert event["pid"] in named["process_name"]
+        assert event["tid"] in named["thread_name"]
+        row = (event["cat"], event["id"])
+        assert rows.setdefault(row, (event["pid"], event["tid"])) == (event["pid"], event["tid"])
         assert event["ts"] >= last.get(row, 0)
         last[row] = event["ts"]
         if event["ph"] == "b":
             open_slices.setdefault(row, []).append(event["name"])
         elif event["ph"] == "e":
             assert open_slices[row].pop() == event["name"]
+        else:
+            assert open_slices[row], "a moment is inside of a slice"
     assert not any(open_slices.values())
-    names = {event["name"] for event in trace["traceEvents"]}
+    return trace["traceEvents"]
+
+
+@pytest.mark.parametrize("width", [320, 390, 1000])
+async def test_a_picture_is_as_wide_as_asked_for(tmp_path: Path, width: int, autojump_clock: MockClock) -> None:
+    tree = ET.fromstring(svg(await recorded(tmp_path), "a title " * 50, width=width))
+    assert tree.attrib["width"] == str(width)
+    texts = list(tree.iter("{http://www.w3.org/2000/svg}text"))
+    assert all(0 <= float(each.attrib["x"]) < width for each in texts)
+    legend = [
+        each for each in texts if each.text in ("call", "handler", "cleanup", "cancel sent", "cancel read", "finally")
+    ]
+    assert len(legend) == 6
+    assert {float(each.attrib["y"]) for each in legend} <= set(range(int(tree.attrib["height"])))
+
+
+@ERAS
+async def test_trace_events_nest_within_their_rows(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
+    events = check_trace(perfetto(await recorded(tmp_path, era)))
+    names = {event["name"] for event in events}
     assert {"tools/call slow", "cancel sent", "cancel read", "finally and cleanup", "progress"} <= names
+    (slow,) = [
+        event for event in events if event["name"] == "tools/call slow" and event["ph"] == "e" and event["pid"] == 2
+    ]
+    (begun,) = [
+        event for event in events if event.get("id") == slow["id"] and event["ph"] == "b" and "call" in event["name"]
+    ]
+    assert slow["ts"] - begun["ts"] == pytest.approx(3_000_000, abs=500_000)  # microseconds
 
 
-def test_a_recording_of_any_length_is_drawn_within_bounds(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", "client", 0.0, [])
-    with path.open("a") as file:
-        for number in range(MOST_REQUESTS + 5000):
-            file.write(json.dumps(call(number * 10, "out", number, "x" * 300)) + "\n")
-            file.write(json.dumps(reply(number * 10 + 5, "in", number)) + "\n")
-    tracemalloc.start()
-    try:
-        begun = time.monotonic()
-        found = timeline([read_recording(path)])
-        picture = svg(found)
-        assert time.monotonic() - begun < 60
-        assert tracemalloc.get_traced_memory()[1] < 60_000_000
-    finally:
-        tracemalloc.stop()
-    assert found.left_out == 5000
-    assert picture.count("<g>") == MOST_ROWS
-    assert f"and {MOST_REQUESTS + 5000 - MOST_ROWS:,} more requests" in picture
+def test_trace_events_hold_for_what_a_hostile_recording_says(tmp_path: Path) -> None:
+    cancel = {"t": -5, "dir": "out", "message": {"method": "notifications/cancelled", "params": {"requestId": 1}}}
+    progress = {
+        "t": 10**9,
+        "dir": "in",
+        "message": {"method": "notifications/progress", "params": {"progressToken": 1}},
+    }
+    asked = call(100, "out", 1, HOSTILE.replace("\ud800", ""))
+    asked["message"]["params"]["_meta"] = {"progressToken": 1}
+    lines = [asked, progress, reply(50, "in", 1), cancel, {"t": 7, "event": "cleanup.done", "id": 1}, call(3, "in", 1)]
+    check_trace(perfetto(timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])))
+
+
+def test_the_clock_of_a_proxy_is_one_for_both_its_recordings(tmp_path: Path) -> None:
+    """The clock of the proxy, process 2, is 100 s ahead of its client's, and that of the server 50 s behind the
+    proxy's."""
+    paths = []
+    for name, role, pid, wall, way, back in (
+        ("a", "client", 1, 1000.0, "out", "in"),
+        ("b", "server", 2, 1100.0, "in", "out"),
+        ("c", "client", 2, 1100.0, "out", "in"),
+        ("d", "server", 3, 1050.0, "in", "out"),
+    ):
+        asked = call(1000 * ord(name), way, 1 if name in "ab" else 7)
+        answered = reply(1_000_000 - 1000 * ord(name), back, 1 if name in "ab" else 7)
+        lines = [asked, answered] if name in "ab" else [asked, {**answered, "t": answered["t"]}]
+        path = tmp_path / f"{name}.jsonl"
+        header = {"recording": 1, "id": name, "role": role, "pid": pid, "wall": wall}
+        path.write_text("".join(json.dumps(each) + "\n" for each in [header, *lines]))
+        paths.append(path)
+    found = timeline([read_recording(path) for path in paths])
+    times = [at for each in found.requests for at in (each.sent, each.received) if at is not None]
+    assert times == sorted(times)
+    assert times[-1] - times[0] == pytest.approx(0.003, abs=0.0005)
+
+
+def test_a_recording_of_any_length_is_drawn_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_mcp.recording.reading.MOST_REQUESTS", 50)
+    monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS", 3)
+    monkeypatch.setattr("trio_mcp.recording.reading.MOST_TICKS_IN_ALL", 100)
+    monkeypatch.setattr("trio_mcp.recording.svg.MOST_ROWS", 20)
+    lines: list[dict[str, Any]] = []
+    for number in range(60):
+        asked = call(number * 10, "out", number, "x" * 300)
+        asked["message"]["params"]["_meta"] = {"progressToken": number}
+        step = {"method": "notifications/progress", "params": {"progressToken": number, "progress": 1}}
+        lines += [
+            asked,
+            *[{"t": number * 10 + 1, "dir": "in", "message": step}] * 4,
+            reply(number * 10 + 5, "in", number),
+        ]
+    found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])
+    assert (len(found.requests), found.left_out) == (50, 10)
+    assert [len(each.ticks) for each in found.requests[:34]] == [3] * 33 + [1]
+    assert sum(len(each.ticks) for each in found.requests) == 100
+    assert sum(each.more_ticks for each in found.requests) == 100
+    assert max(len(each.name) for each in found.requests) == 200
+    picture = svg(found)
+    assert picture.count("<g>") == 20
+    assert "and 40 more requests" in picture
+    assert len(picture) < 20 * 3000
 
 
 def test_an_empty_recording_is_an_empty_picture(tmp_path: Path) -> None:

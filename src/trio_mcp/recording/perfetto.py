@@ -1,8 +1,8 @@
 """A timeline as trace events, which Perfetto and chrome://tracing show: async nestable events, one row a request.
 
 The events follow the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id`` names, and
-``n`` is a moment in the row. A row of the callers' process has the call; a row of the other
-process has the handler, with its cleanup.
+``n`` is a moment in the row; ``ts`` are microseconds. Rows of the callers have the calls, rows of the other side have
+the handlers, with their cleanup.
 """
 
 from __future__ import annotations
@@ -22,33 +22,41 @@ _HANDLERS: Final = 2
 def perfetto(timeline: Timeline) -> bytes:
     """Return ``timeline`` as JSON."""
     begin = min((each.begin for each in timeline.requests), default=0.0)
-    events = [_name(_CALLERS, "calls"), _name(_HANDLERS, "handlers")]
+    events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, request in enumerate(timeline.requests):
-        events += _Row(request, f"{number + 1:#x}", begin).events()
+        events += _Rows(request, number, begin).events()
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
-def _name(pid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": pid, "tid": pid, "name": "process_name", "args": {"name": name}}
+def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
+    for kind in ("process_name", "thread_name"):
+        yield {"ph": "M", "pid": pid, "tid": pid, "name": kind, "args": {"name": name}}
 
 
-class _Row:
-    def __init__(self, request: TimedRequest, row: str, begin: float) -> None:
+class _Rows:
+    """The rows of one request, which is the one with this ``number``."""
+
+    def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
         self._request = request
-        self._row = row
+        self._number = number
         self._begin = begin
 
     def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id": self._row, "pid": pid, "tid": pid, "name": name}
+        # An id is one row in all processes, so the two sides have one each.
+        row = f"{2 * self._number + pid:#x}"
+        event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)
         return {**event, "args": args} if args else event
 
     def _slice(
         self, pid: int, name: str, begin: float, end: float, *inside: dict[str, Any], **args: Any
     ) -> Iterator[Any]:
-        yield self._event("b", pid, name, begin, **args)
+        first, last = self._event("b", pid, name, begin, **args), self._event("e", pid, name, max(begin, end))
+        for each in inside:
+            each["ts"] = min(max(each["ts"], first["ts"]), last["ts"])
+        yield first
         yield from sorted(inside, key=lambda each: each["ts"])
-        yield self._event("e", pid, name, max(begin, end))
+        yield last
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Return the events of both processes."""

@@ -27,7 +27,8 @@ class Timeline:
     left_out: int
     """Number of requests beyond `MOST_REQUESTS`."""
     offset: float | None
-    """Seconds that the clock of the second process is ahead of the first, by round trips; 0 where the clocks agree as
+    """Seconds that the clock of the second process is ahead of the first, in the first two recordings of one
+    connection, by round trips; 0 where the clocks agree as
     far as messages tell, and `None` where no call is in both recordings."""
     uncertainty: float
     """Seconds by which ``offset`` may be wrong."""
@@ -44,15 +45,23 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
     merged: list[tuple[Reading, Reading | None]] = []
     rest = list(readings)
     offset, uncertainty = None, 0.0
+    ahead: dict[int, float] = {}
+    """Seconds that the clock of each process is ahead of the first one's."""
     while rest:
         first = rest.pop(0)
         other = next((each for each in rest if first.is_other_side_of(each)), None)
+        found = None if other is None else _offset(first, other)
+        if found is not None and offset is None:
+            offset, uncertainty = found
+        apart = 0.0 if found is None else found[0]
+        pids = [each.recorded.header.pid for each in (first, other) if each is not None]
+        base = ahead.get(pids[0], ahead.get(pids[-1], apart) - apart)
+        for reading, pid, seconds in zip((first, other), pids, (base, base + apart), strict=False):
+            ahead.setdefault(pid, seconds)
+            if reading is not None and seconds:
+                reading.shift(-seconds)
         if other is not None:
             rest.remove(other)
-            found = _offset(first, other)
-            if found is not None:
-                offset, uncertainty = found
-                other.shift(-offset)
         merged.append((first, other))
     requests: list[TimedRequest] = []
     by_reference: dict[tuple[str, RequestId], list[TimedRequest]] = {}
