@@ -23,7 +23,7 @@ from tests.interaction.browser.chromium import CHROMIUM, OPTIONS, needs_chromium
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "docs" / "site" / "build.py"
-LIMIT = 150
+LIMIT = 170
 """Seconds after which a program hangs; no measure of speed."""
 
 

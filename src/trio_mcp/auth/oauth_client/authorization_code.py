@@ -349,8 +349,8 @@ class OAuth(OAuthClient):
     refresh: bool = True
     """Whether refresh tokens are asked for and used."""
     assume_pkce: bool = False
-    """True for an authorization server that is known to support PKCE with S256 and does not say so, as Microsoft Entra
-    ID does not. Otherwise such a server is refused; one that lists other methods alone always is."""
+    """True for an authorization server without methods of PKCE in its metadata, which is known to support S256:
+    Microsoft Entra ID. Otherwise such a server is refused; a server with other methods alone is refused always."""
     sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
     """Seconds that the user has for each visit. No other limit runs meanwhile."""
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)

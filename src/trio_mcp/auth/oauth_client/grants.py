@@ -73,7 +73,7 @@ class OAuthSettings:
     refreshable: bool = True
     """True: refresh tokens are wanted, and ``offline_access`` where the authorization server lists it."""
     assume_pkce: bool = False
-    """True: an authorization server that lists no method of PKCE at all is taken for one that has S256."""
+    """True: an authorization server without any methods of PKCE in its metadata is taken to support S256."""
 
 
 class ClientBindings:
