@@ -83,7 +83,7 @@ SERVER_JSON = members(
             "registryType identifier transport",
             registryType={"enum": ["npm", "pypi", "cargo", "oci", "nuget", "mcpb"]},
             identifier=TEXT,
-            version=texts(1, 255),
+            version=texts(1, 255, **{"not": {"const": "latest"}}),
             fileSha256={"type": "string", "pattern": "^[a-f0-9]{64}$"},
             transport=members("type", type={"const": "stdio"}),
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.conformance import suite as suites
-from tests.conformance.suite import Skipped, Suite, judge
+from tests.conformance.suite import Skipped, Suite, judge, known_skips
 
 WITHOUT_DEMANDS = "sep-2640-client-no-prefetch"
 """A scenario that finds nothing wrong with a client that does nothing."""
@@ -19,6 +22,14 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_client_that_crashes_fails_whatever_the_scenario_found(suite: Suite) -> None:
     assert (await suite.drive_client(["true"], WITHOUT_DEMANDS)).startswith("SKIPPED sep-2640-host-no-prefetch")
     assert "code 1" in await suite.drive_client(["false"], WITHOUT_DEMANDS)
+
+
+def test_the_book_of_words_names_each_scenario_that_is_skipped_and_no_other() -> None:
+    book = (Path(__file__).parents[2] / "docs" / "design.md").read_text()
+    told = re.search(r"suite skips these checks(.*?)\n- ", book, re.DOTALL)
+    assert told is not None
+    named = re.findall(r"`(\S+)`\s\((\w+)\)", told[1])
+    assert sorted(named) == sorted((name, role) for role in ("server", "client") for name in known_skips(role))
 
 
 @pytest.mark.usefixtures("expected")

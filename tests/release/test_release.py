@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,10 +17,20 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.cli.commands import TRIO_MCP
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 UV = (sys.executable, "-m", "uv")
+SERVER = """
+from trio_mcp import Server
+
+server = Server("weather", "1.0.2", description="Weather for places")
+
+@server.tool
+async def forecast(place: str) -> str:
+    return f"rain in {place}"
+"""
 UNREACHABLE = re.compile(
     "error sending request|not found in the package registry|No matching distribution found|Retrying"
 )
@@ -181,3 +192,24 @@ def test_a_runner_of_tools_runs_the_command_from_the_wheel(wheel: Path, tmp_path
         pytest.skip(f"needs a package index: {unreachable[0]}")
     assert ran.returncode == 0, ran.stderr
     assert "finally" in ran.stdout
+
+
+def test_a_bundle_that_is_unpacked_runs_as_hosts_start_it(wheel: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uv", reason="needs what hosts start bundles with: pip install -e '.[dev]'")
+    server = tmp_path / "weather" / "app.py"
+    server.parent.mkdir()
+    server.write_text(SERVER)
+    packed = run(*TRIO_MCP, "pack", server, "--name", "com.example/weather", cwd=tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    (bundle,) = tmp_path.rglob("*.mcpb")
+    unpacked = tmp_path / "unpacked"
+    with zipfile.ZipFile(bundle) as files:
+        files.extractall(unpacked)
+    started = json.loads((unpacked / "manifest.json").read_text())["server"]["mcp_config"]
+    assert started["command"] == "uv"
+    args = [arg.replace("${__dirname}", str(unpacked)) for arg in started["args"]]
+    source = ["env", f"UV_FIND_LINKS={wheel.parent}"]  # until the package is in the index
+    called = run(*TRIO_MCP, "call", "forecast", "place=Rome", "--", *source, *UV, *args, cwd=tmp_path)
+    if called.returncode and (unreachable := UNREACHABLE.search(called.stderr)):
+        pytest.skip(f"needs a package index: {unreachable[0]}")
+    assert (called.returncode, called.stdout) == (0, "rain in Rome\n"), called.stderr
