@@ -48,6 +48,9 @@ export function shortName(text, most = 120) {
   return line.length <= most ? line : `${line.slice(0, most - 1)}…`;
 }
 
+/** A name, which may be broken behind its signs. */
+export const breakable = (name) => name.split(/(?<=[/_.-])/).flatMap((part) => [part, el("wbr")]);
+
 export const duration = (seconds) =>
   seconds < 0.0995 ? `${(seconds * 1000).toFixed(1)} ms` : seconds < 100 ? `${seconds.toFixed(2)} s` : `${Math.round(seconds)} s`;
 

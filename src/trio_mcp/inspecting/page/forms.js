@@ -89,7 +89,9 @@ function choicesOf(schema) {
 function fieldFor(schema, at, given, required) {
   at.budget.fields -= 1;
   const found = resolved(schema, at.root);
-  const begin = given !== undefined ? given : found.schema?.default;
+  const preset = found.schema?.default;
+  // A default of null is what the server takes for a field that is left out.
+  const begin = given !== undefined ? given : preset === null && !required ? undefined : preset;
   const choices = choicesOf(found.schema);
   const kind = found.schema?.type;
   if (found.schema === undefined || at.budget.fields < 0) return jsonField(at, begin, required);

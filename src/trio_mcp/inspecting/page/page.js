@@ -1,6 +1,6 @@
 // The page: the server's offers on tabs, the chosen one with a form, and the events of our own server.
 
-import { ask, button, clock, duration, el, json, shortName, size, visible } from "./elements.js";
+import { ask, breakable, button, clock, duration, el, json, shortName, size, visible } from "./elements.js";
 import { formFor } from "./forms.js";
 import { noQuestions, question, questionOver } from "./questions.js";
 import { onlyRuns, run, runForgotten, start, timelineImage } from "./runs.js";
@@ -91,7 +91,7 @@ function drawOffers() {
   list.replaceChildren(...shown.map((one) => {
     const where = one.uri ?? one.uriTemplate;
     const made = el("button", { type: "button", className: "offer", onclick: () => show(tab, one, made) },
-      el("span", { className: "name" }, shortName(one.name)),
+      el("span", { className: "name" }, ...breakable(shortName(one.name))),
       el("span", { className: "about" }, shortName(where ?? one.description ?? one.title ?? "", 160)));
     made.dataset.name = one.name;
     if (chosen === one) made.setAttribute("aria-current", "true");
@@ -299,9 +299,6 @@ function drawFrames() {
   }));
   if (detail.dataset.shows !== "frames") showPicture();
 }
-
-/** A method, which may be broken behind its slashes. */
-const breakable = (name) => name.split(/(?<=\/)/).flatMap((part) => [part, el("wbr")]);
 
 function showPicture() {
   detail.replaceChildren(el("h2", {}, "All requests on one axis"), el("p", { className: "faint" }, "Secrets are masked. Choose a message to see it."),
