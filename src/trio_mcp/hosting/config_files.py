@@ -49,7 +49,7 @@ class Config:
     members: dict[str, MemberDescription]
     """Members by name, disabled ones included."""
     problems: dict[str, str]
-    """Reasons why entries are not among the members, by name: they make no sense, or name something unsupported."""
+    """Reasons why entries are not among the members, by name: entries that make no sense, or name something unsupported."""
     ignored: dict[str, tuple[str, ...]]
     """Keys that have no meaning here, by entry."""
 
@@ -62,7 +62,7 @@ def read_config(
     variables: Mapping[str, str] | None = None,
     auth: OAuth | None = None,
 ) -> Config:
-    """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all of them.
+    """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all.
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
     ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type`` and ``disabled``. With
@@ -70,8 +70,8 @@ def read_config(
     values in all strings; any other placeholder of a host (``${input:…}``) is a problem of its entry. A bad entry does
     not affect the others: see `Config`. Raises `ConfigError`.
 
-    ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for those with an ``Authorization`` in
-    their headers. The object ``oauth`` of an entry is about this server alone, and all of it is optional: ``clientId``,
+    ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for servers with an ``Authorization``
+    among the headers. The object ``oauth`` of an entry is about this server alone, each member optional: ``clientId``,
     ``clientSecret``, ``issuer``, ``clientMetadataUrl``, ``scopes`` (a text, or a list of texts), ``callbackPort`` or
     ``redirectUri``, ``assumePkce``, and ``grantType``: ``"client_credentials"`` for a client without a user. Without
     ``auth``, entries with ``oauth`` have the user sign in as `OAuth` does by default; with ``"oauth": false`` nobody is
@@ -186,9 +186,9 @@ _OAUTH_FIELDS: Final = {
     "redirectUri": "redirect_uri",
     "scopes": "scopes",
 }
-"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI write them, or would."""
+"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI write such keys, or would."""
 _OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
-"""Keys of ``auth`` with the parameters of `OAuth`, as Cursor writes them."""
+"""Keys of ``auth`` with the parameters of `OAuth`, in the spelling of Cursor."""
 _KNOWN_OF_OAUTH: Final = {
     "oauth": {*_OAUTH_FIELDS, "callbackPort", "assumePkce", "grantType", "enabled"},
     "auth": {*_OF_CURSOR},
@@ -198,7 +198,7 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for ``address``, the server of an entry with these ``fields``: the ``general`` one, with
+    """Return the authorization for ``address``, the server of an entry with such ``fields``: the ``general`` one, with
     all that the entry says. Raises `ValueError` for an entry that makes no sense; no value is told."""
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:

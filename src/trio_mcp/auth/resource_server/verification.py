@@ -104,7 +104,7 @@ class ExpectedClaims:
     """Seconds by which clocks may differ."""
 
     def check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        """Raise `Untrusted` for a token whose time is not ``now``."""
+        """Raise `Untrusted` for a token of another time than ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
             raise Untrusted(f"expired {now - expires_at:g} s ago")
@@ -157,7 +157,7 @@ def audiences(names: Iterable[str]) -> frozenset[str]:
 
 
 def _comparable(audience: str) -> str:
-    """Return the ``audience`` of a token in the form in which URLs are compared. Text that is not ASCII stays as it is:
+    """Return the ``audience`` of a token in the form in which URLs are compared. Text beyond ASCII stays unchanged:
     no word of a token is worth a look into the tables of names."""
     return _canonical(audience) if audience.isascii() else audience
 
@@ -218,12 +218,12 @@ class Untrusted(Exception):
 
 @frozen
 class Signed:
-    """A token whose signature nobody has looked at yet."""
+    """A token with a signature that nobody has looked at yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any] = attrs.field(repr=False)
     algorithm: str
-    """The algorithm of the signature, one of those that were allowed."""
+    """The algorithm of the signature, one of the allowed algorithms."""
     kid: str | None
     """The name of the key."""
     signed: bytes = attrs.field(repr=False)
