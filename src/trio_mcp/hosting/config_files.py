@@ -49,7 +49,7 @@ class Config:
     members: dict[str, MemberDescription]
     """Members by name, disabled ones included."""
     problems: dict[str, str]
-    """Reasons why entries are not among the members, by name: entries that make no sense, or name something unsupported."""
+    """Reasons why entries are not among the members, by name: entries without sense, or with something unsupported."""
     ignored: dict[str, tuple[str, ...]]
     """Keys that have no meaning here, by entry."""
 
@@ -186,7 +186,7 @@ _OAUTH_FIELDS: Final = {
     "redirectUri": "redirect_uri",
     "scopes": "scopes",
 }
-"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI write such keys, or would."""
+"""Keys of ``oauth`` with the parameters of `OAuth`, as Claude Code, VS Code and Gemini CLI have such keys."""
 _OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
 """Keys of ``auth`` with the parameters of `OAuth`, in the spelling of Cursor."""
 _KNOWN_OF_OAUTH: Final = {

@@ -147,8 +147,8 @@ class ExpectedClaims:
 
 
 _CLIENT_CLAIMS: Final = ("client_id", "azp", "cid", "appid")
-"""Claims with the name of the client, of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1 in turn. Without the
-name, a program without a user would pass for a user."""
+"""Claims with the name of the client, of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1 in turn. Without
+the name, a program without a user would pass for a user."""
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
