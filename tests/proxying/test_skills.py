@@ -9,6 +9,7 @@ import pytest
 import trio
 from tests.hosting.test_skills import broken
 from tests.proxying.conftest import Proxied
+from trio.testing import MockClock
 
 from trio_mcp import (
     CacheHints,
@@ -25,8 +26,18 @@ from trio_mcp import (
     open_group,
     open_memory,
 )
+from trio_mcp.skills.methods import SkillsExtension
 
 NAME, PDF = "io.modelcontextprotocol/skills", "skill://pdf/SKILL.md"
+
+
+def slow() -> MemberDescription:
+    """A member that never answers about its skills."""
+    extension: Any = SkillsExtension(directory_read=False)
+    server = Server("slow", extensions=[extension])
+    for row in (extension.listing, extension.getting):
+        server.handles(row)(trio.sleep_forever)
+    return MemberDescription(InMemory(server), options={"call_timeout": 3})
 
 
 def text_of(name: str) -> str:
@@ -199,6 +210,19 @@ async def test_a_member_that_fails_is_passed_over(skills: Skills, front: Any) ->
         await group.settled()
         async with open_memory(gateway(group), era=front) as client:
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
+
+
+async def test_a_member_that_does_not_answer_in_time_is_passed_over_and_told_of(
+    skills: Skills, front: Any, autojump_clock: MockClock
+) -> None:
+    members = {"slow": slow(), "one": described(skills)}
+    async with open_group(members) as group:
+        await group.settled()
+        async with open_memory(gateway(group), era=front) as client:
+            assert await listed(client) == ["skill://one/pdf/SKILL.md"]
+            assert trio.current_time() == pytest.approx(3, abs=0.1)
+            with pytest.raises(PeerError, match="'slow' has not answered in time"):
+                await client.get_skill("skill://slow/pdf/SKILL.md")
 
 
 async def test_changes_of_a_skill_are_told_under_its_uri_in_the_gateway(tmp_path: Path, front: Any) -> None:

@@ -13,6 +13,7 @@ import trio
 from tests.serving.http.protection import bearer, issued, protected
 from tests.serving.http.raw import modern
 from tests.serving.http.scenes import in_memory
+from trio.testing import MockClock
 
 from trio_mcp import (
     Auth,
@@ -267,6 +268,22 @@ async def test_a_look_is_taken_once_in_a_while(folder: Path, autojump_clock: Any
         assert len(await listed(client)) == 2
         await trio.sleep(2)
         assert len(await listed(client)) == 1
+
+
+def test_a_look_is_taken_where_the_clock_is_behind_the_last_one(folder: Path) -> None:
+    skills = Skills(folder, recheck=10)
+
+    async def count() -> int:
+        async with open_memory(Server("s", extensions=[skills])) as client:
+            return len(await listed(client))
+
+    async def later() -> int:
+        await trio.sleep(1000)
+        return await count()
+
+    assert trio.run(later, clock=MockClock(autojump_threshold=0)) == 2
+    (folder / "pdf" / "SKILL.md").unlink()
+    assert trio.run(count, clock=MockClock()) == 1  # whose time begins anew
 
 
 async def test_clients_are_told_of_the_skill_and_of_the_file(folder: Path, era: Era) -> None:
