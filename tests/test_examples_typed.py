@@ -27,6 +27,18 @@ def examples_in(page: Path) -> dict[str, str]:
     return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL))
 
 
+def together(pages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The examples of all pages in few folders, in each of which a name stands for one file: most of the time of a
+    checker is its start."""
+    folders: list[dict[str, str]] = []
+    for files in pages:
+        fitting = (each for each in folders if all(each.get(name, code) == code for name, code in files.items()))
+        if (folder := next(fitting, None)) is None:
+            folders.append(folder := {})
+        folder.update(files)
+    return folders
+
+
 def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(tmp_path: Path) -> None:
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     readme = examples_in(PAGES[0])
@@ -56,15 +68,13 @@ def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page
 
 def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path, cache: Path) -> None:
     pytest.importorskip("mypy", reason="needs the type checker: pip install -e '.[dev]'")
-    readme = examples_in(PAGES[0])
     runs: list[tuple[Path, list[str]]] = [(ROOT, ["examples"])]
-    for page in PAGES:
-        if own := examples_in(page):
-            folder = tmp_path / page.stem
-            folder.mkdir()
-            for name, code in (readme | own).items():
-                (folder / name).write_text(code)
-            runs.append((folder, sorted(own)))
+    for number, files in enumerate(together([examples_in(page) for page in PAGES])):
+        folder = tmp_path / f"pages {number}"
+        folder.mkdir()
+        for name, code in (examples_in(PAGES[0]) | files).items():
+            (folder / name).write_text(code)
+        runs.append((folder, sorted(files)))
     for folder, names in runs:
         mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), *names]
         checked = subprocess.run(mypy, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
