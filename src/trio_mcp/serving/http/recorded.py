@@ -167,7 +167,7 @@ class RecordedResponse(ResponseHandle):
         return self._response.is_gone
 
     @property
-    def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleVariableOverride] # likewise
+    def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleMethodOverride] # likewise
         """See `ResponseHandle.on_gone`."""
         return self._response.on_gone
 
