@@ -34,6 +34,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.client.tool_calls import _meta_of
 from trio_mcp.transports.memory import memory_channel_pair
 
 Era = Literal["modern", "legacy"]
@@ -165,6 +166,27 @@ async def test_a_call_that_became_a_task_is_waited_for(era: Era, autojump_clock:
     (ending,) = endings
     assert ending.state == "stopped"
     assert ending.cleanup == pytest.approx(2, abs=0.2)
+
+
+async def test_a_task_that_is_over_when_its_call_is_left_has_finished(autojump_clock: Any) -> None:
+    """Its client, which has not asked yet, does not know."""
+    server = Server("worker", extensions=[CancelAcknowledged()])
+
+    @server.tool(task="required")
+    async def work() -> str:
+        await trio.sleep(2.5)
+        return "done"
+
+    async with open_memory(server, **options("modern")) as client:
+        with confirm_cancels() as endings, trio.move_on_after(2.8):
+            await client.call_tool("work")
+    assert [(each.state, each.outcome) for each in endings] == [("finished", "result")]
+
+
+def test_requests_about_a_task_carry_what_its_call_carries_but_for_the_token() -> None:
+    """Else the server would take them for the call, once the task is over."""
+    meta = {"trio-mcp/cancelToken": "t" * 22, "com.example/a": 1}
+    assert _meta_of({"name": "work", "_meta": meta}) == {"_meta": {"com.example/a": 1}}
 
 
 # Servers that do not do as they should

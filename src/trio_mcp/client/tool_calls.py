@@ -14,6 +14,7 @@ import trio
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ..protocol.fields import JSONObject
+from ..protocol.meta import CANCEL_TOKEN
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.tools import TASKS_CAPABILITY, is_task
@@ -225,8 +226,10 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return ``_meta`` of a call, as the requests about its task carry the same."""
-    return {"_meta": params["_meta"]} if "_meta" in params else {}
+    """Return ``_meta`` of a call, as the requests about its task carry the same; but the token names the call alone."""
+    if "_meta" not in params:
+        return {}
+    return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}
 
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]

@@ -70,11 +70,10 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
     with confirm_cancels(within=scope.runner.limits.cleanup_grace) as endings:
         try:
             yield
-        except PeerError:
-            ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
-            raise
-        except BaseException:
-            if endings and endings[-1].state != "unsent":  # what was never sent is over with the proxy's own part
+        except BaseException as error:
+            if not endings and isinstance(error, PeerError):
+                ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
+            elif endings and endings[-1].state != "unsent":  # what was never sent is over with the proxy's own part
                 ending.note_behind(_as_told(endings[-1]))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
