@@ -1,5 +1,6 @@
-"""``python -m tests.simulation --steps 10000000`` simulates fleets, one seed after another, until so many steps are
-taken, and ends with 1 where anything happened that may not."""
+"""``python -m tests.simulation --steps 10000000`` simulates fleets, or with ``--of extensions`` clients and servers of
+extensions, one seed after another, until so many steps are taken, and ends with 1 where anything happened that may
+not."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.chaos import simulate
+from tests.simulation import chaos
+from tests.simulation.extensions import world
 
 
 def main() -> int:
@@ -17,8 +19,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000, help="steps of tasks, in all")
     parser.add_argument("--each", type=int, default=20_000, help="steps of one simulation")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--of", choices=("fleets", "extensions"), default="fleets", help="what is simulated")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of a storage that fails at each turn
+    simulate = world.simulate if options.of == "extensions" else chaos.simulate
     begun, steps, faults, seed = time.monotonic(), 0, 0, options.seed
     outcomes: Counter[str] = Counter()
     while steps < options.steps:
