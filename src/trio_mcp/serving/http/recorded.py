@@ -167,12 +167,12 @@ class RecordedResponse(ResponseHandle):
         return self._response.is_gone
 
     @property
-    def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleMethodOverride] # likewise
+    def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleVariableOverride] # likewise
         """See `ResponseHandle.on_gone`."""
         return self._response.on_gone
 
     @on_gone.setter
-    def on_gone(self, call: Callable[[], None]) -> None:
+    def on_gone(self, call: Callable[[], None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._response.on_gone = call
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
