@@ -168,13 +168,14 @@ class _Drawing:
 
     def _row(self, row: TimedRequest, y: int) -> Iterator[str]:
         label, arrow = _label(row), "↳ " if row.depth else ""
+        most = ((self._width if self._is_narrow else self._left) - _indent(row) - 20) // 7
         above, below = self._words(row)
         yield "<g>"
         yield f"<title>{shown(label, 200)}: {escape(_told(row))}</title>"
         upper = y + 4 + _LINE * (self._is_narrow + bool(above))
         lower = upper + self._bar + 2
         height = y + 14 if self._is_narrow else lower + 2
-        yield f'<text clip-path="url(#labels)" x="{_indent(row)}" y="{height}">{arrow}{shown(label)}</text>'
+        yield f'<text clip-path="url(#labels)" x="{_indent(row)}" y="{height}">{arrow}{shown(label, most)}</text>'
         failed = " failed" if row.failed else ""
         ended = row.answered or row.left or row.cancel_sent
         if row.sent is not None:
@@ -199,7 +200,9 @@ class _Drawing:
             yield f'<path class="cancel" d="M{self._x(read)} {lower - 1}v{self._bar + 2}m-3 -{self._bar + 2}h6"/>'
         if below:
             yield from self._text(below, read or turned or row.end, lower + self._bar + 11)
-        yield f'<text class="small" x="{self._x(row.end) + 5}" y="{lower + 6}">{duration(row.end - row.begin)}</text>'
+        if row.end > row.begin:
+            x, words = self._x(row.end) + 5, duration(row.end - row.begin)
+            yield f'<text class="small" x="{x}" y="{lower + 6}">{words}</text>'
         yield "</g>"
 
     def _text(self, words: str, at: float, y: float) -> Iterator[str]:

@@ -26,13 +26,13 @@ from ..transports.memory import memory_channel_pair
 
 async def assert_replays(
     recording: str | os.PathLike[str],
-    other: Servable | Command | Address | Callable[[Client], Awaitable[object]],
+    server: Servable | Command | Address | Callable[[Client], Awaitable[object]],
     *,
     patience: float = 10.0,
     **options: Unpack[ClientOptions],
 ) -> None:
-    """Play one side of ``recording`` against the ``other`` side, and raise `AssertionError` for each message that
-    differs: see `trio-mcp replay`.
+    """Play one side of ``recording`` against the other side, which is a ``server`` or a client, and raise
+    `AssertionError` for each message that differs: see `trio-mcp replay`.
 
         await assert_replays("calls.jsonl", server)
 
@@ -48,14 +48,14 @@ async def assert_replays(
     A message may come ``patience`` seconds late.
     """
     recorded = read_recording(recording)
-    if isinstance(other, Command | Address):
-        async with open_messages(other, opening_of(recorded).modern) as transport:
+    if isinstance(server, Command | Address):
+        async with open_messages(server, opening_of(recorded).modern) as transport:
             differences = await replay(recorded, transport, patience=patience)
-    elif callable(other):
-        differences = await _played_to_client(recorded, other, patience, options)
+    elif callable(server):
+        differences = await _played_to_client(recorded, server, patience, options)
     else:
         ours, theirs = memory_channel_pair()
-        async with open_server(other, theirs):
+        async with open_server(server, theirs):
             differences = await replay(recorded, ours, patience=patience)
     assert not differences, "\n".join(map(str, differences))
 
