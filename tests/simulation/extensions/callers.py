@@ -367,8 +367,9 @@ class Caller:
                     self._fault(f"{ending} with {life}: {order}")
                 self._journal.stopped[order.name] = (order, life.started, life.lines)
             case "finished":
-                # What stands before the server may have answered by itself.
-                if life.running or not (life.is_over or self.route.behind):
+                # What stands before the server may have answered by itself, and knows nothing of a server that it lost.
+                is_sure = self._is_calm or not self.route.behind
+                if (life.running and is_sure) or not (life.is_over or self.route.behind):
                     self._fault(f"{ending} with {life}: {order}")
             case "unsent":
                 if life.started:

@@ -35,7 +35,3 @@ def test_calls_and_notifications_keep_their_promises_for_a_part_of_a_million_ste
         *(f"ended {state}" for state in ("stopped", "finished", "overran", "unsent", "relayed")),
     ):
         assert happened[outcome], f"no {outcome}: the simulation shows nothing of it"
-
-
-def test_simulation_of_a_seed_is_the_same_each_time() -> None:
-    assert simulate(7, 5000) == simulate(7, 5000)
