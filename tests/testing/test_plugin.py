@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -169,6 +170,7 @@ def test_the_test_without_the_kit_and_the_type_checker_do_as_printed(page: Path)
         ran = subprocess.run(
             [sys.executable, "-m", *shlex.split(line, comments=True)],
             cwd=page,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             timeout=2 * PATIENCE,
