@@ -34,7 +34,9 @@ search = Extension("com.example/search")
 query = search.method("com.example/search/query", Added, Hits)
 purge = search.method("com.example/search/purge", Added, Hits, requires_client=False, scopes=["admin", "write"])
 added = search.notification("notifications/com.example/search/added", Added, sender="client")
-gone = search.notification("notifications/com.example/search/gone", Added, sender="client", scopes=["write"])
+gone = search.notification(
+    "notifications/com.example/search/gone", Added, sender="client", requires_client=False, scopes=["write"]
+)
 recent = search.notification(
     "notifications/com.example/search/recent", Added, sender="client", since=MODERN, scopes=["read"]
 )
