@@ -36,6 +36,9 @@ class _Told(msgspec.Struct, frozen=True, array_like=True):
     params: dict[str, Any]
 
 
+_decoder: Final = msgspec.msgpack.Decoder(_Told)
+
+
 class ToldElsewhere:
     """Notifications of these ``rows``, sealed by the secrets of ``cipher``, which all replicas have."""
 
@@ -76,7 +79,7 @@ class ToldElsewhere:
             sealed = b""
         for key in self._keys:
             try:
-                return msgspec.msgpack.decode(key.open(sealed, _PURPOSE), type=_Told)
+                return _decoder.decode(key.open(sealed, _PURPOSE))
             except BadSeal:
                 continue
             except msgspec.MsgspecError:  # of another version

@@ -83,6 +83,10 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     continuation: bytes | None = None
 
 
+# Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
+_contents: Final = msgspec.msgpack.Decoder(_Content)
+
+
 @frozen
 class _Keys:
     """The keys that are derived from one secret."""
@@ -162,7 +166,7 @@ class RecordCodec:
         row."""
         body = self._opened(row)
         try:
-            content = msgspec.msgpack.decode(body, type=_Content)
+            content = _contents.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UnreadableRecord(f"a record cannot be read: {error}") from None
         # Of the columns, these are for searching alone. Another scope would give the task to somebody else.

@@ -280,6 +280,10 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
+# Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
+_stored_files: Final = msgspec.json.Decoder(_StoredFile)
+
+
 @frozen
 class FileStorage(Storage):
     """Records in a folder, a file for each server, readable by this user alone: safe for many processes at once.
@@ -349,7 +353,7 @@ class FileStorage(Storage):
     def _content(self, name: str) -> _StoredFile | None:
         data = self._folder.read(name, _MOST)
         try:
-            return None if data is None else msgspec.json.decode(data, type=_StoredFile)
+            return None if data is None else _stored_files.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(name, error) from None
 

@@ -101,7 +101,7 @@ class Stored:
     def from_json(cls, data: bytes) -> Stored:
         """Return what `to_json` has written. Raises `UnreadableTokens`."""
         try:
-            return msgspec.json.decode(data, type=_File).stored
+            return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableTokens(f"no record of version {_VERSION}: {type(error).__name__}") from None
 
@@ -115,6 +115,10 @@ def _is_version(_: Any, __: Any, version: int) -> None:
 class _File:
     version: int = attrs.field(validator=_is_version)
     stored: Stored
+
+
+# Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
+_files: Final = msgspec.json.Decoder(_File)
 
 
 class StorageFailed(AuthorizationError):
