@@ -151,8 +151,9 @@ def test_fragments_of_changes_make_a_section_of_the_changelog(tmp_path: Path) ->
     head, rest = before.split("<!-- releases, the newest first -->\n")
     new = (tmp_path / "CHANGELOG.md").read_text().removeprefix(head).removesuffix(rest)
     assert "## 9.9.9 (2030-01-02)\n\n### " in new
-    assert "### Added\n\n- A server may be quick: `Server(quick=True)`.\n" in new
-    assert "### Fixed\n\n- A slow server is quick again.\n" in new
+    kinds = dict(part.split("\n\n", 1) for part in new.split("### ")[1:])  # with the fragments that wait for a release
+    assert "- A server may be quick: `Server(quick=True)`.\n" in kinds["Added"]
+    assert "- A slow server is quick again.\n" in kinds["Fixed"]
     assert [file.name for file in folder.iterdir()] == [".gitignore"]  # it knows the kind of each fragment
 
 
