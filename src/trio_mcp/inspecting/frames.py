@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ import trio
 
 from ..classes import define, frozen
 from ..protocol.fields import JSONObject
-from ..recording.entries import VERSION, Entry, Header, Recorded
-from ..recording.recorder import Recorder
+from ..recording.entries import Entry, Header, Recorded
+from ..recording.recorder import Recorder, new_header
 from ..recording.svg import MOST_ROWS, svg
 from ..recording.timeline import timeline
 from ..recording.writing import Job, Recording
@@ -50,7 +48,7 @@ class KeptFrame:
     number: int
     line: bytes = attrs.field(repr=False)
     summary: JSONObject
-    """One line for the list."""
+    """Line for the list."""
 
     @property
     def entry(self) -> Entry:
@@ -79,15 +77,7 @@ class FrameLog(Recorder):
 
     def start(self, role: str, network: str | None = None) -> Recording | None:
         """Begin with the messages of a new connection: see `Recorder.start`."""
-        self._header = header = Header(
-            recording=VERSION,
-            id=secrets.token_hex(8),
-            role=role,
-            pid=os.getpid(),
-            wall=time.time(),
-            trio=trio.current_time(),
-            network=network,
-        )
+        self._header = header = new_header(role, network)
         self._frames.clear()
         self._bytes = 0
         return Recording(self.put, self.written, Path(os.devnull), header)

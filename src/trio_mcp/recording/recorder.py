@@ -43,6 +43,20 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
 
+def new_header(role: str, network: str | None) -> Header:
+    """Return the first line of a recording that begins now."""
+    return Header(
+        recording=VERSION,
+        id=secrets.token_hex(8),
+        role=role,
+        pid=os.getpid(),
+        wall=time.time(),
+        trio=trio.current_time(),
+        network=network,
+        software=_software(),
+    )
+
+
 @cache
 def _software() -> str:
     return f"trio-mcp {version('trio-mcp')}"
@@ -93,17 +107,7 @@ class Recorder:
             self._opened += 1
             number = self._opened
         path = self._path if number == 1 else self._path.with_stem(f"{self._path.stem}-{number}")
-        header = Header(
-            recording=VERSION,
-            id=secrets.token_hex(8),
-            role=role,
-            pid=os.getpid(),
-            wall=time.time(),
-            trio=trio.current_time(),
-            network=network,
-            software=_software(),
-        )
-        return Recording(self.put, self.written, path, header)
+        return Recording(self.put, self.written, path, new_header(role, network))
 
     def put(self, job: Job) -> bool:
         """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""

@@ -4,12 +4,13 @@ and one for all messages without a session. Headers are in no recording, and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ...concurrency.contexts import contextmanager
 from ...recording.recorded_transport import RecordedRequests
 from ...runtime.peer import Auth
 from ...transports.http.application import Answer, ResponseHandle, Source
@@ -40,14 +41,23 @@ class HttpRecordings:
         self._sessionless: Recording | None = None
         self._posts = 0
         """Number of the exchanges that belong to no session."""
-        self.opening: RecordedExchange | None = None
-        """The exchange of the request that is being served, where it may open a session; else `None`."""
-        self.response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
-        """Returns the response to a request that belongs to no session."""
+        self._opening: RecordedExchange | None = None
+        self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
-    def observe(self, running: Running) -> None:
-        """Observe all requests of ``running``, beside its own observer."""
+    def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
+        """Observe all requests of ``running``, beside its own observer. ``response_of`` returns the response to a
+        request that belongs to no session."""
+        self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
+
+    @contextmanager
+    def serving(self, exchange: RecordedExchange) -> Generator[None]:
+        """Take a session that is opened in the body for one that ``exchange`` opens, unless the exchange names one."""
+        self._opening = exchange if exchange.may_open else None
+        try:
+            yield
+        finally:
+            self._opening = None
 
     def of_session(self, session_id: str) -> Place | None:
         """Return the place of the messages of a session, which exists."""
@@ -92,21 +102,28 @@ class HttpRecordings:
     def tracer(self, network: str | None) -> Tracer:
         """Return the observer of a connection: of the session that is being opened, else of the requests that belong to
         no session."""
-        return _RequestsOfOne(self, self.opening, self._tracing).tracer(network)
+        return _RequestsOfOne(self, self._response_of, self._opening, self._tracing).tracer(network)
 
 
 class _RequestsOfOne(RecordedRequests):
     """The requests of the session that is opened by ``opening``, or, with `None`, those that belong to no session."""
 
-    def __init__(self, recordings: HttpRecordings, opening: RecordedExchange | None, tracing: Tracing | None) -> None:
+    def __init__(
+        self,
+        recordings: HttpRecordings,
+        response_of: Callable[[InboundRequest], ResponseHandle | None],
+        opening: RecordedExchange | None,
+        tracing: Tracing | None,
+    ) -> None:
         super().__init__(self._find, tracing)
         self._recordings = recordings
+        self._response_of = response_of
         self._opening = opening
 
     def _find(self, request: InboundRequest | OutboundRequest) -> Place | None:
         if self._opening is not None:
             return self._opening.place
-        found = self._recordings.response_of(request)  # type: ignore[arg-type] # nobody is asked without a session
+        found = self._response_of(request)  # type: ignore[arg-type] # nobody is asked without a session
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def end(self, role: str, revision: str | None) -> None:
@@ -127,6 +144,8 @@ class RecordedExchange:
         self._at = trio.current_time()
         self.place = place
         """The recording, with the number of the exchange; `None` until the answer tells."""
+        self.may_open = place is None and session_id is None
+        """True for a request that belongs to no session so far."""
         if place is not None:
             self._note_body(place)
 
@@ -233,9 +252,8 @@ class RecordedEndpoint(HttpEndpoint):
         recordings: HttpRecordings,
     ) -> None:
         self._recordings = recordings
-        recordings.observe(running)
+        recordings.observe(running, lambda request: self._modern.response_to(request))
         super().__init__(running, settings, nursery, free_connections)
-        recordings.response_of = self._modern.response_to
         self._max_event = running.limits.max_message_bytes
         self._is_stateless = running.stateless
 
@@ -250,8 +268,5 @@ class RecordedEndpoint(HttpEndpoint):
         else:
             place = None if session_id is None else recordings.known_session(session_id)
         exchange = RecordedExchange(recordings, place, body, session_id)
-        recordings.opening = exchange if place is None and session_id is None else None
-        try:
+        with recordings.serving(exchange):
             super().serve(head, body, RecordedResponse(response, exchange, self._max_event), caller)
-        finally:
-            recordings.opening = None
