@@ -65,10 +65,11 @@ class BridgedCall(Generic[T]):
         self._error: Exception | None = None
         self._thread: TrioThread | None = None
         self.is_over = False
+        """True once nothing is left of the call in the trio thread."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether a thread runs the call, or has run it."""
+        """True once a thread runs the call, or has run it."""
         return self._thread is not None
 
     def began(self, thread: TrioThread) -> None:

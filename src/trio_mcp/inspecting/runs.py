@@ -34,7 +34,7 @@ Work = Callable[["Run", OnProgress], Awaitable[Outcome]]
 
 
 class TooManyRuns(Exception):
-    """As many requests run as may."""
+    """The bound on running requests is reached."""
 
 
 def cut(text: str, most: int = _MOST_WORDS) -> str:

@@ -1,4 +1,4 @@
-"""How calls end that the clients of a proxy have left: `CancelAcknowledged`, which a proxy answers for itself.
+"""The ends of calls that the clients of a proxy have left: `CancelAcknowledged`, which a proxy answers for itself.
 
 A proxy waits for its own part of a call, and for the end of the call at the server behind, under a token of its own, so
 that neither the eras of both sides nor the number of clients on a connection matter. A server behind without the

@@ -31,7 +31,7 @@ _IN_TEXT: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _HINTS: Final = re.compile("[ @=]|eyJ|_|-|AKIA|ASIA")
-"""What a text without a secret mostly lacks; looking for that takes less time than looking for secrets."""
+"""Signs that texts without a secret mostly lack; looking for a sign takes less time than looking for secrets."""
 
 
 def names_secret(key: str) -> bool:

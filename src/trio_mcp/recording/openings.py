@@ -1,4 +1,4 @@
-"""How the connection of a recording was opened: by a handshake, or by requests that each name a modern revision."""
+"""Openings of the connections of recordings: by a handshake, or by requests that each name a modern revision."""
 
 from __future__ import annotations
 

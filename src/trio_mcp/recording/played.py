@@ -1,4 +1,4 @@
-"""What a replay keeps of the messages of both sides."""
+"""Messages of both sides, as a replay keeps them."""
 
 from __future__ import annotations
 

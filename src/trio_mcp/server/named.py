@@ -1,4 +1,4 @@
-"""What requests name of the offers of a server: the scopes that a request needs are those of all that it names."""
+"""Offers of a server that requests name: the scopes that a request needs are those of all that it names."""
 
 from __future__ import annotations
 

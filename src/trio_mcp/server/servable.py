@@ -1,4 +1,4 @@
-"""What can be served: a transport serves a `Servable`, a `Server` or a `StandIn` for one, and needs not know which."""
+"""Servable: a transport serves a `Server`, or a `StandIn` for one, and need not know which."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ class OAuth(OAuthClient):
     """Where the browser is sent after the user has decided, as agreed with the authorization server. On this machine,
     as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
     refresh: bool = True
-    """Whether refresh tokens are asked for and used."""
+    """True: refresh tokens are asked for and used."""
     assume_pkce: bool = False
     """True for an authorization server without methods of PKCE in its metadata, which is known to support S256:
     Microsoft Entra ID. Otherwise such a server is refused; a server with other methods alone is refused always."""

@@ -74,7 +74,7 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 
 class VerifierUnavailable(Exception):
-    """Nobody can say now whether a token is good: the client is asked to come back later, and keeps its token. The
+    """No verdict on a token is possible now: the client is asked to come back later, and keeps its token. The
     message is for the log."""
 
 
