@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -111,3 +112,11 @@ async def test_a_gateway_waits_for_the_member_of_a_call(era: Era) -> None:
         ending = await left(client, {"cleanup": 0.3}, tool="a__slow")
     assert (ending.state, ending.behind) == ("stopped", "stopped")
     assert (ending.cleanup or 0) >= 0.25
+
+
+@pytest.mark.parametrize(("grace", "state"), [(0.0, "relayed"), (math.inf, "stopped")])
+async def test_a_proxy_without_a_grace_or_with_an_endless_one_answers_too(era: Era, grace: float, state: str) -> None:
+    served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=grace))
+    async with open_memory(served, **options(era)) as client:
+        ending = await left(client, {"cleanup": 0.1})
+    assert ending.state == state

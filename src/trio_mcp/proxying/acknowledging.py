@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..state.requests import InboundRequest
 
 CANCELS: Final = CancelAcknowledged()
+_LEAST_WAIT: Final = 0.001
+"""Seconds: without any grace, the call is told to stop, and nobody waits for the answer."""
 _CAPABILITY: Final = f"extensions.{NAME}"
 
 
@@ -62,12 +64,13 @@ async def call_over(scope: RequestScope, host: RequestHost) -> JSONObject:
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
     """Ask the server behind how the calls of the body end, if they are left, where the client of ``scope`` may ask. The
-    wait is a part of the cleanup of ``scope``, and bounded by `Limits.cleanup_grace`."""
+    wait is a part of the cleanup of ``scope``, bounded by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`."""
     ending = scope.ending
     if ending is None:
         yield
         return
-    with confirm_cancels(within=scope.runner.limits.cleanup_grace) as endings:
+    within = min(max(scope.runner.limits.cleanup_grace, _LEAST_WAIT), CANCELS.max_wait)
+    with confirm_cancels(within=within) as endings:
         try:
             yield
         except BaseException as error:
