@@ -23,6 +23,10 @@ from trio.testing import MockClock
 # What one process has compiled the next ones need not: the tests start hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# A shell without job control starts what runs in its background deaf to Ctrl-C, and so would be what the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=THOROUGH // 4
 )
