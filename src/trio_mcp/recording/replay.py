@@ -65,14 +65,14 @@ class _Player:
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
         self._heard: list[Heard] = []
-        """What no message of the recording stands for so far."""
+        """Messages of the other side that none of the recording stands for so far."""
         self._sent: dict[Key, Sent] = {}
         self._tokens: dict[Key, Sent] = {}
         """The requests by their progress tokens in the recording."""
         self._used = set[RequestId]()
         """The present ids of the requests of the side that is played."""
         self._left = set[RequestId]()
-        """Those of the requests that were cancelled."""
+        """Present ids of the requests that were cancelled."""
         self._met: dict[Key, Heard] = {}
         """The present request in the place of each recorded one of the other side."""
         self.comparing = Comparing()
