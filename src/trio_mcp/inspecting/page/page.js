@@ -38,6 +38,7 @@ function drawTabs() {
 function choose(kind) {
   tab = kind;
   filter.value = "";
+  list.replaceChildren(); // what the last tab has is not to be clicked before the next drawing
   detail.replaceChildren(el("p", { className: "faint" }, kind === "frames" ? "Choose a message to see it." : "Choose something from the list."));
   document.body.dataset.tab = kind;
   draw();
