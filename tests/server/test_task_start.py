@@ -8,6 +8,7 @@ import pytest
 import trio
 from tests.interaction.memory_peer import MODERN, MemoryPeer, connected
 from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_of
+from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
@@ -398,3 +399,33 @@ async def test_a_plain_function_has_a_task_too() -> None:
         while (state := await about(peer, "tasks/get", task))["status"] == "working":
             await wait_all_tasks_blocked(0.01)
     assert state["result"]["content"][0]["text"] == "Ann True 1 3600 None"
+
+
+class FirstFails(TouchyStore):
+    """A slow store that cannot keep the first record that it is given."""
+
+    async def create(self, *args: Any, **options: Any) -> TaskRecord:
+        self.fails = set() if "create" in self.calls else {"create"}
+        return await super().create(*args, **options)
+
+
+@pytest.mark.parametrize("first", ["the handler", "the time limit"])
+@pytest.mark.parametrize("task", ["optional", "required"])
+async def test_those_who_wait_for_the_start_of_a_task_share_its_failure(
+    autojump_clock: MockClock, first: str, task: Any
+) -> None:
+    """A second attempt would make a task of a call that has failed, or is about to."""
+    store = FirstFails(slowness=3)
+    server = Server("s", tasks=TaskSettings(grace=1, store=store))
+
+    @server.tool(task=task)
+    async def work(ctx: RequestContext) -> None:
+        assert ctx.task is not None
+        await trio.sleep(0 if first == "the handler" else 2)
+        await ctx.task.start()
+
+    async with knowing(server) as peer:
+        error = await peer.error("work")
+        assert (error["code"], "store of tasks cannot be reached" in error["message"]) == (-31000, True)
+        await trio.sleep(10)
+    assert store.calls.count("create") == 1

@@ -12,7 +12,7 @@ from ..protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolRes
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import OnRestart
 from ..tasks.host import TaskHost
-from ..tasks.request_task import RequestTask
+from ..tasks.request_task import NotStarted, RequestTask
 from ..tasks.task_methods import asked_ttl, milliseconds
 from ..tasks.task_state import TaskState
 from .kept_tasks import TaskContext
@@ -116,7 +116,7 @@ async def run_task(
         running = call()
         del call  # thousands of tasks may wait
         result = await running
-    except CapabilityMissing:
+    except (CapabilityMissing, NotStarted):
         raise
     except Exception:
         if task.must_be:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
+from ..classes import define
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.errors import NoWayBack
@@ -42,6 +44,20 @@ def new_holder(process: str) -> str:
 
 def _process_of(holder: str) -> str:
     return holder.partition(":")[0]
+
+
+class NotStarted(CodedError):
+    """A task could not be started. A call that ends so is answered with the error, and makes no second attempt: that
+    might succeed, and give a client a task which has failed because there could be none."""
+
+
+@define(eq=False)
+class _Starting:
+    """An attempt to keep the record of a task, which is ``over`` at some time. ``failure`` returns the error where the
+    attempt has failed."""
+
+    over: trio.Event = attrs.field(factory=trio.Event)
+    failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
@@ -111,8 +127,8 @@ class RequestTask:
         self.checkpoint_before_start: bytes | None = None
         """Checkpoint to be kept with the new record."""
         self.attempt = 1 if record is None else record.attempt
-        self._starting: trio.Event | None = None
-        """Event set when the record is kept, or is not; `None` in all phases but RECORDING."""
+        self._starting: _Starting | None = None
+        """The attempt to keep the record; `None` in all phases but RECORDING."""
         self._alarm: Alarm | None = None
         self.client: CoreClient | None = None
         """The requestor, where the form of the task is that of 2025-11-25, and the requestor is known."""
@@ -162,19 +178,22 @@ class RequestTask:
         ``delegated``: the work is done elsewhere.
 
         While the request is answered with questions, wait until its client comes back. Raises `CodedError` (-31000),
-        with nothing started, where there are too many tasks. Under cancellation either the request was answered with a
+        with nothing started, where there are too many tasks, or the store fails: to all who wait for the same
+        attempt. Under cancellation either the request was answered with a
         task that is kept, or there is no task.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._starting is not None:
-            await self._starting.wait()
+        while (starting := self._starting) is not None:
+            await starting.over.wait()
+            if starting.failure is not None:
+                raise starting.failure()
         if self.phase is RunPhase.POSSIBLE:
             await self._start(delegated=delegated)
 
     async def _start(self, *, delegated: bool) -> None:
         scope, host = self.scope, self._host
         self.phase = phase_after(self.phase, RunStep.RECORD)
-        self._starting = trio.Event()
+        self._starting = starting = _Starting()
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
@@ -189,6 +208,9 @@ class RequestTask:
                 if self.message != record.message:  # told while the record was written
                     host.messages.write_soon(self)
                 return
+        except CodedError as error:
+            starting.failure = partial(NotStarted, error.code, error.message, error.data)
+            raise starting.failure() from None
         finally:
             try:
                 if record is not None and not self.has_started:  # the requestor never learns of the task
@@ -196,7 +218,7 @@ class RequestTask:
             finally:
                 if self.phase is RunPhase.RECORDING:
                     self.phase = phase_after(self.phase, RunStep.FAIL)
-                self._starting.set()
+                starting.over.set()
                 self._starting = None
         await trio.lowlevel.checkpoint()
         if record is not None and scope.sends and not (self.has_started or self.phase is RunPhase.DECLINED):
@@ -212,7 +234,7 @@ class RequestTask:
         end of the handler is still the end of the task, unless `detach` is called. Return false, with nothing changed,
         where the work is done elsewhere already. Raises as `start`."""
         while self._starting is not None:
-            await self._starting.wait()
+            await self._starting.over.wait()
         if self.is_delegated:
             return False
         self.ttl_ms, self.message = ttl_ms, message or self.message
@@ -298,7 +320,7 @@ class RequestTask:
             raise ValueError(f"a checkpoint of {len(text)} bytes is longer than the {most} bytes that are kept")
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._starting is not None:
-            await self._starting.wait()
+            await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
             self.scope.rounds.forget()  # a further run starts from here
         if self.has_started:
