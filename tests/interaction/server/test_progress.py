@@ -48,12 +48,17 @@ def test_prg_02_the_latest_value_comes_before_the_response_and_nothing_after(cli
     client.result(request_id)
     assert client.finish() == 0
     values = [params["progress"] for params in client.progress_of("t")]
-    assert values[0] == 1
     assert values[-1] == 100
     last = max(place for place, m in enumerate(client.messages) if m.get("method") == "notifications/progress")
     reply = next(place for place, m in enumerate(client.messages) if is_same(m.get("id"), request_id))
     assert last < reply
     assert len(values) <= most_values(client, request_id)
+
+
+def test_first_progress_does_not_wait(client: RawClient) -> None:
+    client.result(client.call("progress", {"values": list(range(1, 101))}, token="t"))
+    assert client.finish() == 0
+    assert next(params["progress"] for params in client.progress_of("t")) == 1
 
 
 def most_values(client: RawClient, request_id: Any) -> float:

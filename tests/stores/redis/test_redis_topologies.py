@@ -13,6 +13,7 @@ import pytest
 import trio
 import trustme
 from tests.patience import PATIENCE
+from tests.ports import free_port
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp.stores.redis.address import Kind, parse_url
@@ -239,13 +240,15 @@ def cluster_of(folder: Path, size: int) -> Generator[list[RedisServer]]:
     """Primaries that share the slots evenly."""
     with ExitStack() as stack:
         lines = ("cluster-enabled yes", "cluster-node-timeout 2000")
-        nodes = [stack.enter_context(RedisServer(folder, *lines)) for _ in range(size)]
+        # The port of the bus is not left to Redis: it would be one of those that the system gives to anybody.
+        buses = [free_port() for _ in range(size)]
+        nodes = [stack.enter_context(RedisServer(folder, *lines, f"cluster-port {bus}")) for bus in buses]
         first, *others = nodes
         for place, node in enumerate(nodes):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
             node.ask("CLUSTER", "ADDSLOTSRANGE", 16384 * place // size, 16384 * (place + 1) // size - 1)
-        for node in others:
-            first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+        for node, bus in zip(others, buses[1:], strict=True):
+            first.ask("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
         yield nodes
 
 
