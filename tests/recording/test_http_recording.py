@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import trio
 
 from trio_mcp import RequestContext, Server, open_http, serve_http
 from trio_mcp.recording.entries import Entry, read_recording
+from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.timeline import timeline
+from trio_mcp.recording.writing import Job, Recording
 from trio_mcp.testing import assert_replays
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -40,7 +44,23 @@ def yes(_: object) -> dict[str, Any]:
     return {"value": True}
 
 
-async def run(server: Server, folder: Path, clients: int, **options: Any) -> None:
+class WritesAtTheEnd(Recorder):
+    """A recorder with a disk so slow that nothing is written before somebody waits for it."""
+
+    awaited = threading.Event()
+
+    def _write(self, job: Job) -> None:
+        self.awaited.wait(10)
+        super()._write(job)
+
+    async def written(self, recording: Recording) -> None:
+        self.awaited.set()
+        await super().written(recording)
+
+
+async def run(
+    server: Server, folder: Path, clients: int, make: Callable[[Path], Recorder] = Recorder, **options: Any
+) -> None:
     """Run as many clients at once, each of which greets, asks, and leaves a call once there is progress."""
 
     async def use(number: int) -> None:
@@ -54,7 +74,7 @@ async def run(server: Server, folder: Path, clients: int, **options: Any) -> Non
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(
             lambda task_status: serve_http(
-                server, "127.0.0.1", 0, record=folder / "server.jsonl", task_status=task_status
+                server, "127.0.0.1", 0, record=make(folder / "server.jsonl"), task_status=task_status
             )
         )
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
@@ -88,6 +108,12 @@ async def test_each_session_has_a_file_of_its_own(server: Server, tmp_path: Path
         assert [entry.cause for entry in entries(path) if entry.event == "cancel.received"] == ["peer"]
         assert entries(path)[-1].event == "connection.ended"
     assert {next(name for name in ("Ann0", "Ann1") if name in path.read_text()) for path in paths} == {"Ann0", "Ann1"}
+
+
+async def test_recording_of_a_session_is_whole_when_its_server_has_ended(server: Server, tmp_path: Path) -> None:
+    await run(server, tmp_path, 1, WritesAtTheEnd, era="legacy")
+    (path,) = found(tmp_path, "server*.jsonl")
+    assert entries(path)[-1].event == "connection.ended"
 
 
 async def test_requests_without_a_session_are_in_one_file_each_with_the_number_of_its_exchange(

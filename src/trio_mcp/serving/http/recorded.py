@@ -39,6 +39,8 @@ class HttpRecordings:
         self._tracing: Tracing | None = None
         self._sessions: dict[str, Recording] = {}
         self._sessionless: Recording | None = None
+        self._ended: Recording | None = None
+        """The recording of the session that ended last. Its last lines may not be written yet."""
         self._posts = 0
         """Number of the exchanges that belong to no session."""
         self._opening: RecordedExchange | None = None
@@ -81,18 +83,22 @@ class HttpRecordings:
     def session_ended(self, recording: Recording) -> None:
         """End the recording of a session."""
         recording.end()
+        self._ended = recording
         for session_id, found in tuple(self._sessions.items()):
             if found is recording:
                 del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """End all recordings, and wait until the last line is written: see `Recording.aclose`."""
-        for recording in self._sessions.values():
-            recording.end()
-        # The lines of all recordings are written in their order, so this one is the last.
-        last = self._sessionless or next(reversed(self._sessions.values()), None)
+        """End all recordings, and wait until the last line of each is written, for two seconds at most, also when
+        cancelled."""
+        if self._sessionless is not None:
+            self._sessionless.end()
+        for recording in tuple(self._sessions.values()):
+            self.session_ended(recording)
+        # The lines of all recordings are written in their order: once one more turn of this one has come, all are.
+        last = self._ended or self._sessionless
         if last is not None:
-            await last.aclose()
+            await self.recorder.written(last)
 
     # Observing
 
