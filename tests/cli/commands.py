@@ -123,3 +123,22 @@ async def running(*arguments: str) -> AsyncIterator[Running]:
             yield Running(process, stderr)
     finally:
         process.kill()
+
+
+@asynccontextmanager
+async def served_page(*arguments: str) -> AsyncIterator[tuple[Forked, str]]:
+    """The process that serves a page, ``trio-mcp inspect --web``, and the address that it has printed."""
+    ours, theirs = os.pipe()
+    command = [*TRIO_MCP, "inspect", "--web", *arguments]
+    process = forked(command, os.open(os.devnull, os.O_RDONLY), theirs, os.open(os.devnull, os.O_WRONLY))
+    try:
+        async with trio.lowlevel.FdStream(ours) as output:
+            said = b""
+            with trio.fail_after(PATIENCE):
+                while not said.endswith(b"\n"):
+                    data = await output.receive_some()
+                    assert data, "it has ended"
+                    said += data
+            yield process, said.decode().strip()
+    finally:
+        process.kill()

@@ -7,36 +7,15 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, forked, run
-from tests.forked import Forked
+from tests.cli.commands import TRIO_MCP, run, served_page
 from tests.patience import PATIENCE
 
 INSPECT = [*TRIO_MCP, "inspect", "--web"]
 DESK = str(Path(__file__).with_name("desk.py"))
-
-
-@asynccontextmanager
-async def page(*arguments: str) -> AsyncIterator[tuple[Forked, str]]:
-    """The process that serves a page, and the address that it has printed."""
-    ours, theirs = os.pipe()
-    process = forked([*INSPECT, *arguments], os.open(os.devnull, os.O_RDONLY), theirs, os.open(os.devnull, os.O_WRONLY))
-    try:
-        async with trio.lowlevel.FdStream(ours) as output:
-            said = b""
-            with trio.fail_after(PATIENCE):
-                while not said.endswith(b"\n"):
-                    data = await output.receive_some()
-                    assert data, "it has ended"
-                    said += data
-            yield process, said.decode().strip()
-    finally:
-        process.kill()
 
 
 async def status_of(address: str) -> int:
@@ -51,7 +30,7 @@ async def status_of(address: str) -> int:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_address_with_a_token_is_printed_and_the_page_is_there_until_ctrl_c(era: str):
-    async with page(DESK, "--era", era) as (process, address):
+    async with served_page(DESK, "--era", era) as (process, address):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
         assert await status_of(address) == 200
         assert await status_of(address[:-3] + "/") == 403

@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,60 +13,25 @@ import msgspec
 import pytest
 import trio
 from tests.interaction.browser.chromium import needs_chromium
-from tests.page.devtools import Browser, Page, chromium, open_browser
-from tests.patience import PATIENCE
+from tests.page.devtools import Browser, Page
+from tests.page.inspected import chosen, inspected
 
 from trio_mcp import (
     Address,
     Audio,
     Command,
     Image,
-    InMemory,
     RequestContext,
     Server,
-    TaskSettings,
     TextContent,
     serve_http,
 )
-from trio_mcp.inspecting.application import serve_page
-from trio_mcp.inspecting.inspection import Inspection
 
 pytestmark = needs_chromium
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 HOSTILE_SERVER = Path(__file__).with_name("hostile_server.py")
 eras = pytest.mark.parametrize("era", ["modern", "legacy"])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with chromium(tmp_path_factory.mktemp("profile")) as address:
-        yield address
-
-
-@pytest.fixture
-async def browser(address: str) -> AsyncIterator[Browser]:
-    with trio.fail_after(2 * PATIENCE):
-        async with open_browser(address) as browser:
-            yield browser
-
-
-@asynccontextmanager
-async def inspected(browser: Browser, server: Any, era: Any = "auto", **look: Any) -> AsyncIterator[Page]:
-    """The page of ``server``, or of a target. In the end nothing has violated its policy, and no script has failed."""
-    target = InMemory(server) if isinstance(server, Server) else server
-    async with trio.open_nursery() as nursery:
-        inspection = Inspection(target, era=era)
-        await nursery.start(inspection.run)
-        page = await browser.open(await nursery.start(serve_page, inspection), **look)
-        yield page
-        assert await page.seen() == []
-        nursery.cancel_scope.cancel(reason="the test is over")
-
-
-async def chosen(page: Page, name: str) -> None:
-    await page.click(f'.offer[data-name="{name}"]')
-    await page.shows("#detail h2", name)
 
 
 @dataclass
@@ -332,31 +295,6 @@ def _named(number: int) -> Any:
     return tool
 
 
-async def test_a_task_is_started_and_its_result_waited_for(browser: Browser) -> None:
-    server = Server("garden", tasks=TaskSettings(poll_interval=0.05))
-    may_end = trio.Event()
-
-    @server.tool(task="optional")
-    async def dig(ctx: RequestContext) -> str:
-        if ctx.task is not None:
-            await ctx.task.start()
-        await may_end.wait()
-        return "dug"
-
-    async with inspected(browser, server, "modern") as page:
-        await chosen(page, "dig")
-        await page.click("#detail button", "Start as a task")
-        await page.shows(".card .result", "The server runs this as the task")
-        await page.click("#tabs button", "Tasks")
-        await page.click(".offer", "working")
-        await page.click("#detail button", "Wait for the result")
-        await page.shows(".card h3", "Wait for task")
-        may_end.set()
-        await page.shows(".card .text", "dug")
-        await page.click("#detail button", "Look again")
-        await page.shows("#detail .message", "completed")
-
-
 async def test_resources_templates_and_prompts_are_read_and_completed(browser: Browser) -> None:
     server = Server("garden")
 
@@ -436,3 +374,32 @@ async def test_a_page_without_the_token_shows_nothing(browser: Browser) -> None:
         address = await page.run("location.href")
         other = await browser.open("/".join(address.split("/")[:3]) + "/")
         assert "open the whole address" in await other.run("document.body.innerText")
+
+
+async def test_each_tab_begins_with_what_is_its_own(browser: Browser) -> None:
+    server = Server("garden")
+
+    @server.tool
+    async def hello() -> str:
+        return "hello"
+
+    async with inspected(browser, server) as page:
+        await chosen(page, "hello")
+        for _ in range(2):
+            await page.click("#tabs button", "Logs")
+            await page.shows("#detail .label", "Lowest level")
+            await page.click("#tabs button", "Messages")
+            await page.shows("#detail h2", "All requests on one axis")
+            await page.click("#tabs button", "Tools")
+            await page.shows("#detail", "Choose something from the list.")
+            await page.shows(".offer", "hello")
+            assert await page.count("[aria-current]") == 0
+
+
+async def test_new_connection_begins_with_its_own_level_of_logs(browser: Browser) -> None:
+    async with inspected(browser, Server("garden")) as page:
+        await page.shows("#state", "connected")
+        await page.click("#tabs button", "Logs")
+        await page.type("#detail select", "debug")
+        await page.click("#reconnect")
+        await page.run("until(() => !one('#reconnect').disabled && one('#detail select')?.value === 'info')")

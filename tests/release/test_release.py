@@ -90,6 +90,8 @@ def test_the_wheel_has_the_package_its_types_and_its_licence_and_nothing_else(wh
         names = files.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_mcp", "pytest_trio_mcp.py"}
     assert "trio_mcp/py.typed" in names
+    served = (ROOT / "src/trio_mcp/inspecting/page").iterdir()
+    assert {f"trio_mcp/inspecting/page/{file.name}" for file in served} <= set(names)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

@@ -1,0 +1,61 @@
+// Messages: what has passed on the connection, each with its whole, and all requests on one axis.
+
+import { ask, breakable, button, clock, el, json, shortName, size, visible } from "./elements.js";
+import { Kept } from "./kept.js";
+import { timelineImage } from "./runs.js";
+import { draw, hint, list, mark, matches, MOST_ROWS, say, show, showLater } from "./view.js";
+
+const WAYS = { out: "sent to the server", in: "received from the server" };
+const ARROWS = { out: "→", in: "←" };
+
+export const messages = new Kept();
+
+export const messagesTab = {
+  title: "Messages",
+  count: () => messages.all.length,
+  open: showPicture,
+  draw: drawMessages,
+  refresh: draw,
+};
+
+function drawMessages() {
+  const shown = messages.latest((frame) => matches(frame.words, frame.kind, frame.id), MOST_ROWS);
+  say(shown.length ? "" : "No message has passed yet.");
+  list.replaceChildren(...shown.map((frame) => {
+    const words = `${frame.words || frame.kind}${frame.id === null ? "" : ` #${frame.id}`}`;
+    const row = el("button", { type: "button", className: `frame ${frame.kind}`, onclick: () => choose(frame, row) },
+      el("span", { className: "faint" }, clock(frame.at)),
+      el("span", { className: "way" }, ARROWS[frame.dir] ?? "·"),
+      el("span", { className: "words" }, ...breakable(shortName(words, 80))),
+      el("span", { className: "faint" }, frame.dir ? size(frame.bytes) : ""));
+    return row;
+  }));
+}
+
+function showPicture() {
+  show(
+    el("h2", {}, "All requests on one axis"),
+    hint("Secrets are masked. Choose a message to see it."),
+    button("Draw again", showPicture),
+    timelineImage(""),
+  );
+}
+
+function choose(frame, row) {
+  mark(row);
+  showLater(about(frame));
+}
+
+async function about(frame) {
+  const way = WAYS[frame.dir] ?? "an event, which was not on the wire";
+  const head = [
+    button("The picture", showPicture, "plain"),
+    el("h2", {}, shortName(frame.words || frame.kind)),
+    hint(`${frame.kind}, ${way} at ${clock(frame.at)}`),
+  ];
+  try {
+    return [...head, json(await ask({ do: "frame", frame: frame.n }))];
+  } catch (error) {
+    return [...head, el("p", { className: "bad" }, visible(error.message))];
+  }
+}

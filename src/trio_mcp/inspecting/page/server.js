@@ -1,0 +1,63 @@
+// The server: its facts, the state of its connection, and the buttons for both.
+
+import { ask, duration, el, json, shortName, visible } from "./elements.js";
+import { at } from "./view.js";
+
+const STATES = { connecting: "connecting", connected: "connected", lost: "connection lost" };
+const [name, revision, state, facts, more, ping, reconnect] =
+  ["name", "revision", "state", "facts", "more", "ping", "reconnect"].map(at);
+
+/** What our own server has told of it last. */
+export let server = { state: "connecting" };
+let connection; // the number of the last one
+
+/** Take what is told of the server, and show it. Returns whether there is a new connection. */
+export function serverChanged(told) {
+  const isNew = told.connection !== undefined && told.connection !== connection;
+  if (isNew) {
+    connection = told.connection;
+    more.open = false;
+  }
+  server = told;
+  reconnect.disabled = server.state === "connecting";
+  drawServer();
+  return isNew;
+}
+
+export function drawServer() {
+  const { info, instructions, capabilities } = server;
+  if (info !== undefined) name.textContent = info ? shortName(info.title ?? info.name, 80) : "a server without a name";
+  revision.textContent = server.revision ? `${server.revision}, ${server.era}` : "";
+  state.textContent = STATES[server.state];
+  state.dataset.state = server.state;
+  const told = [];
+  if (server.reason) told.push(el("p", { className: "bad" }, visible(server.reason)));
+  if (info) told.push(el("p", {}, `${shortName(info.name, 200)} ${shortName(info.version, 80)}`));
+  if (info?.websiteUrl) told.push(el("p", {}, el("code", {}, shortName(info.websiteUrl, 500))));
+  if (instructions) told.push(el("pre", { className: "text" }, visible(instructions)));
+  if (capabilities) told.push(json(capabilities));
+  facts.replaceChildren(...told);
+  if (server.state === "lost") more.open = true;
+}
+
+/** Say that our own server is not there any more. */
+export function programEnded() {
+  state.textContent = "trio-mcp has ended";
+  state.dataset.state = "lost";
+}
+
+reconnect.addEventListener("click", () => {
+  reconnect.disabled = true; // until there is news of the connection
+  ask({ do: "reconnect" });
+});
+
+ping.addEventListener("click", async () => {
+  ping.disabled = true;
+  try {
+    ping.textContent = `Ping ${duration((await ask({ do: "ping" })).seconds)}`;
+  } catch (error) {
+    ping.textContent = "Ping failed";
+    ping.title = visible(error.message);
+  }
+  ping.disabled = false;
+});
