@@ -342,6 +342,10 @@ async def test_messages_are_listed_and_shown_without_secrets(browser: Browser) -
         await page.run("until(() => document.querySelector('#detail .timeline')?.naturalWidth)")
         await page.click(".frame.request", "tools/call")
         shown = await page.shows("#detail .json", "masked:")
+        await page.run("one('.frame').id = 'old'")
+        await page.click("#refresh")
+        await page.run("until(() => !document.getElementById('old'))")
+        assert "tools/call" in await page.shows(".frame[aria-current]")
         assert '"name": "sign"' in shown
         assert "hunter2" not in shown
 

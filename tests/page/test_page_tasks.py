@@ -55,7 +55,7 @@ async def test_task_is_started_and_listed_and_its_result_waited_for(browser: Bro
         await page.click("#detail button", "Look again")
         await page.shows("#detail .message", "completed")
         await page.click("#refresh")
-        await page.shows(".offer", "completed")
+        await page.shows(".offer[aria-current]", "completed")
 
 
 async def test_task_that_the_page_cancels_ends_in_the_server(browser: Browser, era: str) -> None:

@@ -9,6 +9,7 @@ const WAYS = { out: "sent to the server", in: "received from the server" };
 const ARROWS = { out: "→", in: "←" };
 
 export const messages = new Kept();
+let chosen = null; // number of a message
 
 export const messagesTab = {
   title: "Messages",
@@ -28,11 +29,14 @@ function drawMessages() {
       el("span", { className: "way" }, ARROWS[frame.dir] ?? "·"),
       el("span", { className: "words" }, ...breakable(shortName(words, 80))),
       el("span", { className: "faint" }, frame.dir ? size(frame.bytes) : ""));
+    if (chosen === frame.n) mark(row);
     return row;
   }));
 }
 
 function showPicture() {
+  chosen = null;
+  draw();
   show(
     el("h2", {}, "All requests on one axis"),
     hint("Secrets are masked. Choose a message to see it."),
@@ -42,6 +46,7 @@ function showPicture() {
 }
 
 function choose(frame, row) {
+  chosen = frame.n;
   mark(row);
   showLater(about(frame));
 }

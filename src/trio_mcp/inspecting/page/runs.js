@@ -1,6 +1,6 @@
 // Requests that were started here: cards with progress, results, pictures of their frames, and a button to cancel.
 
-import { ask, button, duration, el, shortName, size, visible } from "./elements.js";
+import { ask, breakable, button, duration, el, shortName, size, visible } from "./elements.js";
 import { resultElement } from "./results.js";
 
 const place = document.getElementById("cards");
@@ -54,7 +54,7 @@ class Card {
     this.element = el(
       "article",
       { className: "card" },
-      el("div", { className: "top" }, el("h3", {}, `${KINDS[told.kind] ?? told.kind} `, el("span", { className: "name" }, shortName(told.name))), this.status, this.time, this.cancel),
+      el("div", { className: "top" }, el("h3", {}, `${KINDS[told.kind] ?? told.kind} `, el("span", { className: "name" }, ...breakable(shortName(told.name)))), this.status, this.time, this.cancel),
       told.given && told.given !== "{}" ? el("pre", { className: "given" }, visible(told.given)) : null,
       this.bar, this.news, this.body, el("div", { className: "buttons" }, this.show, this.draw), this.pictures,
     );

@@ -2,15 +2,17 @@
 
 import { ask, button, el, shortName, visible } from "./elements.js";
 import { start } from "./runs.js";
-import { complaint, draw, hint, list, matches, say, show, showLater } from "./view.js";
+import { complaint, draw, hint, list, mark, matches, say, show, showLater } from "./view.js";
 
 const MOST_SEEN = 50;
 let known = null; // {tasks, error}, once it was asked for
+let chosen = null; // id of a task
 
 export const tasksTab = {
   title: "Tasks",
   count: () => 0,
   open() {
+    chosen = null;
     show(hint("Choose something from the list."));
     load();
   },
@@ -39,17 +41,31 @@ function drawTasks() {
   if (known?.error) say(visible(known.error));
   else say(known && !shown.length ? "No tasks are known. Start a tool as a task, or enter an id." : "");
   if (!list.querySelector(".task-id")) list.replaceChildren(entry(), el("div"));
-  list.lastChild.replaceChildren(...shown.map((task) =>
-    el("button", { type: "button", className: "offer", onclick: () => show(...about(task)) },
+  list.lastChild.replaceChildren(...shown.map((task) => {
+    const row = el("button", { type: "button", className: "offer", onclick: () => choose(task, row) },
       el("span", { className: "name" }, shortName(task.id, 60)),
-      el("span", { className: "about" }, shortName(wordsOf(task), 160)))));
+      el("span", { className: "about" }, shortName(wordsOf(task), 160)));
+    if (chosen === task.id) mark(row);
+    return row;
+  }));
+}
+
+function choose(task, row) {
+  chosen = task.id;
+  mark(row);
+  show(...about(task));
 }
 
 function entry() {
   const id = el("input", {
     type: "text", placeholder: "Id of a task", "aria-label": "Id of a task", autocomplete: "off", spellcheck: false,
   });
-  const look = () => id.value && showLater(state(id.value).then(about));
+  const look = () => {
+    if (!id.value) return;
+    chosen = id.value;
+    draw();
+    showLater(state(id.value).then(about));
+  };
   return el("div", { className: "task-id" }, id, button("Look", look));
 }
 

@@ -44,7 +44,7 @@ export function matches(...texts) {
   return !words || texts.some((text) => String(text ?? "").toLowerCase().includes(words));
 }
 
-/** Mark a row of the list as the chosen one. */
+/** Mark a row of the list as the chosen one, in place of another. */
 export function mark(row) {
   list.querySelectorAll("[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
   row.setAttribute("aria-current", "true");
