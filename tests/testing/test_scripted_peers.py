@@ -348,7 +348,7 @@ async def test_the_connection_to_a_process_can_be_left_to_the_script(tmp_path: P
 
 
 async def test_the_end_of_the_process_is_told_with_its_last_words() -> None:
-    command = [sys.executable, "-c", "raise SystemExit('out of cheese')"]
+    command = [sys.executable, "-c", "input(); raise SystemExit('out of cheese')"]
     with pytest.raises(MissingMessage, match=r"(?s)exit status 1.*out of cheese"):
         async with open_scripted_process(command, LEGACY):
             pass
