@@ -128,9 +128,8 @@ def check_trace(data: bytes) -> list[dict[str, Any]]:
     trace = json.loads(data)
     assert set(trace) == {"traceEvents", "displayTimeUnit"}
     named: dict[str, set[int]] = {"process_name": set(), "thread_name": set()}
-    rows: dict[tuple[str, str], tuple[int, int]] = {}
-    open_slices: dict[tuple[str, str], list[str]] = {}
-    last: dict[tuple[str, str], float] = {}
+    open_slices: dict[tuple[str, int, str], list[str]] = {}
+    last: dict[tuple[str, int, str], float] = {}
     for event in trace["traceEvents"]:
         assert type(event["pid"]) is type(event["tid"]) is int
         assert isinstance(event["name"], str)
@@ -140,12 +139,12 @@ def check_trace(data: bytes) -> list[dict[str, Any]]:
             assert set(event) == {"ph", "pid", "tid", "name", "args"}
             named[event["name"]].add(event["pid"] if event["name"] == "process_name" else event["tid"])
             continue
-        assert set(event) - {"args"} == {"ph", "cat", "id", "pid", "tid", "name", "ts"}
+        assert set(event) - {"args"} == {"ph", "cat", "id2", "pid", "tid", "name", "ts"}
         assert event["ph"] in ("b", "n", "e")
         assert event["pid"] in named["process_name"]
         assert event["tid"] in named["thread_name"]
-        row = (event["cat"], event["id"])
-        assert rows.setdefault(row, (event["pid"], event["tid"])) == (event["pid"], event["tid"])
+        assert set(event["id2"]) == {"local"}
+        row = (event["cat"], event["pid"], event["id2"]["local"])
         assert event["ts"] >= last.get(row, 0)
         last[row] = event["ts"]
         if event["ph"] == "b":
@@ -176,12 +175,10 @@ async def test_trace_events_nest_within_their_rows(tmp_path: Path, era: Any, aut
     events = check_trace(perfetto(await recorded(tmp_path, era)))
     names = {event["name"] for event in events}
     assert {"tools/call slow", "cancel sent", "cancel read", "finally and cleanup", "progress"} <= names
-    (slow,) = [
-        event for event in events if event["name"] == "tools/call slow" and event["ph"] == "e" and event["pid"] == 2
-    ]
-    (begun,) = [
-        event for event in events if event.get("id") == slow["id"] and event["ph"] == "b" and "call" in event["name"]
-    ]
+    (handlers,) = {event["pid"] for event in events if event.get("args") == {"name": "handlers"}}
+    begun, slow = [event for event in events if event["name"] == "tools/call slow" and event["pid"] == handlers]
+    assert (begun["ph"], slow["ph"]) == ("b", "e")
+    assert begun["id2"] == slow["id2"]
     assert slow["ts"] - begun["ts"] == pytest.approx(3_000_000, abs=500_000)  # microseconds
 
 

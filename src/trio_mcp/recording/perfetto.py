@@ -1,8 +1,8 @@
 """A timeline as trace events, which Perfetto and chrome://tracing show: async nestable events, one row a request.
 
-The events follow the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id`` names, and
-``n`` is a moment in the row; ``ts`` are microseconds. Rows of the callers have the calls, rows of the other side have
-the handlers, with their cleanup.
+The events follow the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id2`` names within its
+process, and ``n`` is a moment in the row; ``ts`` are microseconds. The rows of the callers, one process of the trace,
+have the calls; the rows of the other side have the handlers, with their cleanup.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _Rows:
         self._begin = begin
 
     def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        # An id is one row in all processes, so the two sides have one each.
-        row = f"{2 * self._number + pid:#x}"
-        event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id": row, "pid": pid, "tid": pid, "name": name}
+        # A plain id would be one row in all processes, which Perfetto shows under none of them.
+        row = {"local": f"{self._number:#x}"}
+        event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)
         return {**event, "args": args} if args else event
 
