@@ -1,5 +1,6 @@
 """The fork server: a Python process that imports modules once, then forks one process after another, each of which
-runs a program as ``python`` would. `tests.forked` starts it and speaks to it; nobody else does.
+runs a program as ``python`` would. `tests.forked` starts it and speaks to it, once it has said that it listens; nobody
+else does.
 
 Arguments: the descriptor of its socket, the name at which other processes of the test reach it (``forked_command.py``),
 and the modules. Each message asks for one process: the arguments of `run` as a JSON object, the descriptors that are to
@@ -31,6 +32,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as control, socket.socket(socket.AF_UNIX, kind) as listener:
         listener.bind("\0" + sys.argv[2])
         listener.listen(100)
+        control.send(b"listening")
         for module in sys.argv[3:]:
             import_module(module)
         fork_servers_of_files(sys.argv[2])

@@ -114,6 +114,7 @@ def fork_server() -> socket.socket:
         env.pop("PYTHONUNBUFFERED", None)
         null = subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=[theirs.fileno()])
+    assert ours.recv(100) == b"listening", "the fork server has ended"
 
     def end() -> None:
         ours.close()

@@ -4,7 +4,6 @@ should."""
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from tests.forked import forked_command
 from tests.interaction import cancel_server
 
 from trio_mcp import (
@@ -38,7 +38,7 @@ from trio_mcp.client.tool_calls import _meta_of
 from trio_mcp.transports.memory import memory_channel_pair
 
 Era = Literal["modern", "legacy"]
-PROGRAM = [sys.executable, str(Path(cancel_server.__file__))]
+PROGRAM = str(Path(cancel_server.__file__))
 
 
 @pytest.fixture(params=["modern", "legacy"])
@@ -73,7 +73,7 @@ async def stops(opened: AbstractAsyncContextManager[Client]) -> None:
 
 
 async def test_over_the_standard_streams_of_a_process(era: Era) -> None:
-    async with open_stdio(PROGRAM, **options(era)) as client:
+    async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         first = await left(client, {"cleanup": 0.3})
         assert first.state == "stopped"
 
@@ -105,7 +105,7 @@ async def test_over_websocket(era: Era) -> None:
 
 
 async def test_a_server_that_dies_during_the_wait_is_lost(era: Era) -> None:
-    async with open_stdio(PROGRAM, **options(era)) as client:
+    async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         ending = await left(client, {"cleanup": 0.2, "dies": True}, within=60)
     assert ending.state == "lost"
     assert 0.2 <= ending.seconds < 50

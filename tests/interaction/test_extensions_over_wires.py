@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from tests.forked import forked_command
 from tests.interaction import extension_server
 from tests.interaction.extension_server import (
     Done,
@@ -53,7 +53,7 @@ from trio_mcp import (
 from trio_mcp.testing import ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 
 Era = Literal["modern", "legacy"]
-SERVER = [sys.executable, str(Path(extension_server.__file__))]
+SERVER = str(Path(extension_server.__file__))
 FAR = ("stdio", "tcp", "unix", "websocket", "http", "proxied stdio")
 
 
@@ -102,9 +102,9 @@ async def reached(wire: str, tmp_path: Path) -> AsyncGenerator[Any]:
     server = extension_server.server()
     match wire:
         case "stdio":
-            yield partial(open_stdio, SERVER)
+            yield partial(open_stdio, forked_command([SERVER]))
         case "proxied stdio":
-            yield InMemory(proxy(SERVER)).open
+            yield InMemory(proxy(forked_command([SERVER]))).open
         case "tcp":
             async with serving(serve_tcp, server, port=0) as listeners:
                 yield partial(open_tcp, "127.0.0.1", port_of(listeners))

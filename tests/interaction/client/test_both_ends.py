@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import trio
+from tests.forked import forked_command
 from tests.interaction.client.raw import Journal, text_of
 from tests.patience import LONG, PATIENCE
 from tests.ports import url_on_socket
@@ -33,7 +33,7 @@ from trio_mcp import (
 )
 from trio_mcp.protocol.revisions import REVISIONS
 
-FIXTURE = [sys.executable, str(Path(__file__).parents[1] / "fixture_server.py")]
+FIXTURE = str(Path(__file__).parents[1] / "fixture_server.py")
 
 _NO_WORD = "modern HTTP has no cancel between two rounds: the handler waits for its client until retry_timeout"
 
@@ -56,13 +56,13 @@ def connect(transport: str, journal: Journal) -> Connect:
     """Opens a client of a new fixture server over the transport."""
     variables = {"TRIO_MCP_TEST_JOURNAL": str(journal.path)}
     if transport == "stdio":
-        return partial(open_stdio, FIXTURE, env=variables)
+        return partial(open_stdio, forked_command([FIXTURE]), env=variables)
     return partial(_over_socket, transport, {**os.environ, **variables})
 
 
 @asynccontextmanager
 async def _over_socket(transport: str, env: dict[str, str], **options: Any) -> AsyncIterator[Client]:
-    process = await trio.lowlevel.open_process([*FIXTURE, transport], env=env, stdout=subprocess.PIPE)
+    process = await trio.lowlevel.open_process(forked_command([FIXTURE, transport]), env=env, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         async with process.stdout:
