@@ -100,6 +100,10 @@ async def test_arguments_are_edited_as_json_and_as_a_form_again(browser: Browser
         assert await page.run("one('[name=a]').value") == "40"
         await page.click("#detail button.main")
         assert "42" in await page.shows(".card .result")
+        await page.click(".card summary", "As JSON")
+        assert "structuredContent" in await page.shows(".card .raw .json", "42")
+        await page.click("#detail summary", "As the server tells it")
+        await page.shows("#detail .raw .json", "inputSchema")
 
 
 @eras

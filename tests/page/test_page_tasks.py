@@ -36,20 +36,21 @@ class Digging:
             return "dug"
 
 
-async def started(page: Page) -> None:
+async def waited_for(page: Page) -> None:
+    """Start the tool as a task, and begin to wait for the result."""
     await chosen(page, "dig")
     await page.click("#detail button", "Start as a task")
     await page.shows(".card .result", "The server runs this as the task")
+    await page.click("#tabs button", "Tasks")
+    await page.click(".offer", "working")
+    await page.click("#detail button", "Wait for the result")
+    await page.shows(".card h3", "Wait for task")
 
 
 async def test_task_is_started_and_listed_and_its_result_waited_for(browser: Browser, era: str) -> None:
     digging = Digging()
     async with inspected(browser, digging.server, era) as page:
-        await started(page)
-        await page.click("#tabs button", "Tasks")
-        await page.click(".offer", "working")
-        await page.click("#detail button", "Wait for the result")
-        await page.shows(".card h3", "Wait for task")
+        await waited_for(page)
         digging.may_end.set()
         await page.shows(".card .text", "dug")
         await page.click("#detail button", "Look again")
@@ -61,11 +62,7 @@ async def test_task_is_started_and_listed_and_its_result_waited_for(browser: Bro
 async def test_task_that_the_page_cancels_ends_in_the_server(browser: Browser, era: str) -> None:
     digging = Digging()
     async with inspected(browser, digging.server, era) as page:
-        await started(page)
-        await page.click("#tabs button", "Tasks")
-        await page.click(".offer", "working")
-        await page.click("#detail button", "Wait for the result")
-        await page.shows(".card h3", "Wait for task")
+        await waited_for(page)
         await page.click("#detail button", "Cancel the task")
         await digging.ended.wait()
         await page.shows("#detail .message", "cancelled")

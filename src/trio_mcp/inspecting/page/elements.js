@@ -24,7 +24,7 @@ const MOST_SHOWN = 50_000;
 
 /** Text as it is, cut until the user wants all of it. */
 export function longText(text, className = "text") {
-  const shown = el("pre", { className, }, visible(text.slice(0, MOST_SHOWN)));
+  const shown = el("pre", { className }, visible(text.slice(0, MOST_SHOWN)));
   if (text.length <= MOST_SHOWN) return shown;
   const more = button(`Show all ${text.length.toLocaleString("en")} characters`, () => {
     shown.textContent = visible(text);
@@ -34,6 +34,13 @@ export function longText(text, className = "text") {
 }
 
 export const json = (value) => longText(JSON.stringify(value, null, 2) ?? "null", "json");
+
+/** A value as JSON that the user opens: what is closed costs nothing. */
+export function folded(words, value) {
+  const open = () => details.open && details.children.length === 1 && details.append(json(value));
+  const details = el("details", { className: "raw", ontoggle: open }, el("summary", {}, words));
+  return details;
+}
 
 // Characters that turn the direction of text, or cannot be seen, could make a name look like another one.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;

@@ -1,7 +1,7 @@
 // The server's offers: a list of each kind, and the chosen offer with what can be asked of it.
 
 import { ASKING } from "./asking.js";
-import { ask, breakable, el, json, shortName, visible } from "./elements.js";
+import { ask, breakable, el, folded, shortName, visible } from "./elements.js";
 import { server } from "./server.js";
 import { draw, hint, list, mark, matches, MOST_ROWS, say, scrollToDetail, show } from "./view.js";
 
@@ -74,13 +74,7 @@ function choose(kind, one, row) {
     title ? el("p", { className: "faint" }, shortName(title, 300)) : null,
     about === null ? null : el("p", { className: "message" }, about),
     ...ASKING[kind](one),
-    whole(one),
+    folded("As the server tells it", one),
   );
   scrollToDetail();
-}
-
-function whole(one) {
-  const open = () => details.open && details.children.length === 1 && details.append(json(one));
-  const details = el("details", { className: "raw", ontoggle: open }, el("summary", {}, "As the server tells it"));
-  return details;
 }

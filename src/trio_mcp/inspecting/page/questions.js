@@ -3,6 +3,7 @@
 import { ask, button, el, shortName, visible } from "./elements.js";
 import { formFor } from "./forms.js";
 import { blockElement } from "./results.js";
+import { complaint } from "./view.js";
 
 const place = document.getElementById("questions");
 const open = new Map();
@@ -10,22 +11,18 @@ const open = new Map();
 /** Show a question, until `questionOver` or its answer. */
 export function question({ id, kind, data }) {
   if (open.has(id)) return;
-  const wrong = el("p", { className: "bad", role: "alert", hidden: true });
+  const { element: wrong, tell } = complaint();
   const answer = async (given) => {
     try {
       await ask({ do: "answer", question: id, answer: given() });
       questionOver(id);
     } catch (error) {
-      wrong.textContent = visible(error.message);
-      wrong.hidden = false;
+      tell(error.message);
     }
   };
   const card = el("form", { className: "question" }, ...(SHOWN[kind] ?? (() => []))(data, answer), wrong);
   card.addEventListener("submit", (event) => event.preventDefault());
-  card.addEventListener("unfit", (event) => {
-    wrong.textContent = visible(event.detail);
-    wrong.hidden = false;
-  });
+  card.addEventListener("unfit", (event) => tell(event.detail));
   card.dataset.question = id;
   open.set(id, card);
   place.append(card);

@@ -1,6 +1,6 @@
 // Results: text, structured content, pictures and sounds, as elements.
 
-import { button, el, json, longText, shortName, size } from "./elements.js";
+import { button, el, folded, json, longText, shortName, size } from "./elements.js";
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"]);
 const SOUNDS = /^audio\/(mpeg|mp3|wav|x-wav|wave|ogg|webm|aac|mp4|flac)$/;
@@ -23,8 +23,7 @@ export function resultElement(result, read) {
   }
   if (typeof result?.task === "string") parts.push(el("p", {}, "The server runs this as the task ", el("code", {}, shortName(result.task, 200)), "."));
   if (!parts.length) parts.push(el("p", { className: "faint" }, "There is nothing in the result."));
-  const raw = el("details", { className: "raw", ontoggle: () => raw.open && raw.children.length === 1 && raw.append(json(result)) }, el("summary", {}, "As JSON"));
-  return el("div", { className: "result" }, ...parts, raw);
+  return el("div", { className: "result" }, ...parts, folded("As JSON", result));
 }
 
 const several = (content) => (Array.isArray(content) ? content.slice(0, MOST_BLOCKS) : [content]);

@@ -48,7 +48,7 @@ class Card {
     this.bar = el("progress", { hidden: true });
     this.news = el("p", { className: "news", hidden: true });
     this.body = el("div", { className: "body" });
-    this.show = button("Result", () => this.load(true), "plain");
+    this.show = button("Result", () => this.load(), "plain");
     this.draw = button("Timeline", () => this.picture(), "plain");
     this.pictures = el("div", { className: "pictures" });
     this.element = el(
@@ -83,7 +83,7 @@ class Card {
     if (told.error) this.body.replaceChildren(el("p", { className: "bad" }, visible(told.error)));
     this.show.hidden = told.bytes === null || this.isShown;
     if (told.bytes !== null) this.show.textContent = `Result, ${size(told.bytes)}`;
-    if (told.bytes !== null && started.has(told.id) && told.bytes <= MOST_AT_ONCE) this.load(false);
+    if (told.bytes !== null && started.has(told.id) && told.bytes <= MOST_AT_ONCE) this.load();
   }
 
   async leave() {
