@@ -1,4 +1,4 @@
-"""A timeline as trace events, which Perfetto and chrome://tracing show: async nestable events, one row a request.
+"""A timeline as trace events for Perfetto: async nestable events, one row a request.
 
 The events follow the Trace Event Format: ``b`` and ``e`` begin and end a slice of the row that ``id2`` names within its
 process, and ``n`` is a moment in the row; ``ts`` are microseconds. The rows of the callers, one process of the trace,
