@@ -47,7 +47,9 @@ def yes(_: object) -> dict[str, Any]:
 class WritesAtTheEnd(Recorder):
     """A recorder with a disk so slow that nothing is written before somebody waits for it."""
 
-    awaited = threading.Event()
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.awaited = threading.Event()
 
     def _write(self, job: Job) -> None:
         self.awaited.wait(10)

@@ -178,9 +178,8 @@ class RequestTask:
         ``delegated``: the work is done elsewhere.
 
         While the request is answered with questions, wait until its client comes back. Raises `CodedError` (-31000),
-        with nothing started, where there are too many tasks, or the store fails: to all who wait for the same
-        attempt. Under cancellation either the request was answered with a
-        task that is kept, or there is no task.
+        with nothing started, where there are too many tasks, or the store fails: to all who wait for the same attempt.
+        Under cancellation either the request was answered with a task that is kept, or there is no task.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while (starting := self._starting) is not None:

@@ -95,7 +95,7 @@ class HttpRecordings:
             self._sessionless.end()
         for recording in tuple(self._sessions.values()):
             self.session_ended(recording)
-        # The lines of all recordings are written in their order: once one more turn of this one has come, all are.
+        # The thread writes in the order in which it is told, so with the end of this one all lines are written.
         last = self._ended or self._sessionless
         if last is not None:
             await self.recorder.written(last)
