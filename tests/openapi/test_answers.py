@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
+import trio
 from tests.openapi.api import Answer, Seen, open_api
 from tests.openapi.test_from_openapi import document, everything
 from tests.openapi.test_requests import called
 
 from trio_mcp import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, from_openapi, open_memory
+from trio_mcp.openapi.answers import _CHARSETS
 
 
 def answering(schema: Any, *others: str) -> dict[str, Any]:
@@ -61,6 +65,140 @@ async def test_an_answer_that_is_too_large_is_an_error_also_when_it_is_compresse
     assert (await answered(bomb)).is_error
     fine = Answer(body=gzip.compress(b"x" * 1000), kind="text/plain", headers={"content-encoding": "gzip"})
     assert (await answered(fine, max_bytes=1000)).text == "x" * 1000
+
+
+GZIP = gzip.compress(b"x" * 1000)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "identity, GZIP", "deflate"])
+async def test_a_body_in_one_content_coding_is_unpacked(coding: str) -> None:
+    packed = zlib.compress(b"x" * 1000) if coding == "deflate" else GZIP
+    result = await answered(Answer(body=packed, kind="text/plain", headers={"content-encoding": coding}))
+    assert (result.is_error, result.text) == (None, "x" * 1000)
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "gzip,gzip,gzip", "deflate, gzip", "br", "zstd", "gzip, aws-chunked"])
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_body_in_a_content_coding_that_was_not_accepted_is_an_error(coding: str, status: int) -> None:
+    bomb = gzip.compress(gzip.compress(gzip.compress(bytes(1 << 24))))
+    result = await answered(Answer(status, bomb, "text/plain", {"content-encoding": coding}))
+    assert result.is_error
+    assert result.text.endswith(", and the body has another content coding than gzip")
+
+
+@pytest.mark.parametrize("body", [GZIP[:-9], GZIP[:5], GZIP + GZIP, GZIP + b"x", b"no gzip", b"\0" * 100_000])
+async def test_a_compressed_body_that_is_damaged_is_no_proper_answer(body: bytes) -> None:
+    result = await answered(Answer(body=body, kind="text/plain", headers={"content-encoding": "gzip"}))
+    assert (result.is_error, result.text) == (True, "the API cannot be reached, or has given no proper answer")
+
+
+async def test_unpacking_a_body_lets_other_tasks_run() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    stream = gzip.compress(bytes(20_000_000))  # which a socket brings in one piece
+    packed = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=OnePiece(stream))
+    )
+    async with (
+        httpx2.AsyncClient(base_url="https://api.test", transport=packed) as http,
+        trio.open_nursery() as nursery,
+    ):
+        server = from_openapi(document(), http=http, operations=["do"], max_bytes=20_000_000)
+        async with open_memory(server) as client:
+            nursery.start_soon(count)
+            await client.call_tool("do")
+        nursery.cancel_scope.cancel()
+    assert turns > 20_000_000 >> 16
+
+
+class OnePiece(httpx2.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_cancel_at_any_step_of_an_answer_leaves_nothing_open(turns: int) -> None:
+    packed = Answer(body=gzip.compress(bytes(900_000)), headers={"content-encoding": "gzip"})
+    async with (
+        open_api(packed) as api,
+        open_memory(from_openapi(document(), http=api.http, operations=["do"])) as client,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "do")
+            while not api.seen:
+                await trio.lowlevel.checkpoint()
+            for _ in range(2**turns >> 2):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert (await client.call_tool("do")).text == "\0" * 900_000  # on a connection that can be used
+
+
+async def test_a_body_that_never_ends_is_left_at_the_bound() -> None:
+    pieces = 0
+
+    class Endless(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal pieces
+            while not self.is_closed:
+                pieces += 1
+                yield pack.compress(bytes(1 << 20)) + pack.flush(zlib.Z_SYNC_FLUSH)
+            raise httpx2.ReadError("closed")
+
+        is_closed = False
+
+        async def aclose(self) -> None:
+            self.is_closed = True
+
+    pack = zlib.compressobj()
+    endless = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers={"content-encoding": "deflate"}, stream=Endless())
+    )
+    async with httpx2.AsyncClient(base_url="https://api.test", transport=endless) as http:
+        server = from_openapi(document(), http=http, operations=["do"], max_bytes=5 << 20)
+        async with open_memory(server) as client:
+            result = await client.call_tool("do")
+    assert result.text == "200 OK, and the answer is larger than 5,242,880 bytes: ask for less"
+    assert pieces == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["idna", "punycode", "undefined", "utf-7", "unicode_escape", "hex", "rot13", "ü", "x" * 5000, "", "\\", '"']
+)
+async def test_text_in_a_charset_that_is_not_decoded_is_read_as_utf_8(name: str) -> None:
+    stream = OnePiece(b"a\\n" * 1000)
+    kind = [(b"content-type", b"text/plain; charset=" + name.encode())]
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=kind, stream=stream))
+    async with (
+        httpx2.AsyncClient(base_url="https://api.test", transport=answer) as http,
+        open_memory(from_openapi(document(), http=http, operations=["do"])) as client,
+    ):
+        result = await client.call_tool("do")
+    assert (result.is_error, result.text) == (None, "a\\n" * 1000)
+
+
+@pytest.mark.parametrize("name", sorted(_CHARSETS))
+async def test_charsets_that_are_decoded_are_known_to_python(name: str) -> None:
+    text = "a" if name != "utf_16" else "ab"
+    answer = Answer(body=text.encode(name), kind=f"text/plain; charset={name.replace('_', '-')}")
+    assert (await answered(answer)).text == text
+
+
+async def test_a_body_that_a_hook_has_read_is_the_result() -> None:
+    async def read(response: httpx2.Response) -> None:
+        await response.aread()
+
+    async with open_api(Answer(body=b'{"a": 1}'), event_hooks={"response": [read]}) as api:
+        assert (await called(api, document(), {})).structured_content == {"a": 1}
+        assert (await called(api, document(), {}, max_bytes=3)).is_error
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+import trio.testing
 from tests.openapi.api import Answer, Seen, open_api
 
 from trio_mcp import APIOperation, Server, Tool, from_openapi, open_memory
@@ -191,15 +192,71 @@ async def test_leaving_the_call_closes_the_exchange_with_the_api(era: Any) -> No
                 await api.left.wait()
 
 
-async def test_a_time_limit_of_the_tool_closes_the_exchange_too() -> None:
-    async def wait(_: Seen) -> Answer:
-        await trio.sleep_forever()
+async def test_a_time_limit_of_the_tool_ends_the_request(autojump_clock: trio.testing.MockClock) -> None:
+    ended = trio.Event()
+
+    async def wait(_: httpx2.Request) -> httpx2.Response:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
         raise AssertionError
 
-    async with open_api(wait) as api:
-        server = from_openapi(document(), http=api.http, operations=["do"], options=lambda _: {"timeout": 0.05})
+    async with httpx2.AsyncClient(base_url="https://api.test", transport=httpx2.MockTransport(wait)) as http:
+        server = from_openapi(document(), http=http, operations=["do"], options=lambda _: {"timeout": 5})
         async with open_memory(server) as client:
             result = await client.call_tool("do")
-            assert (result.is_error, result.text) == (True, "do took longer than its limit of 0.05 seconds")
-            with trio.fail_after(5):
-                await api.left.wait()
+    assert (result.is_error, result.text) == (True, "do took longer than its limit of 5 seconds")
+    assert ended.is_set()
+
+
+SHADOWED: dict[str, Any] = {
+    "openapi": "3.0.0",
+    "paths": {
+        "/admin": {"delete": {"operationId": "GET /pets"}},
+        "/pets": {"get": {"operationId": "list"}},
+        "/all": {"get": {"operationId": "twice"}, "put": {"operationId": "twice"}},
+    },
+}
+
+
+async def test_an_operation_id_that_reads_like_the_place_of_another_operation_chooses_nothing() -> None:
+    server = from_openapi(SHADOWED, http=HTTP, operations=["GET /pets"])
+    assert list(await tools_of(server)) == ["list"]
+    with pytest.raises(ValueError, match=r"no operation 'GET /dogs'"):
+        from_openapi(
+            {"openapi": "3.0.0", "paths": {"/admin": {"delete": {"operationId": "GET /dogs"}}}},
+            http=HTTP,
+            operations=["GET /dogs"],
+        )
+
+
+async def test_an_operation_id_that_occurs_twice_is_refused_where_it_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'twice' twice: write 'GET /all' or 'PUT /all' in its place"):
+        from_openapi(SHADOWED, http=HTTP, operations=["list", "twice"])
+    assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["PUT /all"]))) == ["twice_2"]
+    assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["list", "GET /pets"]))) == ["list"]
+
+
+async def test_operations_that_are_no_strings_are_refused() -> None:
+    with pytest.raises(TypeError, match="operations must be strings or a function"):
+        from_openapi(PETS, http=HTTP, operations=[None])  # type: ignore[list-item]
+
+
+async def test_cookies_that_the_api_sets_end_with_the_call_that_they_answer() -> None:
+    async def answer(seen: Seen) -> Answer:
+        if seen.target == "/do":
+            return Answer(302, headers={"set-cookie": "hop=1", "location": "/there"})
+        return Answer(body=b"{}", headers={"set-cookie": "session=ann; Path=/"})
+
+    async with open_api(answer, cookies={"key": "author"}, follow_redirects=True) as api:
+        server = from_openapi(document(), http=api.http, operations=["do"])
+        async with open_memory(server) as client:
+            await client.call_tool("do")
+            await client.call_tool("do")
+        assert dict(api.http.cookies) == {"key": "author"}
+        assert [seen.headers["cookie"] for seen in api.seen] == ["key=author", "key=author; hop=1"] * 2
+        api.http.cookies.set("key", "changed")
+        async with open_memory(server) as client:
+            await client.call_tool("do")
+        assert api.seen[-2].headers["cookie"] == "key=changed"

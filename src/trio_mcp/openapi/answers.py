@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import base64
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from encodings import normalize_encoding
+from encodings.aliases import aliases
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
+import jsonschema_rs
 import msgspec
+import trio
 
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import NotSerializable
+from ..jsonrpc.errors import NotSerializable, clean
 from ..jsonrpc.sizes import has_many_far
 from ..protocol.fields import JSONObject
 from ..protocol.schema_validator import SchemaValidator
@@ -29,6 +36,32 @@ from .schemas import Schemas
 
 _MOST_TOLD: Final = 2000
 """Characters of the body of an error that the model is told."""
+_CODINGS: Final = (["gzip"], ["x-gzip"], ["deflate"])
+_PIECE: Final = 1 << 16
+"""Bytes that are unpacked between two checkpoints."""
+_LONGEST_CHARSET: Final = 40
+"""Characters of the longest name of a charset."""
+_CHARSETS: Final = frozenset(
+    (
+        *(
+            "ascii",
+            "latin_1",
+            "utf_8",
+            "utf_8_sig",
+            "utf_16",
+            "utf_16_be",
+            "utf_16_le",
+            "utf_32",
+            "utf_32_be",
+            "utf_32_le",
+        ),
+        *(f"iso8859_{part}" for part in range(1, 17) if part != 12),
+        *(f"cp{page}" for page in (*range(1250, 1259), 437, 850, 852, 866, 874, 932, 949, 950)),
+        *("big5", "big5hkscs", "gb2312", "gbk", "gb18030", "hz", "euc_jp", "euc_kr", "shift_jis", "iso2022_jp"),
+        *("iso2022_kr", "johab", "koi8_r", "koi8_u", "mac_roman", "mac_cyrillic", "tis_620"),
+    )
+)
+"""Python's names of the charsets that are decoded, each in linear time. Other text is decoded as UTF-8."""
 _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/javascript", "application/x-ndjson")
 
 
@@ -46,7 +79,7 @@ class AnswerReader:
         if operation.method == "HEAD":
             return OperationAnswers(operation.name, None, False)
         for status, value in members_of(operation.data.get("responses")).items():
-            if str(status)[0] == "2":
+            if status.startswith("2"):
                 answer, base = self._document.follow(value, operation.base)
                 content = members_of(answer.get("content"))
                 media = [members_of(each) for kind, each in content.items() if _is_json(kind)]
@@ -60,10 +93,15 @@ class AnswerReader:
 
     def _with_schema(self, name: str, schema: Any) -> OperationAnswers:
         root = self._schemas.resolved(schema)
-        is_object = root.get("type") == "object"
+        is_object = members_of(root).get("type") == "object"
         if not is_object:
             root = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-        return OperationAnswers(name, self._schemas.complete(root), not is_object)
+        complete = self._schemas.complete(root)
+        try:
+            jsonschema_rs.meta.validate(complete)
+        except jsonschema_rs.ValidationError as error:
+            raise ValueError(f"the schema of the answer is not usable: {clean(error.message)[:200]}") from None
+        return OperationAnswers(name, complete, not is_object)
 
 
 class OperationAnswers:
@@ -133,21 +171,54 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
-    """Return the body, or its beginning where the body ``is_cut``. Raises `ToolError` for a body that is too long."""
-    body = bytearray()
+    """Return the body, or its beginning where the body ``is_cut``. Raises `ToolError` for a body that is too long, or
+    in a content coding that was not accepted."""
     try:
-        async for chunk in response.aiter_bytes():
-            if len(body) <= most:
-                body += chunk
-            if len(body) > most:
-                # No break: httpx2 would leave generators to the garbage collector. Now its next read fails.
-                await response.aclose()
-    except httpx2.HTTPError:
-        if len(body) <= most:
-            raise
+        body = response.content  # which a hook of the author's has read
+    except httpx2.ResponseNotRead:
+        body = await _unpacked(response, most)
     if len(body) > most and not is_cut:
         raise ToolError(f"{status_of(response)}, and the answer is larger than {most:,} bytes: ask for less")
-    return bytes(body[:most])
+    return body[:most]
+
+
+async def _unpacked(response: httpx2.Response, most: int) -> bytes:
+    """Return the body; of one that is longer than ``most``, the first ``most`` + 1 bytes or more."""
+    codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
+    codings = [each for each in codings if each not in ("", "identity")]
+    if codings and codings not in _CODINGS:  # several multiply: 300 bytes of gzip, three times over, are 4 GiB
+        raise ToolError(f"{status_of(response)}, and the body has another content coding than gzip")
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # by the header: of gzip, or of zlib
+    body = bytearray()
+    pieces = response.aiter_raw()
+    try:
+        async for piece in pieces:
+            while piece and len(body) <= most:
+                if unpack.eof:
+                    raise httpx2.DecodingError("bytes follow the compressed body")
+                body += unpack.decompress(piece, min(_PIECE, most + 1 - len(body))) if codings else piece
+                piece = unpack.unconsumed_tail or unpack.unused_data
+                await trio.lowlevel.checkpoint()
+            if len(body) > most:
+                return bytes(body)
+        if codings and response.num_bytes_downloaded and not unpack.eof:
+            raise httpx2.DecodingError("the compressed body is incomplete")
+    except zlib.error as error:
+        raise httpx2.DecodingError(str(error)) from None
+    finally:
+        await _end(response, pieces)
+    return bytes(body)
+
+
+async def _end(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
+    """Close the response, and end the generators that httpx2 would leave to the garbage collector: their next read
+    fails."""
+    try:
+        await response.aclose()
+    finally:
+        with suppress(httpx2.HTTPError):
+            async for _ in pieces:
+                pass
 
 
 def _kind(response: httpx2.Response) -> str:
@@ -165,10 +236,11 @@ def _is_readable(kind: str) -> bool:
 
 
 def _text(response: httpx2.Response, body: bytes) -> str:
-    try:
-        return body.decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:
-        return body.decode("utf-8", "replace")
+    # The name is looked up here before Python sees it: some codecs take quadratic time or raise, and Python keeps each
+    # name that it doesn't know.
+    name = normalize_encoding((response.charset_encoding or "")[:_LONGEST_CHARSET]).lower()
+    name = aliases.get(name, name)
+    return body.decode(name if name in _CHARSETS else "utf-8", "replace")
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:

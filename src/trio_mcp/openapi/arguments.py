@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import reprlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
@@ -19,7 +20,7 @@ import httpx2
 from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..protocol.fields import JSONObject
-from .document import APIOperation, Document, legal_name, members_of
+from .document import APIOperation, Document, items_of, legal_name, members_of
 from .schemas import Schemas
 
 _PLACES: Final = ("path", "query", "header", "cookie")
@@ -206,6 +207,7 @@ class Arguments:
             url = server.copy_with(raw_path=target)
             request = http.build_request(method, url, headers=headers or None, cookies=cookies or None, **content)
             request.url = url
+            request.headers["Accept-Encoding"] = "gzip"
         except httpx2.InvalidURL:
             raise Unsendable("they make no URL, or one that is too long") from None
         return request
@@ -263,9 +265,11 @@ class ArgumentReader:
         """Return the parameters, with the document in which each stands, in the order of their places."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
-            for value in cast("list[Any]", holder.get("parameters") or []):
+            for value in items_of(holder, "parameters"):
                 parameter, base = self._document.follow(value, operation.base)
-                place, name = str(parameter.get("in")), str(parameter.get("name"))
+                place, name = str(parameter.get("in")), parameter.get("name")
+                if not isinstance(name, str) or not name:
+                    raise ValueError(f"the name of a parameter must be a string, not {reprlib.repr(name)}")
                 if place not in _PLACES:
                     raise ValueError(f"the parameter {name!r} is in {place!r}, which is no place for one")
                 if place == "header" and not _TOKEN.fullmatch(name):

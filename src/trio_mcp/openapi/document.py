@@ -6,7 +6,9 @@ document is loaded once.
 
 from __future__ import annotations
 
+import json
 import re
+import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
@@ -15,11 +17,13 @@ import httpx2
 
 from ..classes import frozen
 from ..protocol.fields import JSONObject
+from ..server.results import to_plain
 
 Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
 """Returns the document of a URI, as plain data. A relative URI is relative to the document that the author gives."""
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
 _HOPS: Final = 32
 """References that lead to references."""
@@ -64,7 +68,16 @@ def legal_name(text: str, taken: Collection[str]) -> str:
 
 def members_of(value: Any) -> JSONObject:
     """Return the members of an object, none for any other value."""
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
+    return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
+
+
+def items_of(holder: JSONObject, key: str) -> list[Any]:
+    """Return the items of the list ``holder[key]``, none where it is missing or null. Raises `ValueError` for any other
+    value."""
+    value = holder.get(key)
+    if value is not None and not isinstance(value, list):
+        raise ValueError(f"{key} must be a list, not {reprlib.repr(value)}")
+    return cast("list[Any]", value or [])
 
 
 class Document:
@@ -72,25 +85,27 @@ class Document:
     version."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
-        version = str(root.get("openapi", root.get("swagger", "none")))
+        self.root = _plain(root, "the document")
+        version = str(self.root.get("openapi", self.root.get("swagger", "none")))
         if not _VERSION.fullmatch(version):
             raise ValueError(f"documents of OpenAPI 3.0 and 3.1 are read, and this one is of version {version[:50]!r}")
-        self.root = root
         self.is_old = version.startswith("3.0")
         """True for OpenAPI 3.0, whose schemas are no JSON Schemas."""
         self._loader = loader
-        self._loaded: dict[str, Mapping[str, Any]] = {"": root}
+        self._loaded: dict[str, JSONObject] = {"": self.root}
 
-    def target(self, reference: str, base: str) -> tuple[Any, str, str]:
+    def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
         """Return the target of ``reference`` in the document ``base``: the value, the document of the value, and the
         pointer there. Raises `ValueError` where there is nothing."""
+        if not isinstance(reference, str):
+            raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         uri, pointer = urldefrag(urljoin(base, reference) if not reference.startswith("#") else base + reference)
         value: Any = self._document(uri, reference)
         for token in unquote(pointer).split("/")[1:]:
             token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, Mapping) and token in value:
-                value = cast("Mapping[str, Any]", value)[token]
-            elif isinstance(value, list) and token.isdecimal() and int(token) < len(cast("list[Any]", value)):
+            if isinstance(value, dict) and token in value:
+                value = cast("JSONObject", value)[token]
+            elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(cast("list[Any]", value)):
                 value = cast("list[Any]", value)[int(token)]
             else:
                 raise ValueError(f"the reference {reference[:200]!r} leads nowhere")
@@ -107,14 +122,18 @@ class Document:
             value, base, _ = self.target(members["$ref"], base)
         raise ValueError("a reference leads back to itself")
 
-    def _document(self, uri: str, reference: str) -> Mapping[str, Any]:
+    def _document(self, uri: str, reference: str) -> JSONObject:
         if uri not in self._loaded:
             if self._loader is None:
                 raise ValueError(
                     f"the reference {reference[:200]!r} leads to another document, and none is fetched: give a loader, "
                     f"from_openapi(..., loader={{{uri[:200]!r}: document}}.__getitem__) for example"
                 )
-            self._loaded[uri] = self._loader(uri)
+            try:
+                loaded = self._loader(uri)
+            except KeyError:  # of a mapping of the documents
+                raise ValueError(f"the loader has no document {uri[:200]!r}") from None
+            self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
 
     def operations(self) -> Iterator[APIOperation]:
@@ -128,10 +147,11 @@ class Document:
                 if method not in item:
                     continue
                 data = members_of(item[method])
-                given: Any = data.get("operationId")
-                name = legal_name(given if isinstance(given, str) else f"{method}{path}", taken)
+                said: Any = data.get("operationId")
+                given = said if isinstance(said, str) else None
+                name = legal_name(given if given is not None else f"{method}{path}", taken)
                 taken.add(name)
-                tags = tuple(map(str, data.get("tags") or ()))
+                tags = tuple(tag for tag in items_of(data, "tags") if isinstance(tag, str))
                 deprecated = data.get("deprecated") is True
                 yield APIOperation(name, given, method.upper(), path, tags, deprecated, data, item, base)
 
@@ -140,11 +160,14 @@ class Document:
         else of the path, else of the document, the first at ``home``, else the first. Without servers ``home`` is the
         server."""
         for holder in (operation.data, operation.item, self.root):
-            if servers := cast("list[Any]", holder.get("servers") or []):
+            if servers := items_of(holder, "servers"):
                 break
         else:
             return home
-        urls = [home.join(_expanded(members_of(server), variables)) for server in servers]
+        try:
+            urls = [home.join(_expanded(members_of(server), variables)) for server in servers]
+        except httpx2.InvalidURL as error:
+            raise ValueError(f"the URL of a server cannot be used: {error}") from None
         url = next((url for url in urls if url.origin == home.origin), urls[0])
         return url.copy_with(path=url.path.rstrip("/") + "/", query=None, fragment=None)
 
@@ -158,8 +181,26 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
         value = variables.get(found[1], variable.get("default"))
         if value is None:
             raise ValueError(f"the server variable {found[1]!r} has no value: from_openapi(..., variables={{...}})")
-        if (allowed := variable.get("enum")) and value not in allowed:
+        if (allowed := items_of(variable, "enum")) and value not in allowed:
             raise ValueError(f"the server variable {found[1]!r} is one of {allowed}, not {value!r}")
         return str(value)
 
     return re.sub(r"\{([^{}]*)\}", value_of, str(server.get("url", "/")))
+
+
+def _plain(document: object, name: str) -> JSONObject:
+    """Return ``document`` as JSON has it: with strings as names, without the values that JSON cannot have. Raises
+    `ValueError`."""
+    if isinstance(document, Mapping):
+        try:
+            text = json.dumps(document, default=_spelled, ensure_ascii=False)
+            return json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
+        except RecursionError:
+            raise ValueError(f"{name} is nested too deep, or contains itself") from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} cannot be written as JSON: {error}") from None
+    raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")
+
+
+def _spelled(value: Any) -> Any:
+    return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else to_plain(value)

@@ -6,15 +6,15 @@ A schema of OpenAPI 3.0 is an older JSON Schema with words of its own. Each comp
 
 from __future__ import annotations
 
+import reprlib
 from collections import deque
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, cast
 
+from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from ..protocol.fields import JSONObject
 from ..protocol.schema_validator import SchemaValidator
-from ..server.results import to_plain
-from .document import Document, legal_name, members_of
+from .document import Document, items_of, legal_name, members_of
 
 _ONE: Final = frozenset(("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")) | {
     "unevaluatedItems",
@@ -66,7 +66,8 @@ class Schemas:
 
     def complete(self, schema: JSONObject) -> JSONObject:
         """Return ``schema``, made of results of `converted`, with the definitions that its references need: of too many
-        the nearest, and all else is allowed in place of the others."""
+        the nearest, and all else is allowed in place of the others. Raises `ValueError` for a schema that cannot be
+        sent."""
         needed: dict[str, Any] = {}
         ahead = deque(_references(schema))
         while ahead:
@@ -78,7 +79,10 @@ class Schemas:
                 ahead += self._mentioned[name]
             else:
                 needed[name] = {}
-        return {**schema, "$defs": needed} if needed else schema
+        complete = {**schema, "$defs": needed} if needed else schema
+        if is_too_deep(complete):
+            raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
+        return complete
 
     def resolved(self, schema: Any) -> Any:
         """Return ``schema``, or the definition that it is a reference to."""
@@ -91,9 +95,9 @@ class Schemas:
     def _converted(self, node: Any, base: str) -> Any:
         if isinstance(node, bool):
             return node
-        if not isinstance(node, Mapping):
-            raise ValueError(f"a schema is an object, not {str(node)[:100]!r}")  # noqa: TRY004 - a document's fault
-        schema = cast("Mapping[str, Any]", node)
+        if not isinstance(node, dict):
+            raise ValueError(f"a schema must be an object, not {reprlib.repr(node)}")  # noqa: TRY004 - a document's fault
+        schema = cast("JSONObject", node)
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not read")
         made: JSONObject = {}
@@ -102,24 +106,26 @@ class Schemas:
             if self._document.is_old:  # what stands beside a reference does not count there
                 return made
         for keyword, said in schema.items():
+            if said is None and keyword not in ("default", "const"):
+                continue  # generators write null for what is missing
             if keyword in _PLAIN:
-                made[keyword] = to_plain(said)
+                made[keyword] = said
             elif keyword in _ONE:
                 made[keyword] = self._converted(said, base)
             elif keyword in _LISTED:
                 # "Exactly one" is for the API to judge: definitions may be cut, and providers of models read anyOf.
-                keyword = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
-                made[keyword] = [self._converted(each, base) for each in said]
+                name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
+                made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
                 made[keyword] = {str(name): self._converted(each, base) for name, each in members_of(said).items()}
-            elif keyword == "pattern" and _is_usable(said):
+            elif keyword == "pattern" and isinstance(said, str) and _is_usable(said):
                 made[keyword] = said
             elif keyword == "example":
-                made.setdefault("examples", [to_plain(said)])
+                made.setdefault("examples", [said])
         self._leave_out(schema, made, base)
         return _modern(schema, made) if self._document.is_old else made
 
-    def _name_of(self, reference: str, base: str) -> str:
+    def _name_of(self, reference: Any, base: str) -> str:
         value, uri, pointer = self._document.target(reference, base)
         if (uri, pointer) not in self._names:
             name = legal_name(pointer.rpartition("/")[2] or uri, self._taken)
@@ -130,7 +136,7 @@ class Schemas:
         self._mentions.append(name)
         return name
 
-    def _leave_out(self, schema: Mapping[str, Any], made: JSONObject, base: str) -> None:
+    def _leave_out(self, schema: JSONObject, made: JSONObject, base: str) -> None:
         """Take out of ``made`` the properties that do not go this way."""
         properties = members_of(schema.get("properties"))
         gone = [name for name, each in properties.items() if self._document.follow(each, base)[0].get(self._left_out)]
@@ -143,7 +149,7 @@ class Schemas:
             made["required"] = [name for name in cast("list[str]", required) if name not in gone]
 
 
-def _modern(schema: Mapping[str, Any], made: JSONObject) -> JSONObject:
+def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
     """Return ``made`` of a ``schema`` of OpenAPI 3.0, with the keywords that are others there."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
@@ -162,7 +168,7 @@ def _modern(schema: Mapping[str, Any], made: JSONObject) -> JSONObject:
 
 
 @cache
-def _is_usable(pattern: object) -> bool:
+def _is_usable(pattern: str) -> bool:
     """Return whether ``pattern`` can be checked in linear time: the API checks all others."""
     try:
         SchemaValidator({"pattern": pattern})

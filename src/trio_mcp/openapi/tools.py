@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -30,6 +32,8 @@ _HINTS: Final = {
     "DELETE": ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),
 }
 _MOST_REDIRECTS: Final = 5
+_PLACE: Final = re.compile(r"[A-Z]+ /")
+"""Beginning of a method and a path."""
 
 
 def from_openapi(
@@ -50,11 +54,13 @@ def from_openapi(
             await serve_stdio(from_openapi(document, http=http, operations=["listPets", "GET /pets/{id}"]))
 
     ``document``: OpenAPI 3.0 or 3.1, as plain data: read by ``json.loads`` or ``yaml.safe_load``. ``operations``: the
-    tools to offer; nothing else is offered. Each is an ``operationId`` or a method and a path; a function chooses by
-    all that an `APIOperation` has, ``lambda operation: "pets" in operation.tags`` for example. ``options`` returns
-    keywords for the tool of an operation, a timeout or another name for example: see `ToolOptions`.
+    tools to offer; nothing else is offered. Each is an ``operationId``, which must be unique in the document, or a
+    method and a path. A function chooses by all that an `APIOperation` has, ``lambda operation: "pets" in
+    operation.tags`` for example. ``options`` returns keywords for the tool of an operation, a timeout or another name
+    for example: see `ToolOptions`.
 
     ``http`` sends the requests, with the author's credentials, limits and timeouts, and stays the author's to close.
+    Each call is sent with the cookies of ``http``. Cookies that the API sets in a call end with the call.
     Relative URLs of servers are relative to its ``base_url``; without ``servers`` in the document, ``base_url`` is the
     server. A server of another origin is refused unless ``origins`` names the origin, since the credentials go there,
     too. Redirects are followed where ``http`` follows redirects, and within an origin. ``variables`` are for the URLs
@@ -68,10 +74,8 @@ def from_openapi(
     """
     _check(http, operations, document)
     read = Document(document, loader)
-    info = members_of(read.root.get("info"))
-    server = Server(
-        str(info.get("title", "API")), str(info.get("version", "0.0.0")), description=info.get("description")
-    )
+    title, version, description = (_text(read.root, key) for key in ("title", "version", "description"))
+    server = Server(title or "API", version or "0.0.0", description=description)
     arguments, answers = ArgumentReader(read, http), AnswerReader(read)
     allowed = {httpx2.URL(origin).origin for origin in (str(http.base_url), *origins)}
     for operation in _chosen(read, operations):
@@ -86,6 +90,12 @@ def from_openapi(
     return server
 
 
+def _text(root: JSONObject, key: str) -> str | None:
+    """Return a text about the API, `None` where the document has none."""
+    text = members_of(root.get("info")).get(key)
+    return text if isinstance(text, str) else None
+
+
 def _check(http: object, operations: object, document: object) -> None:
     if not isinstance(http, httpx2.AsyncClient):
         raise TypeError(f"http is an httpx2.AsyncClient, which trio can run, not {type(http).__name__}")
@@ -93,6 +103,8 @@ def _check(http: object, operations: object, document: object) -> None:
         raise ValueError("http needs the URL of the API: httpx2.AsyncClient(base_url='https://api.example.com')")
     if isinstance(operations, str):
         raise TypeError(f"operations are several:\n    wrong:  {operations!r}\n    right:  [{operations!r}]")
+    if not callable(operations) and not all(isinstance(name, str) for name in cast("Collection[object]", operations)):
+        raise TypeError(f"operations must be strings or a function, not {operations!r}")
     if not isinstance(document, Mapping):
         raise TypeError(
             "document is plain data, which from_openapi does not read itself:\n"
@@ -104,14 +116,24 @@ def _check(http: object, operations: object, document: object) -> None:
 def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation], bool]) -> list[APIOperation]:
     if callable(wanted):
         return [operation for operation in document.operations() if wanted(operation)]
-    missing = set(wanted)
     chosen: list[APIOperation] = []
+    found: dict[str, str] = {}
     for operation in document.operations():
-        names = {operation.id, f"{operation.method} {operation.path}"} & set(wanted)
+        place = f"{operation.method} {operation.path}"
+        names = {place} & set(wanted)
+        # Each form by its own field: the operationId of one operation can read like the method and path of another.
+        if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
+            names.add(operation.id)
+        for name in names:
+            if name in found:
+                raise ValueError(
+                    f"the document has the operationId {name[:200]!r} twice: write {found[name][:200]!r} or "
+                    f"{place[:200]!r} in its place"
+                )
+            found[name] = place
         if names:
             chosen.append(operation)
-            missing -= cast("set[str]", names)
-    if missing:
+    if missing := set(wanted) - set(found):
         raise ValueError(
             f"the document has no operation {', '.join(map(repr, sorted(missing)))}: write an operationId, or a method "
             "and a path as in 'GET /pets'"
@@ -169,13 +191,16 @@ class _APITool:
 
     async def call(self, arguments: JSONObject) -> CallToolResult:
         """Send the request, and return the answer."""
-        name, http = self._operation.name, self._http
+        name = self._operation.name
+        # With cookies of its own: what the API sets for one caller must not go out with the call of another.
+        http = copy.copy(self._http)
+        http.cookies = self._http.cookies
         try:
             request = self._arguments.request(http, self._operation.method, self._server, arguments)
         except Unsendable as error:
             return error_result(f"Invalid arguments for {name}: {error}")
         try:
-            response = await self._opened(request)
+            response = await self._opened(http, request)
             try:
                 return await self._answers.result(response, self._max_bytes)
             finally:
@@ -188,14 +213,14 @@ class _APITool:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])
             return error_result("the API cannot be reached, or has given no proper answer")
 
-    async def _opened(self, request: httpx2.Request) -> httpx2.Response:
+    async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
         """Return the answer to ``request``, its body unread, after redirects within the origin."""
         origin = request.url.origin
-        response = await self._http.send(request, stream=True, follow_redirects=False)
-        for _ in range(_MOST_REDIRECTS if self._http.follow_redirects else 0):
+        response = await http.send(request, stream=True, follow_redirects=False)
+        for _ in range(_MOST_REDIRECTS if http.follow_redirects else 0):
             following = response.next_request
             if following is None or following.url.origin != origin:
                 break
             await response.aclose()
-            response = await self._http.send(following, stream=True, follow_redirects=False)
+            response = await http.send(following, stream=True, follow_redirects=False)
         return response
