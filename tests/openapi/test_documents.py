@@ -222,3 +222,15 @@ async def test_a_document_of_yaml_has_numbers_as_statuses_and_dates_as_examples(
             (tool,) = [tool async for tool in client.list_tools()]
             assert tool.input_schema["properties"]["day"]["examples"] == ["2026-01-02"]
             assert (await client.call_tool("do", {})).structured_content == {"ok": True}
+
+
+async def test_data_and_properties_that_look_like_references_are_none() -> None:
+    data = {"$ref": "#/components/schemas/Missing"}
+    schema = {
+        "type": "object",
+        "properties": {"$ref": {"type": "string"}, "p": {"const": data, "default": data, "enum": [data]}},
+    }
+    described = document(parameters=[{"name": "q", "in": "query", "schema": schema}])
+    made = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"].input_schema
+    assert made["properties"]["q"] == schema
+    assert "$defs" not in made
