@@ -5,6 +5,7 @@ Imported at the moment of a mistake, and at no other time.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, cast
 
@@ -150,9 +151,15 @@ def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> No
 
 
 def raise_no_name(name: str) -> None:
-    """Raise `ImportError` for a ``name`` of other SDKs that this package calls differently."""
+    """Raise an error with the correct name for a ``name`` of other SDKs, from the ``__getattr__`` of the package.
+
+    In ``from trio_mcp import NAME`` it is `ImportError`, since Python replaces the message of an `AttributeError`.
+    Anywhere else, in ``hasattr`` for example, it is `AttributeError`.
+    """
     if name in PACKAGE_NAMES:
-        raise ImportError(f"trio_mcp has no {name}; write {PACKAGE_NAMES[name]}")
+        words = f"trio_mcp has no {name}; write {PACKAGE_NAMES[name]}"
+        caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - that of `__getattr__`
+        raise ImportError(words) if caller.f_code.co_name == "_handle_fromlist" else AttributeError(words)
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: str) -> NoReturn:

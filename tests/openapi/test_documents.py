@@ -193,7 +193,8 @@ async def test_of_too_many_definitions_the_nearest_are_kept() -> None:
 
 
 def test_without_the_extra_the_error_names_it() -> None:
-    code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi"
+    code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi\n"
+    code += "from_openapi({}, http=None, operations=[])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == "ImportError: from_openapi needs httpx2: install 'trio-mcp[openapi]'"
 

@@ -1,6 +1,10 @@
 """Here the operations of an OpenAPI document become the tools of a server: `trio_mcp.from_openapi`."""
 
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-if find_spec("httpx2") is None:  # which all modules here need
-    raise ImportError("from_openapi needs httpx2: install 'trio-mcp[openapi]'")
+if TYPE_CHECKING:
+    import httpx2 as httpx2
+else:
+    from ..extras import extra
+
+    httpx2 = extra("httpx2", "from_openapi needs httpx2: install 'trio-mcp[openapi]'")

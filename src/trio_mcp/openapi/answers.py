@@ -11,7 +11,6 @@ from encodings.aliases import aliases
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-import httpx2
 import jsonschema_rs
 import msgspec
 import trio
@@ -31,6 +30,7 @@ from ..protocol.types.content import (
 )
 from ..protocol.types.tools import CallToolResult, ToolError
 from ..server.results import error_result, text_result
+from . import httpx2
 from .document import APIOperation, Document, members_of
 from .schemas import Schemas
 

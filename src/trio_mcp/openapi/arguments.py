@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
-import httpx2
-
 from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..protocol.fields import JSONObject
+from . import httpx2
 from .document import APIOperation, Document, items_of, legal_name, members_of
 from .schemas import Schemas
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
-import httpx2
-
 from ..classes import frozen
 from ..protocol.fields import JSONObject
 from ..server.results import to_plain
+from . import httpx2
 
 Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
 """Returns the document of a URI, as plain data. A relative URI is relative to the document that the author gives."""

@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-import httpx2
-
 from ..jsonrpc.errors import clean
 from ..protocol.fields import JSONObject
 from ..protocol.types.tools import CallToolResult, ToolAnnotations
 from ..server.registration import ToolOptions
 from ..server.results import error_result
 from ..server.server import Server
+from . import httpx2
 from .answers import AnswerReader, OperationAnswers, status_of
 from .arguments import ArgumentReader, Arguments, Unsendable
 from .document import APIOperation, Document, Loader, members_of

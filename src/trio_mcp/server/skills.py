@@ -13,6 +13,7 @@ import trio
 from ..classes import define
 from ..protocol.types.skills import SKILL_FILE
 from ..skills.folder import ReadSkill, read_files, read_folder, skill_folders, stamps_of
+from ..skills.front_matter import check_extra
 from ..skills.methods import SkillsExtension
 from .resources import ResourceNotFound
 from .skill_offers import SkillOffers, SkillOptions
@@ -50,6 +51,7 @@ class Skills(SkillsExtension):
         recheck: float = 1.0,
         **options: Unpack[SkillOptions],
     ) -> None:
+        check_extra()
         super().__init__(directory_read=directory_read)
         self._recheck = recheck
         self._skills: dict[str, tuple[ReadSkill, SkillOptions]] = {}

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from ..extras import extra, require
 from ..protocol.fields import JSONObject
 
-try:
+if TYPE_CHECKING:
     import yaml
-except ModuleNotFoundError:
-    raise ImportError("skills need PyYAML: install trio-mcp[skills]") from None
+else:
+    yaml = extra("yaml", "skills need PyYAML: install trio-mcp[skills]")
 
 LONGEST: Final = 32 * 1024
 """Characters that front matter may have."""
@@ -33,12 +34,17 @@ _INT: Final = re.compile(r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}
 _FLOAT: Final = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
-_PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one of libyaml is ten times as fast
+
+
+def check_extra() -> None:
+    """Raise `ImportError` unless PyYAML is installed."""
+    require(yaml)
 
 
 def front_matter_of(text: str) -> JSONObject:
     """Return the front matter of the ``text`` of a ``SKILL.md``. Raises `ValueError` for a text without front matter,
-    and for front matter that is no mapping of texts to what JSON can hold."""
+    and for front matter that is no mapping of texts to what JSON can hold; `ImportError` without PyYAML."""
+    check_extra()
     found = _FENCED.match(text)
     if found is None:
         raise ValueError("it begins with no front matter: YAML between two lines ---")
@@ -62,7 +68,8 @@ def _value_of(written: str) -> Any:
     open_now: list[Any] = [top]
     """The collections around the next value, and, behind each mapping that waits for the value of a key, the key."""
     documents = 0
-    for event in cast("Any", yaml).parse(written, _PARSER):
+    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one of libyaml is ten times as fast
+    for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:
                 documents += 1

@@ -367,6 +367,6 @@ def test_nothing_of_joserfc_is_imported_without_use() -> None:
 
 
 def test_a_missing_joserfc_is_told_by_the_name_of_the_extra() -> None:
-    script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.JWTVerifier"
+    script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.JWTVerifier()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "install trio-mcp[auth]" in done.stderr

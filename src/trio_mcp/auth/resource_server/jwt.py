@@ -13,7 +13,7 @@ import attrs
 from ...classes import frozen
 from ...runtime.peer import Principal
 from ..fetching import Fetcher
-from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, fetch_keys, read_key_set
+from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, check_extra, fetch_keys, read_key_set
 from .verification import (
     BuiltInVerifier,
     ExpectedClaims,
@@ -51,7 +51,7 @@ class JWTVerifier(BuiltInVerifier):
     """Checks tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times. The keys
     of the issuer are fetched when needed, and kept. Needs the extra ``trio-mcp[auth]``.
 
-    Raises `ValueError` for values that make no sense.
+    Raises `ValueError` for invalid values, and `ImportError` without the extra.
     """
 
     issuer: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
@@ -76,6 +76,7 @@ class JWTVerifier(BuiltInVerifier):
     """Fetches the keys; `None` for one that takes ``https`` alone, and ``http`` where the issuer is on this machine."""
 
     def __attrs_post_init__(self) -> None:
+        check_extra()
         if self.keys is not None and self.jwks_uri is not None:
             raise ValueError("keys are given, or fetched from jwks_uri, not both")
         if self.keys is not None:

@@ -1,7 +1,7 @@
 """Keys: public keys of issuers and of clients, from their JWK (RFC 7517), within bounds.
 
 A `KeySource` has the keys of one issuer, which are asked for when needed, and not too often; `fetch_keys` gets the
-keys from the place that the metadata of the issuer names (RFC 8414). The module needs joserfc.
+keys from the place that the metadata of the issuer names (RFC 8414). Their use needs joserfc.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ import re
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 import msgspec
 import trio
 
 from ...classes import frozen
+from ...extras import extra, require
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
 from .verification import Signed, VerifierUnavailable
 
-try:
+if TYPE_CHECKING:
+    from joserfc import jwk as jose_jwk
+    from joserfc import jws
     from joserfc.jwk import ECKey, OKPKey, RSAKey
-    from joserfc.jws import JWSRegistry
-except ImportError:
-    raise ImportError("checking signatures needs joserfc: install trio-mcp[auth]") from None
+else:
+    _MISSING: Final = "checking signatures needs joserfc: install trio-mcp[auth]"
+    jose_jwk, jws = extra("joserfc.jwk", _MISSING), extra("joserfc.jws", _MISSING)
 
 
 _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
@@ -55,6 +58,11 @@ _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_KEYS: Final = 100
 
 
+def check_extra() -> None:
+    """Raise `ImportError` unless joserfc is installed."""
+    require(jws)
+
+
 class UnusableKey(ValueError):
     """The JWK is no public key that checks signatures here. Nothing of the key is in the message."""
 
@@ -78,7 +86,7 @@ class VerificationKey:
         """Return whether the signature was made with this key, by an algorithm of the key."""
         if signed.algorithm not in self.algorithms:
             return False
-        return JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
+        return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
@@ -117,7 +125,7 @@ def _member(jwk: Mapping[str, Any], name: str) -> str:
 
 
 def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKey | ECKey | OKPKey:
-    kinds = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+    kinds = {"RSA": jose_jwk.RSAKey, "EC": jose_jwk.ECKey, "OKP": jose_jwk.OKPKey}
     named = {"kty": kind} if kind == "RSA" else {"kty": kind, "crv": str(curve)}
     if kind == "RSA" and (bits := _bits(members["n"])) not in _RSA_BITS:
         raise UnusableKey(f"an RSA key of {bits} bits")

@@ -20,7 +20,7 @@ from ...concurrency.bounded_dict import BoundedDict
 from ...concurrency.fair_share import leaves_enough
 from ...runtime.peer import Principal
 from ...stores.sealing import derived_key
-from .keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
+from .keys import ASYMMETRIC, UnusableKey, VerificationKey, check_extra, read_key
 from .refusals import USED_BEFORE
 from .verification import Signed, Untrusted, canonical, read_signed
 
@@ -50,6 +50,7 @@ class ProofChecks:
     """Algorithms of proofs that are taken."""
 
     def __init__(self, resource: str, nonces: ProofNonces | None, now: Callable[[], float]) -> None:
+        check_extra()
         self._target = _without_query(resource)
         self._nonces = nonces
         self._now = now
