@@ -22,10 +22,10 @@ from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain
 from .core_questions import CoreQuestions
-from .leases import LOST, Leases
+from .leases import LOST, Claimed, Leases
 from .record_writers import EndWriter, MessageWriter, Outcomes
 from .records import TaskRecords
-from .request_task import new_holder
+from .request_task import RequestTask, new_holder
 from .task_exchange import exchange_for, new_record, restarted
 from .task_methods import OwnTasks
 from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extension_created, failure, store_unreachable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
     from .records import Transition
-    from .request_task import RequestTask
     from .settings import TaskSettings
 
 _HURRIED_GRACE: Final = 0.3
@@ -74,7 +73,6 @@ class TaskHost:
         self._process = secrets.token_urlsafe(9)
         self._holder = new_holder(self._process)
         """Token of the tasks that are created here."""
-        self._offers = offers
         self._last: TaskRecord | None = None
         """The last new record, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
@@ -82,6 +80,9 @@ class TaskHost:
         self.own = OwnTasks(records.settings)
         """The tasks that each connection without a principal has made."""
         self._live = LiveTasks(records.settings, host.load)
+        self._offers = offers
+        self._leases: Leases | None = None
+        """The leases of these tasks, while the host runs and others share the store."""
         self.ends = EndWriter(records, self.ending)
         self.messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
@@ -123,6 +124,7 @@ class TaskHost:
             # References in circles would wait for the garbage collector.
             self.records.close()
             self._cut_off = ()
+            self._leases = None
             self.runner.detach()
             self.questions.close()
 
@@ -136,8 +138,10 @@ class TaskHost:
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
-                leases = Leases(self.records, self._live, self._process, self.ending, self._offers, self._run_again)
-                nursery.start_soon(leases.run)
+                self._leases = Leases(
+                    self.records, self._live, self._process, self.ending, self._offers, self._run_again
+                )
+                nursery.start_soon(self._leases.run)
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
@@ -207,8 +211,21 @@ class TaskHost:
         new = new_record(task, holder, self.settings, self._last)
         self._last = attrs.evolve(new, params=b"")
         self._has_tasks.set()
+        if holder is not None:
+            self._live.pending[task.id] = task
         try:
-            record = await self.records.create(new, task.ttl_ms)
+            record = await self._keep(task, new)
+        except BaseException:
+            self._live.pending.pop(task.id, None)
+            raise
+        if task.holder is None:  # else the answer took longer than the lease, and our own claim was quicker
+            task.acquire(record, begun + self.settings.lease)
+        self.own.note(task.scope, record.id)
+        return record
+
+    async def _keep(self, task: RequestTask, new: TaskRecord) -> TaskRecord:
+        try:
+            return await self.records.create(new, task.ttl_ms)
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
         except Uncertain:
@@ -216,13 +233,16 @@ class TaskHost:
             raise store_unreachable() from None
         except Exception:  # the log was told
             raise store_unreachable() from None
-        task.acquire(record, begun + self.settings.lease)
-        self.own.note(task.scope, record.id)
-        return record
+
+    async def lasts(self, task: RequestTask) -> bool:
+        """Return whether ``task``, whose record is kept, is still ours for a while, so that it may start: the store may
+        have been slow, or a client may have taken its time for a question."""
+        return self._leases is None or task.holder is None or await self._leases.lasts(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
         """Delete a task that was kept, and that its requestor never learns of."""
         self._live.give_back(task.caller)
+        self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
             await self.records.void(record.id)
         if scope.cancelled_caught:
@@ -252,6 +272,7 @@ class TaskHost:
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
         """Run ``task``, which has a place, here from now on, until `remove`."""
         self._has_tasks.set()
+        self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
         if record.expires_at is not None:
             left = max(0, record.expires_at - self.records.now) / 1000
@@ -278,7 +299,10 @@ class TaskHost:
         """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
         record = await self.records.insist(task.id, lambda: task.holder, transition, task.reacquire)
-        self._compare(task, record)
+        if record is None or task.is_told_by(record):
+            self._compare(task, record)
+        else:
+            self._noticed(task.id, None)
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
@@ -303,7 +327,7 @@ class TaskHost:
         task = self._live.by_id.get(task_id)
         if task is None or task.has_ended:
             return
-        if record is not None:
+        if record is not None and task.is_told_by(record):
             self._compare(task, record)
         else:
             self._hinted[task_id] = True
@@ -331,7 +355,13 @@ class TaskHost:
                         await self._read(task)
 
     async def _read(self, task: RequestTask) -> None:
-        kept = await self.records.store.read(None, task.id)
+        while self._live.by_id.get(task.id) is task:
+            known = task.holder, task.mark
+            kept = await self.records.store.read(None, task.id)
+            if known == (task.holder, task.mark):
+                break  # else the record may be older than what was learned meanwhile: the answer to our own claim
+        else:
+            return
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
@@ -364,6 +394,9 @@ class LiveTasks:
         self._settings = settings
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
+        self.pending: dict[str, RequestTask | Claimed] = {}
+        """Tasks that are ours and do not run yet, by their ids: new ones whose requests are not answered with them, and
+        claimed ones. Their leases are renewed, too."""
         self._places = 0
         self._callers = Counter[object]()
         self._emptied = trio.lowlevel.ParkingLot()
@@ -374,6 +407,11 @@ class LiveTasks:
     def __iter__(self) -> Iterator[RequestTask]:
         """Return the present tasks, oldest first."""
         return iter(tuple(self.by_id.values()))
+
+    def find(self, task_id: str) -> RequestTask | None:
+        """Return the task that runs here, or is about to start; `None` where it is not here."""
+        found = self.by_id.get(task_id) or self.pending.get(task_id)
+        return found if isinstance(found, RequestTask) else None
 
     @property
     def room(self) -> int:

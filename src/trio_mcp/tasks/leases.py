@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..classes import define
 from ..concurrency.wakeups import Sleeper
 from ..runtime.cancellation import CancelCause
 from .request_task import new_holder
@@ -37,14 +38,25 @@ LOST: Final = "another process runs the task now"
 NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
 
 
+@define(eq=False)
+class Claimed:
+    """The lease of a task that was claimed and does not run yet: `RequestTask` has the same two fields."""
+
+    holder: str | None
+    held_until: float
+
+
 class Leases:
-    """The leases of the ``live`` tasks, which run in ``process``.
+    """The leases of the ``live`` tasks, which run in ``process``, and of those that are about to run.
 
     Three tasks of ours share the work. One renews all leases in one step, several times in the length of a lease, and
     waits for nothing else. One is the guard, and cancels each task with a lease that is about to run out, counted by
     trio's clock from the moment before the renewal was sent, so that the next holder cannot begin before; but first,
     the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
     claims, a bounded number at a time and only while renewals work, tasks of the tools that ``offers`` names.
+
+    A task runs once under each claim. No run starts with less of its lease left than the guard may sleep, and a claim
+    that takes a task which is here already starts no run: the run that is here goes on under the new claim.
 
     A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
     raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
@@ -71,6 +83,7 @@ class Leases:
         self._lease = settings.lease
         self._length = int(settings.lease * 1000)
         self._interval = settings.lease / _PARTS
+        self._margin = settings.lease / _MARGIN
         self._pace = min(self._interval, settings.look_interval)
         """Seconds between two looks for tasks without a living holder."""
         self._wanted = -math.inf
@@ -114,11 +127,13 @@ class Leases:
 
     async def _renew_held(self, until: float) -> Collection[str]:
         """Lengthen all leases, and return the ids of tasks that have another holder."""
-        held = {task.id: task.holder for task in self._live if task.needs_lease and task.holder is not None}
+        all_held = {**self._live.pending, **{task.id: task for task in self._live if task.needs_lease}}
+        held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease=self._length) if held else ()
-        for task in self._live:
-            if held.get(task.id) == task.holder and task.id not in lost:
-                task.held_until = until
+        for task_id, each in all_held.items():
+            # Our own claim may have given another holder since.
+            if held.get(task_id) == each.holder and task_id not in lost:
+                each.held_until = until
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
@@ -127,7 +142,7 @@ class Leases:
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             kept = await self._store.read(None, task_id)
-            task = self._live.by_id.get(task_id)
+            task = self._live.find(task_id)
             if task is not None and kept is not None:
                 found |= task.reacquire(kept.record) or (task.needs_lease and task.is_of(kept.record))
         return found
@@ -144,15 +159,18 @@ class Leases:
 
     async def _guard(self) -> None:
         """Cancel each task just before its lease runs out."""
-        margin = self._lease / _MARGIN
+        margin = self._margin
         while True:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
                 # Where the time is over already, we were stopped, or late: a short while more changes nothing.
-                with trio.move_on_at(end if now < end else now + self._lease / _PARTS):
+                end = end if now < end else now + self._lease / _PARTS
+                with trio.move_on_at(end):
                     await self._asked(now)
                 now = trio.current_time()
+                if now > end + margin / 2:
+                    continue  # stopped, or late, once more: an answer may be here, and only has to be looked at
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
@@ -195,16 +213,25 @@ class Leases:
         return len(claimed) == most and taken > 0
 
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
-        change, holder = self._records.change, record.holder
-        ours = self._live.by_id.get(record.id)
+        holder, ours = record.holder, self._live.find(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
             # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
             ours.cancel(CancelCause.LEASE, LOST)
-        is_late = trio.current_time() >= until - self._lease / _MARGIN
-        if ours is not None or is_late or self._ending.is_set() or record.name not in self._offers():
+            await self._records.change(record.id, holder, lambda kept, _: released(kept))
+            return False
+        self._live.pending[record.id] = claimed = Claimed(holder, until)
+        try:
+            return await self._run_claimed(record, claimed)
+        finally:
+            self._live.pending.pop(record.id, None)
+
+    async def _run_claimed(self, record: TaskRecord, claimed: Claimed) -> bool:
+        """Run a task, which is not here yet, once more, or write that it has failed. Return whether that was done."""
+        change, holder = self._records.change, claimed.holder
+        if not await self.lasts(claimed) or self._ending.is_set() or record.name not in self._offers():
             await change(record.id, holder, lambda kept, _: released(kept))
             return False
         if record.on_restart != "fail":
@@ -216,8 +243,17 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        if self._ending.is_set():
+        # The change may have taken as long as the lease.
+        if not await self.lasts(claimed) or self._ending.is_set():
             await change(kept.id, holder, lambda record, _: released(record, counts=False))
             return False
-        self._run_again(kept, until)
+        self._run_again(kept, claimed.held_until)
         return True
+
+    async def lasts(self, held: Claimed | RequestTask) -> bool:
+        """Return whether a lease lasts until the guard has looked at it, so that a run may start; where less is left,
+        after one more renewal. Nothing else happens between the answer and the next checkpoint."""
+        least = self._interval + 2 * self._margin
+        if held.held_until - (now := trio.current_time()) < least:
+            await self._asked(now)
+        return held.held_until - trio.current_time() >= least

@@ -208,8 +208,8 @@ class TaskRecords:
             else:
                 if record is not None:
                     return record
-                if ours == holder() and not await self._reacquire_kept(task_id, reacquire):
-                    return None
+                if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
+                    return None  # else our own claim was answered meanwhile
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Give ``reacquire`` the record that is kept. Return false where another process has the task, or where there

@@ -19,7 +19,7 @@ from ..runtime.requests.progress import reportable
 from ..stores.task_store import OnRestart, TaskRecord
 from .core_questions import answer_of
 from .task_questions import TaskQuestions
-from .task_state import TASK_LOST
+from .task_state import TASK_LOST, store_unreachable
 from .transitions import RunPhase, RunStep, checkpointed, given_away, phase_after
 
 if TYPE_CHECKING:
@@ -199,6 +199,9 @@ class RequestTask:
             if scope.sends:  # else the caller gave up
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
+                if not await host.lasts(self):
+                    raise store_unreachable()
+                await self._between_rounds()
             may_start = scope.sends and self.phase is not RunPhase.DECLINED
             if record is not None and may_start and not host.ending.is_set():
                 self.stop_alarm()
@@ -362,6 +365,11 @@ class RequestTask:
     def is_of(self, record: TaskRecord) -> bool:
         """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
+
+    def is_told_by(self, record: TaskRecord) -> bool:
+        """Return whether a ``record`` that was kept during this run tells what to do. A record that is not ours may be
+        one from before our own claim, whose answer was quicker: then the record has to be read again."""
+        return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
         """Persist the outcome of the request; `None`: the request was cancelled."""
