@@ -10,13 +10,22 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import jsonschema_rs
 import pytest
 import trio
 from tests.openapi.api import Answer, Seen, open_api
 from tests.openapi.test_from_openapi import document, everything
 from tests.openapi.test_requests import called
 
-from trio_mcp import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, from_openapi, open_memory
+from trio_mcp import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    from_openapi,
+    open_memory,
+)
 from trio_mcp.openapi.answers import _CHARSETS
 
 
@@ -57,12 +66,14 @@ async def test_text_images_sound_and_bytes_are_content() -> None:
     assert (await answered(Answer(204))).text == "204 No Content"
 
 
-async def test_an_answer_that_is_too_large_is_an_error_also_when_it_is_compressed() -> None:
-    assert (await answered(Answer(body=b"x" * 1001, kind="text/plain"), max_bytes=1000)).text == (
-        "200 OK, and the answer is larger than 1,000 bytes: ask for less"
-    )
+LARGER = "200 OK, and the answer is larger than 1,000 bytes, of which this is the beginning: ask for less"
+
+
+async def test_of_an_answer_that_is_too_large_the_beginning_is_shown_also_when_it_is_compressed() -> None:
+    result = await answered(Answer(body=b"x" * 1001, kind="text/plain"), max_bytes=1000)
+    assert (result.is_error, result.content) == (None, [TextContent("x" * 1000), TextContent(LARGER)])
     bomb = Answer(body=gzip.compress(b"x" * 50_000_000), kind="text/plain", headers={"content-encoding": "gzip"})
-    assert (await answered(bomb)).is_error
+    assert (await answered(bomb, max_bytes=1000)).content == result.content
     fine = Answer(body=gzip.compress(b"x" * 1000), kind="text/plain", headers={"content-encoding": "gzip"})
     assert (await answered(fine, max_bytes=1000)).text == "x" * 1000
 
@@ -78,18 +89,18 @@ async def test_a_body_in_one_content_coding_is_unpacked(coding: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "gzip,gzip,gzip", "deflate, gzip", "br", "zstd", "gzip, aws-chunked"])
-@pytest.mark.parametrize("status", [200, 500])
-async def test_a_body_in_a_content_coding_that_was_not_accepted_is_an_error(coding: str, status: int) -> None:
+async def test_a_body_in_a_content_coding_that_was_not_accepted_is_not_read(coding: str) -> None:
     bomb = gzip.compress(gzip.compress(gzip.compress(bytes(1 << 24))))
-    result = await answered(Answer(status, bomb, "text/plain", {"content-encoding": coding}))
-    assert result.is_error
-    assert result.text.endswith(", and the body has another content coding than gzip")
+    result = await answered(Answer(200, bomb, "text/plain", {"content-encoding": coding}))
+    assert (result.is_error, result.text) == (None, "200 OK, and the body has another content coding than gzip")
+    result = await answered(Answer(500, bomb, "text/plain", {"content-encoding": coding}))
+    assert (result.is_error, result.text) == (True, "500 Internal Server Error")
 
 
 @pytest.mark.parametrize("body", [GZIP[:-9], GZIP[:5], GZIP + GZIP, GZIP + b"x", b"no gzip", b"\0" * 100_000])
-async def test_a_compressed_body_that_is_damaged_is_no_proper_answer(body: bytes) -> None:
+async def test_a_compressed_body_that_is_damaged_is_a_note(body: bytes) -> None:
     result = await answered(Answer(body=body, kind="text/plain", headers={"content-encoding": "gzip"}))
-    assert (result.is_error, result.text) == (True, "the API cannot be reached, or has given no proper answer")
+    assert (result.is_error, result.text) == (None, "200 OK, and the body is incomplete or damaged")
 
 
 async def test_unpacking_a_body_lets_other_tasks_run() -> None:
@@ -166,7 +177,7 @@ async def test_a_body_that_never_ends_is_left_at_the_bound() -> None:
         server = from_openapi(document(), http=http, operations=["do"], max_bytes=5 << 20)
         async with open_memory(server) as client:
             result = await client.call_tool("do")
-    assert result.text == "200 OK, and the answer is larger than 5,242,880 bytes: ask for less"
+    assert result.text == LARGER.replace("1,000", "5,242,880")
     assert pieces == 6
 
 
@@ -198,7 +209,7 @@ async def test_a_body_that_a_hook_has_read_is_the_result() -> None:
 
     async with open_api(Answer(body=b'{"a": 1}'), event_hooks={"response": [read]}) as api:
         assert (await called(api, document(), {})).structured_content == {"a": 1}
-        assert (await called(api, document(), {}, max_bytes=3)).is_error
+        assert (await called(api, document(), {}, max_bytes=3)).text.startswith('{"a')
 
 
 @pytest.mark.parametrize(
@@ -221,15 +232,92 @@ async def test_of_the_body_of_an_error_the_beginning_is_told() -> None:
     assert result.text == "400 Bad Request: " + "x" * 2000
 
 
-async def test_an_answer_that_is_not_as_declared_is_an_error_that_shows_it() -> None:
-    described = answering({"type": "object", "properties": {"id": {"type": "integer"}}})
-    assert (await answered(Answer(body=b'{"id": 1}'), described)).structured_content == {"id": 1}
-    result = await answered(Answer(body=b'{"id": "x"}'), described)
-    assert result.is_error
-    assert result.text.startswith("200 OK, and the answer is not as the API declares: ")
-    assert result.text.endswith('The answer: {"id": "x"}')
-    result = await answered(Answer(body=b"<p>", kind="text/html"), described)
-    assert result.text == "200 OK, and no JSON, which the API declares: <p>"
+DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+
+
+@pytest.mark.parametrize("schema", [DECLARED, {"type": "array", "items": DECLARED}, {"allOf": [DECLARED]}])
+@pytest.mark.parametrize(
+    ("answer", "texts"),
+    [
+        (Answer(204), ["204 No Content"]),
+        (Answer(205), ["205 Reset Content"]),
+        (Answer(304), ["304 Not Modified"]),
+        (Answer(200), ["200 OK"]),
+        (Answer(201, headers={"location": "/pets/1"}), ["201 Created"]),
+        (Answer(202, b"later", "text/plain"), ["later", "202 Accepted, and no JSON, which the API declares"]),
+        (Answer(200, b"{", "application/json"), ["{", "200 OK, and no JSON, which the API declares"]),
+        (Answer(200, b"1", "application/json"), ["1", "200 OK, and the answer is not as the API declares: "]),
+        (Answer(200, b'{"id":"x"}'), ['{"id":"x"}', "200 OK, and the answer is not as the API declares: "]),
+        (Answer(200, b"null"), ["null", "200 OK, and the answer is not as the API declares: "]),
+    ],
+)
+async def test_an_answer_of_success_that_is_not_as_declared_is_a_note_that_the_output_schema_allows(
+    schema: Any, answer: Answer, texts: list[str]
+) -> None:
+    async with open_api(answer) as api:
+        server = from_openapi(answering(schema), http=api.http, operations=["do"])
+        async with open_memory(server) as client:
+            (tool,) = [tool async for tool in client.list_tools()]
+            result = await client.call_tool("do")
+    assert not result.is_error
+    assert [block.text[: len(text)] for block, text in zip(result.content, texts, strict=True)] == texts
+    assert result.structured_content == {"note": result.content[-1].text}
+    assert tool.output_schema is not None
+    jsonschema_rs.validate(tool.output_schema, result.structured_content)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/vnd.x+json"])
+@pytest.mark.parametrize("body", [b'{"id": 1}', b'\xef\xbb\xbf{"id": 1}'])
+async def test_an_answer_that_is_as_declared_is_structured_whatever_its_type_is(kind: str, body: bytes) -> None:
+    result = await answered(Answer(200, body, kind), answering(DECLARED))
+    assert (result.structured_content, result.text) == ({"id": 1}, '{"id":1}')
+
+
+@pytest.mark.parametrize(
+    ("failure", "note"),
+    [
+        (httpx2.ReadError("10.0.0.7"), "201 Created, and the body is incomplete or damaged"),
+        (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body has not come in time"),
+    ],
+)
+async def test_a_body_that_breaks_off_after_success_is_a_note(failure: Exception, note: str) -> None:
+    class Broken(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b'{"id"'
+            raise failure
+
+    broken = httpx2.MockTransport(lambda _: httpx2.Response(201, stream=Broken()))
+    async with (
+        httpx2.AsyncClient(base_url="https://api.test", transport=broken) as http,
+        open_memory(from_openapi(answering(DECLARED), http=http, operations=["do"])) as client,
+    ):
+        result = await client.call_tool("do")
+    assert (result.is_error, result.text, result.structured_content) == (None, note, {"note": note})
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_wrapped"),
+    [
+        ({"allOf": [{"properties": {"a": {}}}, {"required": ["a"]}]}, False),
+        ({"oneOf": [{"type": "object"}, {"$ref": "#/components/schemas/O"}]}, False),
+        ({"$ref": "#/components/schemas/O"}, False),
+        ({"anyOf": [{"type": "object"}, {"type": "string"}]}, True),
+        ({"type": "string"}, True),
+        ({"enum": [1]}, True),
+    ],
+)
+async def test_schemas_that_consist_of_objects_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
+    described = answering(schema) | {"components": {"schemas": {"O": {"type": "object", "properties": {"a": {}}}}}}
+    async with open_api(Answer(body=b'{"a": 1}')) as api:
+        result = await called(api, described, {})
+        server = from_openapi(described, http=api.http, operations=["do"])
+    async with open_memory(server) as client:
+        (tool,) = [tool async for tool in client.list_tools()]
+    assert tool.output_schema is not None
+    assert ("result" in tool.output_schema["anyOf"][0].get("properties", {})) is is_wrapped
+    assert tool.output_schema["anyOf"][0]["type"] == "object"
+    if not is_wrapped:
+        assert result.structured_content == {"a": 1}
 
 
 @pytest.mark.parametrize(

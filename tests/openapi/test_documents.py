@@ -14,6 +14,7 @@ from tests.openapi.test_from_openapi import HTTP, PETS, document, everything, to
 from tests.openapi.test_requests import called
 
 from trio_mcp import Server, from_openapi, open_memory
+from trio_mcp.protocol.schema_validator import SchemaValidator
 
 
 def parts() -> dict[str, Any]:
@@ -113,11 +114,12 @@ async def test_schemas_become_json_schemas(is_old: bool) -> None:
     made = (await tools_of(from_openapi(described, http=HTTP, operations=["do"])))["do"].input_schema
     if is_old:
         text = {"type": ["string", "null"], "enum": ["a", None]}
-        assert made["properties"]["p"] == {"anyOf": [{"anyOf": [text, {"$ref": "#/$defs/N"}]}, {"type": "null"}]}
+        either = {"anyOf": [text, {"$ref": "#/$defs/N"}], "required": ["kind"]}
+        assert made["properties"]["p"] == {"anyOf": [either, {"type": "null"}]}
         assert made["$defs"] == {"N": {"type": "integer", "exclusiveMaximum": 9}}
     else:
         text = {"type": "string", "enum": ["a"]}
-        assert made["properties"]["p"] == {"anyOf": [text, {"$ref": "#/$defs/N"}]}
+        assert made["properties"]["p"] == {"anyOf": [text, {"$ref": "#/$defs/N"}], "required": ["kind"]}
         assert made["$defs"] == {"N": {"type": "integer", "maximum": 9, "exclusiveMaximum": 9}}
 
 
@@ -235,3 +237,38 @@ async def test_data_and_properties_that_look_like_references_are_none() -> None:
     made = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"].input_schema
     assert made["properties"]["q"] == schema
     assert "$defs" not in made
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+async def test_read_only_properties_are_required_by_no_part_of_a_schema(is_old: bool) -> None:
+    schemas = {
+        "Named": {"type": "object", "properties": {"id": {"type": "integer", "readOnly": True}, "name": {}}},
+        "Complete": {"required": ["id", "name"]},
+        "Deep": {"allOf": [{"$ref": "#/components/schemas/Complete"}, {"required": ["name"]}]},
+        "Pet": {"allOf": [{"$ref": "#/components/schemas/Named"}, {"$ref": "#/components/schemas/Deep"}]},
+        "Other": {"allOf": [{"$ref": "#/components/schemas/Complete"}]},
+    }
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}}
+    described = document(
+        openapi="3.0.3" if is_old else "3.1.0",
+        method="post",
+        parameters=[{"name": "p", "in": "query", "schema": {"$ref": "#/components/schemas/Other"}}],
+        requestBody={"content": content},
+        responses={"200": {"content": content}},
+        components={"schemas": schemas},
+    )
+    tool = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"]
+    sent, given = SchemaValidator(tool.input_schema), SchemaValidator(tool.output_schema or {})
+    assert sent.faults({"body": {"name": "Rex"}}) is None
+    assert sent.faults({"body": {}}) is not None
+    assert sent.faults({"p": {"name": 1}}) is not None, "what another schema requires stays required"
+    assert given.faults({"name": "Rex"}) is not None
+    assert given.faults({"name": "Rex", "id": 1}) is None
+
+
+async def test_the_tag_of_a_discriminator_is_required_of_what_is_sent() -> None:
+    kinds = [{"type": "object", "properties": {"kind": {"type": "string"}, each: {}}} for each in "ab"]
+    schema = {"oneOf": kinds, "discriminator": {"propertyName": "kind", "mapping": {"a": "#/components/schemas/A"}}}
+    described = document(method="post", requestBody={"content": {"application/json": {"schema": schema}}})
+    made = (await tools_of(from_openapi(described, http=HTTP, operations=everything)))["do"].input_schema
+    assert made["properties"]["body"] == {"anyOf": kinds, "required": ["kind"]}

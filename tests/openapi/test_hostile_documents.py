@@ -143,4 +143,4 @@ async def test_statuses_and_dates_as_yaml_reads_them_are_read() -> None:
     tools = await tools_of(from_openapi(described, http=HTTP, operations=everything))
     read = tools["do"].output_schema
     assert read is not None
-    assert read["properties"]["d"] == {"type": "string", "examples": ["2026-01-02"]}
+    assert read["anyOf"][0]["properties"]["d"] == {"type": "string", "examples": ["2026-01-02"]}

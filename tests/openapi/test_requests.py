@@ -220,6 +220,24 @@ async def test_a_form_with_files_is_multipart() -> None:
     assert b'name="name"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\na"\r\nb\r\n' in seen.body
 
 
+async def test_a_file_of_a_form_can_be_given_its_name() -> None:
+    many = {"type": "array", "items": {"type": "string", "format": "binary"}}
+    described = posting("multipart/form-data", {"type": "object", "properties": FORM["properties"] | {"more": many}})
+    tools = await tools_of(from_openapi(described, http=HTTP, operations=["do"]))
+    properties = tools["do"].input_schema["properties"]["body"]["properties"]
+    assert properties["file_filename"] == {"type": "string", "description": "File name of file."}
+    assert properties["more_filename"]["items"] == {"type": "string"}
+    data = base64.b64encode(b"\0\xff").decode()
+    async with open_api() as api:
+        body = {"file": data, "file_filename": 'a"\r\n.png', "more": [data, data], "more_filename": ["x.txt"]}
+        assert not (await called(api, described, {"body": body})).is_error
+    (seen,) = api.seen
+    assert b'name="file"; filename="a%22%0D%0A.png"\r\nContent-Type: image/png\r\n' in seen.body
+    assert b'name="more"; filename="x.txt"\r\nContent-Type: text/plain\r\n' in seen.body
+    assert b'name="more"; filename="more"\r\nContent-Type: ' in seen.body
+    assert b"file_filename" not in seen.body
+
+
 async def test_json_is_preferred_among_the_media_types_of_a_body() -> None:
     kinds = ("application/xml", "multipart/form-data", "application/json; charset=utf-8", "application/vnd.x+json")
     described = document(method="post", requestBody={"content": {kind: {"schema": True} for kind in kinds}})
@@ -285,7 +303,7 @@ async def test_servers_of_an_operation_and_of_a_path_count_before_those_of_the_d
     ["https://else.test/v1", "//else.test", "http://api.test", "https://api.test:8443", "https://api.test@else.test"],
 )
 def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> None:
-    with pytest.raises(ValueError, match=r"GET /do: the document has this operation at .*'servers': \[\]"):
+    with pytest.raises(ValueError, match=r"GET /do: the document has this operation at .*: document\.pop\('servers'\)"):
         from_openapi(serving(url), http=HTTP, operations=["do"])
     origin = HTTP.base_url.join(url)
     from_openapi(serving(url), http=HTTP, operations=["do"], origins=[f"{origin.scheme}://{origin.netloc.decode()}"])
@@ -297,3 +315,15 @@ def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> Non
 def test_a_server_variable_without_a_fitting_value_is_an_error(variables: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         from_openapi(serving(VARIABLES), http=HTTP, operations=["do"], variables=variables)
+
+
+@pytest.mark.parametrize("place", ["document", "path", "operation"])
+async def test_the_advice_for_servers_of_another_origin_works(place: str) -> None:
+    described = document()
+    item = described["paths"]["/do"]
+    {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]
+    with pytest.raises(ValueError, match="let base_url stand for the servers") as caught:
+        from_openapi(described, http=HTTP, operations=["do"])
+    eval(str(caught.value).rpartition("servers: ")[2], {"document": described})
+    async with open_api() as api:
+        assert not (await called(api, described, {})).is_error

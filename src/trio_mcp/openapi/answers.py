@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import logging
 import zlib
-from collections.abc import AsyncIterator
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from encodings import normalize_encoding
 from encodings.aliases import aliases
@@ -28,11 +30,13 @@ from ..protocol.types.content import (
     ImageContent,
     TextContent,
 )
-from ..protocol.types.tools import CallToolResult, ToolError
-from ..server.results import error_result, text_result
+from ..protocol.types.tools import CallToolResult
+from ..server.results import error_result
 from . import httpx2
 from .document import APIOperation, Document, members_of
 from .schemas import Schemas
+
+logger = logging.getLogger("trio_mcp")
 
 _MOST_TOLD: Final = 2000
 """Characters of the body of an error that the model is told."""
@@ -62,6 +66,12 @@ _CHARSETS: Final = frozenset(
     )
 )
 """Python's names of the charsets that are decoded, each in linear time. Other text is decoded as UTF-8."""
+_NOTE: Final[JSONObject] = {
+    "type": "object",
+    "properties": {"note": {"type": "string", "description": "How the answer differs from what the API declares."}},
+    "required": ["note"],
+    "additionalProperties": False,
+}
 _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/javascript", "application/x-ndjson")
 
 
@@ -73,83 +83,108 @@ class AnswerReader:
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationAnswers:
-        """Return the answers of ``operation``. There is an output schema where all answers that tell of success are
-        JSON of one schema: a result must have structured content then."""
+        """Return the answers of ``operation``. There is an output schema if all answers of success are JSON of one
+        schema, or without content."""
         found: list[Any] = []
         if operation.method == "HEAD":
-            return OperationAnswers(operation.name, None, False)
+            return OperationAnswers(operation.name)
         for status, value in members_of(operation.data.get("responses")).items():
             if status.startswith("2"):
                 answer, base = self._document.follow(value, operation.base)
                 content = members_of(answer.get("content"))
                 media = [members_of(each) for kind, each in content.items() if _is_json(kind)]
                 if len(media) != 1 or len(content) != 1 or "schema" not in media[0]:
-                    return OperationAnswers(operation.name, None, False)
+                    return OperationAnswers(operation.name)
                 made = self._schemas.converted(media[0]["schema"], base)
                 found += [] if made in found else [made]
         if len(found) != 1 or found[0] in ({}, True, False):
-            return OperationAnswers(operation.name, None, False)
+            return OperationAnswers(operation.name)
         return self._with_schema(operation.name, found[0])
 
     def _with_schema(self, name: str, schema: Any) -> OperationAnswers:
-        root = self._schemas.resolved(schema)
-        is_object = members_of(root).get("type") == "object"
-        if not is_object:
-            root = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-        complete = self._schemas.complete(root)
+        is_wrapped = not self._is_object(schema)
+        declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+        if not is_wrapped:
+            declared = {**self._schemas.resolved(schema), "type": "object"}
+        # An API that has done what it was asked may answer otherwise than it declares: the result is no error then.
+        complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         try:
             jsonschema_rs.meta.validate(complete)
         except jsonschema_rs.ValidationError as error:
             raise ValueError(f"the schema of the answer is not usable: {clean(error.message)[:200]}") from None
-        return OperationAnswers(name, complete, not is_object)
+        return OperationAnswers(name, complete, self._schemas.complete(declared), is_wrapped)
+
+    def _is_object(self, schema: Any, levels: int = 8) -> bool:
+        """Return whether all values of a converted ``schema`` are meant to be objects."""
+        root = members_of(self._schemas.resolved(schema))
+        if "type" in root or not levels:
+            return root.get("type") == "object"
+        if "properties" in root:
+            return True
+        parts = [self._is_object(part, levels - 1) for part in root.get("allOf", ())]
+        either = [self._is_object(part, levels - 1) for part in root.get("anyOf", ())]
+        return any(parts) or (bool(either) and all(either))
 
 
 class OperationAnswers:
-    """The answers of one operation, the tool ``name``."""
+    """The answers of one operation, the tool ``name``. ``declared``: the schema of structured content, notes aside."""
 
-    def __init__(self, name: str, schema: JSONObject | None, is_wrapped: bool) -> None:
+    def __init__(
+        self, name: str, schema: JSONObject | None = None, declared: JSONObject | None = None, is_wrapped: bool = False
+    ) -> None:
         self._name = name
         self.schema = schema
         """The output schema of the tool."""
+        self._declared = declared
         self._is_wrapped = is_wrapped
         self._validator: SchemaValidator | None = None
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
-        """Return the result of an open ``response``, of ``most`` bytes at most."""
+        """Return the result of an open ``response``, of ``most`` bytes at most. Only redirects and statuses from 400 on
+        are errors: a model repeats what has failed."""
         status = status_of(response)
-        if response.is_redirect:
+        if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
         if response.is_error:
-            head = await _read(response, 4 * _MOST_TOLD, is_cut=True)
+            head, _ = await _read(response, 4 * _MOST_TOLD)
             wait = response.headers.get("retry-after", "")
             after = (
                 f" (try again in {int(wait)} seconds)" if wait.isascii() and wait.isdigit() and len(wait) < 7 else ""
             )
             told = _text(response, head)[:_MOST_TOLD] if _is_readable(_kind(response)) else ""
             return error_result(f"{status}{after}: {told}" if told.strip() else status + after)
-        return self._of_body(response, status, await _read(response, most))
+        body, fault = await _read(response, most)
+        if fault:
+            shown = [TextContent(_text(response, body)[:_MOST_TOLD])] if body and _is_readable(_kind(response)) else []
+            return self._noted(f"{status}, and {fault}", shown)
+        return self._of_body(response, status, body)
 
     def _of_body(self, response: httpx2.Response, status: str, body: bytes) -> CallToolResult:
-        kind = _kind(response)
-        value, is_data = _decoded(body) if _is_json(kind) else (None, False)
-        if self.schema is not None:
-            if self._validator is None:  # with the first answer: a document may have hundreds
-                self._validator = SchemaValidator(self.schema)
-            structured = {"result": value} if self._is_wrapped else value
-            if not is_data:
-                return error_result(
-                    f"{status}, and no JSON, which the API declares: {_text(response, body)[:_MOST_TOLD]}"
-                )
-            if fault := self._validator.faults(structured):
-                text = _text(response, body)[:_MOST_TOLD]
-                return error_result(f"{status}, and the answer is not as the API declares: {fault}. The answer: {text}")
-            return CallToolResult([TextContent(encode_value(value).decode())], structured_content=structured)
-        if is_data:
-            structured = cast("Any", value) if isinstance(value, dict) else None
-            return CallToolResult([TextContent(encode_value(value).decode())], structured_content=structured)
         if not body:
-            return text_result(status)
-        return CallToolResult([self._block(response, kind, body)])
+            return self._noted(status, ())
+        kind = _kind(response)
+        is_declared = self._declared is not None
+        # Some APIs send JSON as text, or without a type.
+        may_be_data = _is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
+        value, is_data = _decoded(body) if may_be_data else (None, False)
+        if not is_data:
+            note = f"{status}, and no JSON, which the API declares"
+            block = self._block(response, kind, body)
+            return self._noted(note, [block]) if is_declared else CallToolResult([block])
+        shown: list[ContentBlock] = [TextContent(encode_value(value).decode())]
+        if self._declared is None:
+            return CallToolResult(shown, structured_content=cast("Any", value) if isinstance(value, dict) else None)
+        if self._validator is None:  # with the first answer: a document may have hundreds
+            self._validator = SchemaValidator(self._declared)
+        structured = {"result": value} if self._is_wrapped else value
+        if fault := self._validator.faults(structured):
+            return self._noted(f"{status}, and the answer is not as the API declares: {fault}", shown)
+        return CallToolResult(shown, structured_content=structured)
+
+    def _noted(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
+        """Return the result of an answer that cannot be structured as declared: what is ``shown`` of it, and a note."""
+        structured: JSONObject | None = None if self.schema is None else {"note": note}
+        return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
     def _block(self, response: httpx2.Response, kind: str, body: bytes) -> ContentBlock:
         if _is_readable(kind):
@@ -170,24 +205,29 @@ def status_of(response: httpx2.Response) -> str:
         return str(response.status_code)
 
 
-async def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
-    """Return the body, or its beginning where the body ``is_cut``. Raises `ToolError` for a body that is too long, or
-    in a content coding that was not accepted."""
+async def _read(response: httpx2.Response, most: int) -> tuple[bytes, str]:
+    """Return the body, or its beginning, and what is wrong with it; an empty text for a whole body."""
     try:
         body = response.content  # which a hook of the author's has read
     except httpx2.ResponseNotRead:
-        body = await _unpacked(response, most)
-    if len(body) > most and not is_cut:
-        raise ToolError(f"{status_of(response)}, and the answer is larger than {most:,} bytes: ask for less")
-    return body[:most]
+        codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
+        codings = [each for each in codings if each not in ("", "identity")]
+        if codings and codings not in _CODINGS:  # several multiply: 300 bytes of gzip, three times over, are 4 GiB
+            return b"", "the body has another content coding than gzip"
+        try:
+            body = await _unpacked(response, most, is_packed=bool(codings))
+        except httpx2.TimeoutException:
+            return b"", "the body has not come in time"
+        except httpx2.HTTPError as error:
+            logger.warning("the body of an answer: %s: %s", type(error).__name__, clean(str(error))[:200])
+            return b"", "the body is incomplete or damaged"
+    if len(body) > most:
+        return body[:most], f"the answer is larger than {most:,} bytes, of which this is the beginning: ask for less"
+    return body, ""
 
 
-async def _unpacked(response: httpx2.Response, most: int) -> bytes:
+async def _unpacked(response: httpx2.Response, most: int, *, is_packed: bool) -> bytes:
     """Return the body; of one that is longer than ``most``, the first ``most`` + 1 bytes or more."""
-    codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
-    codings = [each for each in codings if each not in ("", "identity")]
-    if codings and codings not in _CODINGS:  # several multiply: 300 bytes of gzip, three times over, are 4 GiB
-        raise ToolError(f"{status_of(response)}, and the body has another content coding than gzip")
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # by the header: of gzip, or of zlib
     body = bytearray()
     pieces = response.aiter_raw()
@@ -196,12 +236,12 @@ async def _unpacked(response: httpx2.Response, most: int) -> bytes:
             while piece and len(body) <= most:
                 if unpack.eof:
                     raise httpx2.DecodingError("bytes follow the compressed body")
-                body += unpack.decompress(piece, min(_PIECE, most + 1 - len(body))) if codings else piece
+                body += unpack.decompress(piece, min(_PIECE, most + 1 - len(body))) if is_packed else piece
                 piece = unpack.unconsumed_tail or unpack.unused_data
                 await trio.lowlevel.checkpoint()
             if len(body) > most:
                 return bytes(body)
-        if codings and response.num_bytes_downloaded and not unpack.eof:
+        if is_packed and response.num_bytes_downloaded and not unpack.eof:
             raise httpx2.DecodingError("the compressed body is incomplete")
     except zlib.error as error:
         raise httpx2.DecodingError(str(error)) from None
@@ -248,6 +288,7 @@ def _decoded(body: bytes) -> tuple[Any, bool]:
     if has_many_far(body):
         return None, False
     try:
+        body = body.removeprefix(BOM_UTF8)
         value = msgspec.json.decode(body)
         encode_value(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotSerializable):

@@ -11,7 +11,9 @@ import base64
 import binascii
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import zip_longest
+from mimetypes import guess_type
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
@@ -115,8 +117,8 @@ class Body:
 
     argument: str
     media_type: str
-    binary: frozenset[str]
-    """Properties of a form that are files."""
+    files: Mapping[str, str]
+    """Properties of a form that are files, each with the property that has its name."""
     styles: JSONObject
     """``encoding`` of the properties of a form."""
 
@@ -129,7 +131,7 @@ class Body:
             pairs = [pair for name, member in members_of(value).items() for pair in self._form(name, member)]
             return {"content": "&".join(pairs).encode(), "headers": kind}
         if self.media_type == "multipart/form-data":
-            return {"files": [part for name, member in members_of(value).items() for part in self._files(name, member)]}
+            return {"files": [*self._parts(members_of(value))]}
         text = _text(value)
         return {"content": text.encode() if _is_text(self.media_type) else _bytes(self.argument, text), "headers": kind}
 
@@ -140,15 +142,26 @@ class Body:
             value = encode_value(value).decode()
         return _pairs(name, value, style, bool(told.get("explode", style == "form")))
 
-    def _files(self, name: str, value: Any) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
-        told = members_of(self.styles.get(name)).get("contentType")
-        kind = told if isinstance(told, str) and "," not in told and "*" not in told else None
-        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
-            if name in self.binary:
-                yield name, (name, _bytes(name, _text(item)), kind or "application/octet-stream")
-            elif item is not None:
-                plain = "application/json" if isinstance(item, dict | list) else "text/plain; charset=utf-8"
-                yield name, (None, _text(item).encode(), kind or plain)
+    def _parts(self, form: JSONObject) -> Iterator[tuple[str, tuple[str | None, bytes, str]]]:
+        names = set(self.files.values())
+        for name, value in form.items():
+            if name in names:
+                continue
+            told = members_of(self.styles.get(name)).get("contentType")
+            kind = told if isinstance(told, str) and "," not in told and "*" not in told else None
+            items, filenames = _listed(value), _listed(form.get(self.files.get(name, "")))
+            for item, filename in zip_longest(items, filenames[: len(items)]):
+                if name in self.files:
+                    file = str(filename or name)
+                    kind = kind or guess_type(file)[0] or "application/octet-stream"
+                    yield name, (file, _bytes(name, _text(item)), kind)
+                elif item is not None:
+                    plain = "application/json" if isinstance(item, dict | list) else "text/plain; charset=utf-8"
+                    yield name, (None, _text(item).encode(), kind or plain)
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _bytes(name: str, text: str) -> bytes:
@@ -302,35 +315,47 @@ class ArgumentReader:
         media, base = self._document.follow(data["content"][kinds[chosen]], base)
         argument = _argument("body", "body", properties)
         schema: Any = _BASE64
-        binary = frozenset[str]()
+        files: Mapping[str, str] = {}
         if _is_text(chosen):
             schema = {"type": "string"}
         elif _preference(chosen) < _preference("text/plain"):
             schema = self._schemas.converted(media.get("schema", {}), base)
             if chosen == "multipart/form-data":
-                schema, binary = self._with_files(schema)
+                schema, files = self._with_files(schema)
         if "*" in chosen:
             chosen = "application/octet-stream"
         properties[argument] = _described(schema, data)
         if data.get("required") is True:
             required.append(argument)
-        return Body(argument, chosen, binary, members_of(media.get("encoding")))
+        return Body(argument, chosen, files, members_of(media.get("encoding")))
 
-    def _with_files(self, schema: Any) -> tuple[Any, frozenset[str]]:
-        """Return the ``schema`` of a form whose files are in base64, and the names of the files."""
+    def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
+        """Return the ``schema`` of a form whose files are in base64, each beside a property for its name, and the names
+        of both."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}
+        names: dict[str, str] = {}
         for name, part in parts.items():
             plain = members_of(self._schemas.resolved(part))
             item = self._schemas.resolved(plain.get("items"))
+            filename: JSONObject = {"type": "string"}
             if _is_file(plain):
                 files[name] = _kept(plain) | _BASE64
             elif _is_file(item):
                 files[name] = {**plain, "items": _BASE64}
+                filename = {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": f"The names of the files {name}.",
+                }
+            else:
+                continue
+            names[name] = legal_name(f"{name}_filename", {*parts, *names.values()})
+            files[names[name]] = {**filename, "description": f"File name of {name}."}
         if not files:
-            return schema, frozenset()
-        return {**cast("JSONObject", form), "properties": parts | files}, frozenset(files)
+            return schema, {}
+        return {**cast("JSONObject", form), "properties": parts | files}, names
 
 
 def _is_file(schema: Any) -> bool:

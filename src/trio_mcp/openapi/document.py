@@ -154,21 +154,28 @@ class Document:
                 deprecated = data.get("deprecated") is True
                 yield APIOperation(name, given, method.upper(), path, tags, deprecated, data, item, base)
 
-    def server_of(self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]) -> httpx2.URL:
+    def server_of(
+        self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
+    ) -> tuple[httpx2.URL, str]:
         """Return the URL before the path of ``operation``, with a slash at its end: of the servers of the operation,
         else of the path, else of the document, the first at ``home``, else the first. Without servers ``home`` is the
-        server."""
-        for holder in (operation.data, operation.item, self.root):
-            if servers := items_of(holder, "servers"):
-                break
-        else:
-            return home
+        server. Also return the code that takes these servers out of the document."""
+        item = f"document['paths'][{operation.path!r}]"
+        holders = {
+            f"{item}[{operation.method.lower()!r}].pop('servers')": operation.data,
+            f"{item}.pop('servers')": operation.item,
+            "document.pop('servers')": self.root,
+        }
+        found = [(items, code) for code, holder in holders.items() if (items := items_of(holder, "servers"))]
+        if not found:
+            return home, ""
+        servers, removal = found[0]
         try:
             urls = [home.join(_expanded(members_of(server), variables)) for server in servers]
         except httpx2.InvalidURL as error:
             raise ValueError(f"the URL of a server cannot be used: {error}") from None
         url = next((url for url in urls if url.origin == home.origin), urls[0])
-        return url.copy_with(path=url.path.rstrip("/") + "/", query=None, fragment=None)
+        return url.copy_with(path=url.path.rstrip("/") + "/", query=None, fragment=None), removal
 
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections import deque
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, Final, cast
 
@@ -92,7 +93,8 @@ class Schemas:
             schema = self._definitions[name]
         return cast("Any", schema)
 
-    def _converted(self, node: Any, base: str) -> Any:
+    def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
+        """Return ``node`` as a JSON Schema without the properties that are ``gone`` or do not go this way."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -102,9 +104,15 @@ class Schemas:
             raise ValueError(f"a schema has {refused[0]}, which is not read")
         made: JSONObject = {}
         if "$ref" in schema:
-            made["$ref"] = f"#/$defs/{self._name_of(schema['$ref'], base)}"
+            if gone:
+                target, where, _ = self._document.target(schema["$ref"], base)
+                made["allOf"] = [self._converted(target, where, gone)]
+            else:
+                made["$ref"] = f"#/$defs/{self._name_of(schema['$ref'], base)}"
             if self._document.is_old:  # what stands beside a reference does not count there
                 return made
+        if "allOf" in schema or "properties" in schema:
+            gone = {*gone, *self._left_out_of(schema, base)}
         for keyword, said in schema.items():
             if said is None and keyword not in ("default", "const"):
                 continue  # generators write null for what is missing
@@ -112,6 +120,9 @@ class Schemas:
                 made[keyword] = said
             elif keyword in _ONE:
                 made[keyword] = self._converted(said, base)
+            elif keyword == "allOf":
+                parts = items_of(schema, keyword)
+                made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
                 # "Exactly one" is for the API to judge: definitions may be cut, and providers of models read anyOf.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
@@ -122,8 +133,48 @@ class Schemas:
                 made[keyword] = said
             elif keyword == "example":
                 made.setdefault("examples", [said])
-        self._leave_out(schema, made, base)
+        for name in gone:
+            made.get("properties", {}).pop(name, None)
+        self._require(schema, made, gone)
         return _modern(schema, made) if self._document.is_old else made
+
+    def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
+        """Return a part of ``allOf``: a component that requires what is ``gone`` stands there in full."""
+        required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
+        return self._converted(node, base, gone if any(name in gone for name in required) else ())
+
+    def _left_out_of(self, schema: JSONObject, base: str) -> Iterator[str]:
+        """Yield the names of the properties that do not go this way."""
+        for part, where in self._parts_of(schema, base):
+            for name, each in members_of(part.get("properties")).items():
+                if self._document.follow(each, where)[0].get(self._left_out):
+                    yield name
+
+    def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
+        """Yield ``schema`` and what it consists of by references and ``allOf``, each with the document it stands in."""
+        seen: set[tuple[str, str]] = set()
+        ahead: list[tuple[Any, str]] = [(schema, base)]
+        while ahead:
+            node, where = ahead.pop()
+            part = members_of(node)
+            yield part, where
+            ahead += [(each, where) for each in items_of(part, "allOf")]
+            if "$ref" in part:
+                target, uri, pointer = self._document.target(part["$ref"], where)
+                if (uri, pointer) not in seen:
+                    seen.add((uri, pointer))
+                    ahead.append((target, uri))
+
+    def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
+        """Write into ``made`` what ``schema`` requires of the properties that are not ``gone``."""
+        required = [name for name in _required_in(schema) if name not in gone]
+        tag = members_of(schema.get("discriminator")).get("propertyName")
+        # OpenAPI 3.1.1, 4.8.25: the property is required. Only a document that says so twice tells a model.
+        if self._left_out == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
+            required.append(tag)
+        made.pop("required", None)
+        if required:
+            made["required"] = required
 
     def _name_of(self, reference: Any, base: str) -> str:
         value, uri, pointer = self._document.target(reference, base)
@@ -136,17 +187,15 @@ class Schemas:
         self._mentions.append(name)
         return name
 
-    def _leave_out(self, schema: JSONObject, made: JSONObject, base: str) -> None:
-        """Take out of ``made`` the properties that do not go this way."""
-        properties = members_of(schema.get("properties"))
-        gone = [name for name, each in properties.items() if self._document.follow(each, base)[0].get(self._left_out)]
-        for name in gone:
-            del made["properties"][name]
-        required: Any = made.get("required")
-        if not isinstance(required, list):  # a boolean, of a version before
-            made.pop("required", None)
-        elif gone:
-            made["required"] = [name for name in cast("list[str]", required) if name not in gone]
+
+def _required_in(schema: JSONObject) -> list[str]:
+    """Return the names that a schema requires: none by a boolean, of a version before. Raises `ValueError`."""
+    required: Any = schema.get("required")
+    if not isinstance(required, list):
+        return []
+    if faults := [name for name in cast("list[Any]", required) if not isinstance(name, str)]:
+        raise ValueError(f"required must be a list of strings, not of {reprlib.repr(faults[0])}")
+    return cast("list[str]", required)
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:

@@ -65,8 +65,10 @@ def from_openapi(
     too. Redirects are followed where ``http`` follows redirects, and within an origin. ``variables`` are for the URLs
     of servers. Parameters, headers and cookies that ``http`` sets itself are no arguments of the tools.
 
-    References to other documents are followed by ``loader`` alone, which gets a URI and returns plain data. An answer
-    of more than ``max_bytes`` bytes is an error of the tool, as is a status from 400 on.
+    References to other documents are followed by ``loader`` alone, which gets a URI and returns plain data.
+
+    A status from 400 on is an error of the tool. An answer of success is none: what is not as the document declares, or
+    has more than ``max_bytes`` bytes, is text with a note, which the output schema allows.
 
     A cancel of the call closes the exchange with the API. Raises `ValueError`, which names the operation, for one that
     cannot be offered, and for a name in ``operations`` that the document does not have.
@@ -79,7 +81,7 @@ def from_openapi(
     allowed = {httpx2.URL(origin).origin for origin in (str(http.base_url), *origins)}
     for operation in _chosen(read, operations):
         try:
-            url = _allowed(read.server_of(operation, http.base_url, variables), http.base_url, allowed)
+            url = _allowed(*read.server_of(operation, http.base_url, variables), http.base_url, allowed)
             tool = _APITool(operation, http, url, arguments.read(operation), answers.read(operation), max_bytes)
             server.tool(**(tool.options() | (options(operation) if options is not None else {})))(tool.call)
         except ValueError as error:
@@ -140,13 +142,13 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     return chosen
 
 
-def _allowed(url: httpx2.URL, home: httpx2.URL, allowed: Collection[httpx2.Origin]) -> httpx2.URL:
+def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collection[httpx2.Origin]) -> httpx2.URL:
     if url.origin in allowed:
         return url
     origin = f"{url.scheme}://{url.netloc.decode()}"
     raise ValueError(
         f"the document has this operation at {origin}, and http is for {home}. Either let the credentials of http go "
-        f"there, too: origins=[{origin!r}]; or let base_url stand for the servers: document | {{'servers': []}}"
+        f"there, too: origins=[{origin!r}]; or let base_url stand for the servers: {removal}"
     )
 
 
