@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, TypeAlias, Unpack, cast
 
+import attrs
 import trio
 
 from ..classes import define
@@ -43,6 +45,7 @@ Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 """Settles the revision of a client that is being opened."""
 
 _CLOSE_DEADLINE: Final = 1.0
+_DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
 """Answers of servers that do not know discovery. Some refuse discovery in words of their own, which are no JSON-RPC."""
 
@@ -154,8 +157,8 @@ async def negotiate_modern(client: Client) -> None:
 async def _probe(client: Client) -> None:
     """Settle the era (2026-07-28 stdio, Backward Compatibility): ask ``server/discover`` first; any error that is not a
     modern error, or silence, means legacy. A slow modern server is not taken for a silent legacy server: the question
-    stays open beside the handshake, and the first good answer counts."""
-    discovered, initialized = _Attempt(discover), _Attempt(initialize)
+    stays open beside the handshake, and a good answer counts until the answer to the handshake is acted on."""
+    discovered, initialized = _Attempt(), _Attempt()
     try:
         await _first_good(client, discovered, initialized)
     except ConnectionLost as error:
@@ -168,59 +171,88 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_good(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
+    """Act on one of the two answers. Only this task acts, so the order in which tasks run decides nothing: the answer
+    to ``server/discover`` counts from the moment the reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
     async with open_service_nursery("the era is settled") as nursery:
-        nursery.start_soon(discovered.run, ended, client)
+        nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
         with trio.move_on_after(client.settings.probe_timeout):
             await ended.acquire()
-        if discovered.succeeded:
-            return
+        await _until_read(client, discovered)
+        if discovered.adopt is not None:
+            return discovered.adopt()
         if discovered.error is not None and not isinstance(discovered.error, _REFUSALS):
             raise discovered.error
-        nursery.start_soon(initialized.run, ended, client, *legacy_offer(discovered.error))
-        while not (discovered.succeeded or initialized.succeeded):
+        nursery.start_soon(initialized.run, ended, _initialized, client, *legacy_offer(discovered.error))
+        while True:
+            await ended.acquire()
+            await _until_read(client, discovered)
+            # From here to the end of this turn nothing is awaited, so nothing more arrives.
+            if discovered.adopt is not None:
+                return discovered.adopt()
+            if initialized.adopt is not None:
+                return initialized.adopt()
             if initialized.error is not None and (
                 discovered.error is not None or not isinstance(initialized.error, PeerError)
             ):
                 raise initialized.error
-            await ended.acquire()
+
+
+async def _until_read(client: Client, discovered: _Attempt) -> None:
+    """Wait for the end of an attempt whose answer was received already."""
+    asked = any(request.method.name == _DISCOVER for request in client.connection.state.outbound)
+    if discovered.begun and (discovered.offered or not asked):
+        await discovered.ended.wait()
+
+
+Adopt: TypeAlias = Callable[[], None]
+"""Acts on the answer of a server: from then on the client speaks the revision that was settled."""
 
 
 @define(eq=False)
 class _Attempt:
     """A way to open, tried in the background."""
 
-    opening: Callable[..., Awaitable[None]]
-    succeeded: bool = False
+    begun: bool = False
+    """True once the request was sent."""
+    offered: bool = False
+    """True once the server has named a modern revision of ours, in which it is asked again."""
+    adopt: Adopt | None = None
     error: MCPError | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
 
-    async def run(self, ended: trio.Semaphore, client: Client, *args: Any) -> None:
+    async def run(self, ended: trio.Semaphore, opening: Callable[..., Awaitable[Adopt]], *args: Any) -> None:
+        self.begun = True  # sent in this step of the task, since the outbox of a new connection is not full
         try:
-            await self.opening(client, *args)
-            self.succeeded = True
+            self.adopt = await opening(*args)
         except MCPError as error:
             self.error = error
+        self.ended.set()
         ended.release()
 
 
 async def discover(client: Client) -> None:
     """Ask the server for its modern revisions, and adopt the newest in common. Raises the error of the request, and
     `PeerError` for a server that serves legacy revisions only."""
-    data = await _discovery(client, LATEST_MODERN)
-    check_result_type("server/discover", data)
+    (await _discovered(client))()
+
+
+async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
+    data = await _discovery(client, LATEST_MODERN, attempt)
+    check_result_type(_DISCOVER, data)
     if isinstance(data, dict) and "supportedVersions" not in data:
         # Some legacy servers answer each request that they do not know with an empty result.
         raise UnreadableAnswer("the answer to server/discover names no revisions")
-    result = structured("server/discover", data, DiscoverResult)
+    result = structured(_DISCOVER, data, DiscoverResult)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
-    server_info = structured("server/discover", info, Implementation) if info is not None else None
-    client.adopt(common[-1], server_info, result.capabilities, result.instructions)
+    server_info = structured(_DISCOVER, info, Implementation) if info is not None else None
+    return partial(client.adopt, common[-1], server_info, result.capabilities, result.instructions)
 
 
-async def _discovery(client: Client, revision: Revision) -> Any:
+async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
     """Ask in ``revision``, and once more in a revision that the server offers instead (2026-07-28 versioning)."""
     try:
         return await _ask_in(client, revision)
@@ -228,11 +260,13 @@ async def _discovery(client: Client, revision: Revision) -> Any:
         offered = [row for row in MODERN_REVISIONS if row.name in _supported(error)]
         if not offered:
             raise
+    if attempt is not None:
+        attempt.offered = True
     return await _ask_in(client, offered[-1])
 
 
 def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
-    return client.connection.request("server/discover", {"_meta": client.meta_in(revision)}, revision)
+    return client.connection.request(_DISCOVER, {"_meta": client.meta_in(revision)}, revision)
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
@@ -262,6 +296,10 @@ def _nothing_in_common(error: PeerError) -> ProtocolViolation:
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
     """Open a legacy session in the revision of the settings, by default ``wanted``, and adopt what the server agrees
     to. Raises the error of the request, and `ProtocolViolation` when the server chooses a revision that is not ours."""
+    (await _initialized(client, wanted))()
+
+
+async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adopt:
     offered = REVISIONS[client.settings.revision or wanted.name]
     params = InitializeParams(offered.name, client.capabilities_in(offered), client.settings.info)
     data: JSONObject = unstructure(params, offered)
@@ -272,8 +310,12 @@ async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
         raise ProtocolViolation(
             f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak"
         )
-    client.adopt(revision, result.server_info, result.capabilities, result.instructions)
-    client.connection.notify("notifications/initialized")
+
+    def adopt() -> None:
+        client.adopt(revision, result.server_info, result.capabilities, result.instructions)
+        client.connection.notify("notifications/initialized")
+
+    return adopt
 
 
 logger = logging.getLogger("trio_mcp")
