@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.concurrency.fair_share import leaves_enough
+from trio_mcp.concurrency.fair_share import Caller, SharedBytes, leaves_enough
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,76 @@ def test_connections_that_want_all_they_can_get_leave_as_much_as_each_of_them_ha
             if leaves_enough(mine, free):
                 held[number], free = mine + 1, free - 1
     assert (held, free) == ([each] * connections, each)
+
+
+def requests_of(caller: Caller) -> int:
+    return caller.requests
+
+
+def taken(callers: list[Caller], free: int) -> list[int]:
+    """Let the callers take one after another until none may; return what each has."""
+    took = True
+    while took:
+        took = False
+        for caller in callers:
+            if caller.may_take(requests_of, free):
+                took, free = True, free - 1
+                party: Caller | None = caller
+                while party is not None:
+                    party.requests += 1
+                    party = party.within
+    return [caller.requests for caller in callers]
+
+
+@pytest.mark.parametrize(("parts", "each"), [(1, 70), (2, 42), (3, 30)])
+def test_parts_of_a_caller_share_what_the_caller_gets_and_leave_half_for_others(parts: int, each: int) -> None:
+    caller, other = Caller("one"), Caller("other")
+    mine = [caller.connection() for _ in range(parts)]
+    assert taken(mine, 210) == [each] * parts
+    free = 210 - caller.requests
+    assert caller.requests <= free
+    assert mine[0].connection().may_take(requests_of, free - caller.requests) is False
+    assert caller.connection().may_take(requests_of, free), "one part more is served"
+    assert other.connection().may_take(requests_of, free), "and so is another caller"
+
+
+def test_parts_of_the_only_caller_share_all() -> None:
+    only = Caller(alone=True)
+    assert taken([only.part("one")], 60) == [30]
+    assert taken([Caller(alone=True)], 60) == [60]
+
+
+def test_a_connection_that_is_a_caller_by_itself_is_its_only_part() -> None:
+    caller = Caller()
+    assert caller.connection() is caller
+    assert taken([caller.connection()], 60) == [30]
+
+
+def test_a_name_means_the_same_part_while_anything_refers_to_it() -> None:
+    caller = Caller("one")
+    part = caller.part("a")
+    part.requests = 1
+    assert caller.part("a") is part
+    assert caller.part("b") is not part
+    assert (part.whole, caller.whole) == (caller, caller)
+    assert (part.tag, part.tag != caller.tag) == (part.tag, True)
+    del part
+    assert caller.part("a").requests == 0
+
+
+def test_bytes_of_a_part_count_for_its_caller() -> None:
+    shared, caller = SharedBytes(300), Caller("one")
+    first, second = shared.held_for(caller.connection()), shared.held_for(caller.connection())
+    first.add(100)
+    assert not first.is_too_much
+    second.add(1)
+    assert first.is_too_much
+    assert not second.is_too_much
+    other = shared.held_for(Caller("other"))
+    other.add(99)
+    assert not other.is_too_much
+    second.move_to(Caller("third"))
+    first.release()
+    second.release()
+    assert shared.size == 99
+    assert not shared.is_too_much(caller)

@@ -100,6 +100,40 @@ async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
     assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
 
 
+async def test_connections_of_one_caller_take_turns_inside_its_own() -> None:
+    workers, many = Workers(running=1, asking=200, abandoned=100), Caller("many")
+    async with trio.open_nursery() as nursery:
+        shares = [workers.share(caller) for caller in (many.connection(), many.connection(), Caller("other"))]
+        one, two, other = (Line(share, nursery) for share in shares)
+        for line in (one, one, one, two, two, other, other):
+            await line.want()
+        ran = list[Line]()
+        for _ in range(7):
+            (line,) = [line for line in (one, two, other) if line.running]
+            ran.append(line)
+            await line.end()
+    assert ran == [one, one, other, two, other, one, two]
+    assert not workers.line
+
+
+async def test_a_caller_with_many_connections_leaves_places_for_its_next_one() -> None:
+    workers, caller = Workers(running=40, asking=200, abandoned=100), Caller("one")
+    async with trio.open_nursery() as nursery:
+        lines = [Line(workers.share(caller.connection()), nursery) for _ in range(3)]
+        for line in lines:
+            for _ in range(20):
+                await line.want()
+        assert [len(line.running) for line in lines] == [14, 4, 2]
+        for line in (lines[1], lines[2]):
+            while line.waiting:
+                next(iter(line.waiting.values())).cancel()
+                await wait_all_tasks_blocked()
+        while any(line.running for line in lines):
+            await next(line for line in lines if line.running).end()
+    assert (lines[0].count, len(lines[0].order)) == (20, 20)
+    assert not workers.line
+
+
 async def test_one_that_is_alone_gets_all() -> None:
     workers = Workers(running=3, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
@@ -185,14 +219,24 @@ async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first
 steps = st.tuples(st.sampled_from(["want", "want", "want", "end", "cancel", "abandon", "ask"]), st.integers(0, 2))
 
 
-@given(st.lists(steps, max_size=40), st.integers(1, 5), st.booleans())
+def callers_of_a_kind(kind: str) -> list[Caller]:
+    one = Caller("one")
+    if kind == "one caller":
+        return [Caller(alone=True)]
+    if kind == "callers":
+        return [one, Caller("two"), Caller("three")]
+    part = one.connection()
+    return [part, one.connection(), Caller(within=part)]
+
+
+@given(st.lists(steps, max_size=40), st.integers(1, 5), st.sampled_from(["one caller", "callers", "parts"]))
 def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in_its_order(
-    steps: list[tuple[str, int]], threads: int, alone: bool
+    steps: list[tuple[str, int]], threads: int, kind: str
 ) -> None:
     async def scenario() -> None:
         workers = Workers(running=threads, asking=3, abandoned=3)
         async with trio.open_nursery() as nursery:
-            lines = [Line(workers.share(Caller(alone=alone)), nursery) for _ in range(1 if alone else 3)]
+            lines = [Line(workers.share(caller), nursery) for caller in callers_of_a_kind(kind)]
             elsewhere = list[Place]()
             for word, whose in steps:
                 line = lines[whose % len(lines)]
@@ -213,7 +257,8 @@ def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in
                 for line in lines:
                     assert line.order == sorted(line.order)
                     assert not (line.waiting and line.share.may_have(PlaceState.RUNNING))
-                    assert line.share.waits == bool(line.waiting)
+                    assert (line.share in line.share.line) == bool(line.waiting)
+                assert bool(workers.line) == any(line.waiting for line in lines)
             for place in elsewhere:
                 place.release_on_behalf_of(None)
             while busy := [line for line in lines if line.running]:

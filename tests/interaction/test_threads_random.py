@@ -143,6 +143,6 @@ async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: 
                 if place._state is not PlaceState.OUTSIDE:  # its handler is deaf, and was abandoned
                     await place.given_back.wait()
             assert {gauge: getattr(server.load, gauge) for gauge in GAUGES} == dict.fromkeys(GAUGES, 0)
-            assert (workers._counts, list(workers._queue), workers._hanging) == ([0] * len(PlaceState), [], {})
+            assert (workers._counts, list(workers.line), workers._hanging) == ([0] * len(PlaceState), [], {})
             for share in {place._share for place in places}:
-                assert (share._counts, share.waits) == ([0] * len(PlaceState), False)
+                assert (share._counts, share.line) == ([0] * len(PlaceState), {})

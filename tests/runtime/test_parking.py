@@ -10,6 +10,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
+from trio_mcp.concurrency.fair_share import Caller, Callers
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.runtime.requests.host import Parking
 
@@ -19,15 +20,18 @@ class Lot:
 
     def __init__(self, alarms: Alarms, timeout: float, most: int) -> None:
         self.expired: list[tuple[str, str]] = []
+        self._callers = Callers()
         self.parking: Any = Parking[str](alarms, timeout, most, self._expire)
 
     def _expire(self, name: str, reason: str) -> None:
         self.expired.append((name, reason))
         self.parking.remove(f"request of {name}")
 
-    def keep(self, name: str, party: object = "ada", caller: object | None = None) -> None:
+    def keep(self, name: str, party: object = "ada", caller: Caller | str | None = None) -> None:
         """``caller``: the party whose share it takes, if that is not the one that may come back."""
-        self.parking.add(name.encode(), name, f"request of {name}", party, party if caller is None else caller)
+        if not isinstance(caller, Caller):
+            caller = self._callers.of_principal(party if caller is None else caller)
+        self.parking.add(name.encode(), name, f"request of {name}", party, caller)
 
 
 @asynccontextmanager
@@ -60,7 +64,7 @@ async def test_what_is_forgotten_is_found_no_more_and_does_not_expire(autojump_c
         assert (len(one.parking), list(one.parking), one.parking.of("ada")) == (1, ["b"], ["b"])
         await trio.sleep(31)
         assert one.expired == [("b", "no answers came within 30 seconds")]
-        assert (len(one.parking), one.parking.of("ada"), one.parking._callers) == (0, [], {})
+        assert (len(one.parking), one.parking.of("ada"), one.parking._callers._of_callers) == (0, [], {})
 
 
 async def test_each_has_its_own_time(autojump_clock: MockClock) -> None:
@@ -104,3 +108,17 @@ async def test_strangers_do_not_push_each_other_out_though_any_of_them_may_come_
         assert one.parking.remove("request of c")
         one.keep("e", "the endpoint", "eve")
         assert [name for name, _ in one.expired] == ["b"]
+
+
+async def test_parking_beyond_its_bound_expires_the_oldest_of_the_connection_with_most(
+    autojump_clock: MockClock,
+) -> None:
+    ada = Caller("ada")
+    busy, quiet = ada.connection(), ada.connection()
+    async with lot(most=3) as one:
+        one.keep("first", caller=quiet)
+        for name in "abcd":
+            one.keep(name, caller=busy)
+        assert [name for name, _ in one.expired] == ["a", "b"]
+        assert one.parking.of("ada") == ["first", "c", "d"]
+        assert one.parking._callers.count(quiet) == 3

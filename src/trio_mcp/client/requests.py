@@ -17,6 +17,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import (
     BAGGAGE,
     CANCEL_TOKEN,
+    CLIENT,
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
@@ -81,16 +82,22 @@ class Requests:
         """The capabilities that the server has declared."""
         rows = [row for extension in settings.extensions for row in extension.rows]
         self._cacheable = CACHEABLE.union(row.name for row in rows if row.cacheable) if rows else CACHEABLE
+        self.tag: str | None = None
+        """A random name for this client, which each modern request gives; `None` where the connection tells, as
+        everywhere but over HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
 
     def meta_in(self, revision: Revision) -> JSONObject:
         """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
-        return {
+        meta: JSONObject = {
             PROTOCOL_VERSION: revision.name,
             CLIENT_INFO: unstructure(self.settings.info, revision),
             CLIENT_CAPABILITIES: unstructure(self.capabilities_in(revision), revision),
         }
+        if self.tag is not None:
+            meta[CLIENT] = self.tag
+        return meta
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
         """Return the capabilities that are declared to a server that speaks ``revision``."""

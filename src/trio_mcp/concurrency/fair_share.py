@@ -1,14 +1,21 @@
 """Callers share what is bounded for a whole server.
 
-A `Caller` is a party that has a share, and `leaves_enough` decides how much a caller gets. `SharedBytes` counts the
-bytes that a server keeps for its callers against one bound.
+A `Caller` is a party that has a share, or a part of one, and `leaves_enough` decides how much a caller gets.
+`SharedBytes` counts the bytes that a server keeps for its callers against one bound, `OldestFirst` the things.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Final
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
+
+T = TypeVar("T")
+
+_TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
@@ -17,23 +24,36 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
     A caller gets no more than it leaves for others: half of all if no other caller wants any, a third if two want as
     much as possible. Some is thus left for the next caller, and a caller that was alone gives its excess back as its
     requests end.
+
+    For a part of a caller, ``held`` is what the part holds and what the whole caller holds, added up. So a part that
+    wants as much as possible gets a third of all, two such parts get a fifth each, and all parts of one caller together
+    never more than half.
     """
     return held + more <= free
 
 
 class Caller:
-    """A party that calls a server, over any number of connections, and what the party holds of the server's bounds.
+    """A party that calls a server, or a part of a party, with its holdings of the server's bounds.
 
     `Callers` has one for each party, for as long as a connection, a session, a request or a thread of the party refers
-    to the `Caller`. ``key`` says who the party is; `None`: nobody knows, and each such `Caller` is another party. With
+    to the `Caller`. ``key`` says who the party is; `None`: unknown, and each such `Caller` is another party. With
     ``alone`` no other party can call, and nothing is kept free for others.
+
+    Connections, legacy sessions and clients with a name (see `part`) are parts of a party. Each part is a `Caller`
+    ``within`` the party, or within another part. A party gets no more than the party leaves for other parties, and a
+    part no more than the part leaves for the rest of the party. The holdings of a part count for the party, too.
     """
 
-    __slots__ = ("__weakref__", "alone", "bytes", "connections", "key", "log_share", "requests", "streams")
+    __slots__ = (
+        *("__weakref__", "_parts", "_tag", "alone", "bytes", "connections", "key", "log_share", "requests", "streams"),
+        "within",
+    )
 
-    def __init__(self, key: Hashable = None, *, alone: bool = False) -> None:
+    def __init__(self, key: Hashable = None, *, alone: bool = False, within: Caller | None = None) -> None:
         self.key = key
         self.alone = alone
+        self.within = within
+        """The party of which this `Caller` is a part; `None` for a whole party."""
         self.requests = 0
         """Requests that run, wait or are parked, streams apart."""
         self.streams = 0
@@ -44,22 +64,66 @@ class Caller:
         """Connections of trusted proxies whose last request was one of the party."""
         self.log_share: Any = None
         """The share of the log, as `trio_mcp.diagnostics` keeps it; `None` before anything may be logged."""
+        self._parts: WeakValueDictionary[Hashable, Caller] | None = None
+        self._tag: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Caller {self.key!r}>"
+        return f"<Caller {self.key!r}>" if self.within is None else f"<Caller {self.key!r} within {self.within!r}>"
+
+    @property
+    def whole(self) -> Caller:
+        """The party that this `Caller` is a part of, or is itself."""
+        whole = self
+        while whole.within is not None:
+            whole = whole.within
+        return whole
 
     @property
     def address(self) -> str | None:
         """The network address that the party is known by; `None` where the party is known otherwise, or not at all."""
-        match self.key:
+        match self.whole.key:
             case ("address", str(address)):
                 return address
             case _:
                 return None
 
-    def may_take(self, held: int, free: int, more: int = 1) -> bool:
-        """Return whether the caller, which holds ``held``, may take ``more`` of ``free``: see `leaves_enough`."""
-        return more <= free if self.alone else held + more <= free
+    @property
+    def tag(self) -> str:
+        """A name for this `Caller`, random and of this process: see `part`."""
+        if self._tag is None:
+            self._tag = secrets.token_urlsafe(_TAG_BYTES)
+        return self._tag
+
+    def connection(self) -> Caller:
+        """Return a new part, for one connection or session. A party that is known by nothing but its connection is that
+        part itself."""
+        return self if self.key is None else Caller(within=self)
+
+    def part(self, name: str) -> Caller:
+        """Return the part that gives this ``name``, one and the same for as long as anything refers to it. A name is
+        believed: a false one takes from the other parts alone, as one connection more would."""
+        if self._parts is None:
+            self._parts = WeakValueDictionary()
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = Caller(name, within=self)
+        return part
+
+    def held(self, count: Callable[[Caller], int]) -> int:
+        """Return the sum for `may_take`: the holdings, by ``count``, of this `Caller` and of each `Caller` around this
+        one, except where alone."""
+        held = 0
+        caller = self
+        while caller is not None:
+            if not caller.alone:
+                held += count(caller)
+            caller = caller.within
+        return held
+
+    def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
+        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns what a
+        `Caller` holds."""
+        return leaves_enough(self.held(count), free, more)
 
 
 class Callers:
@@ -75,6 +139,10 @@ class Callers:
     def at(self, address: str) -> Caller:
         """Return the party at a network address."""
         return self._of(("address", address))
+
+    def of_process(self, process: int) -> Caller:
+        """Return the party that is a process of this machine. Replicas on other machines may compare the key."""
+        return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
         caller = self._known.get(key)
@@ -103,15 +171,21 @@ class SharedBytes:
     def add(self, caller: Caller, count: int) -> None:
         """Note that ``caller`` holds ``count`` bytes more, or fewer where that is negative."""
         self.size += count
-        held = self._of_callers.get(caller, 0) + count
-        if held:
-            self._of_callers[caller] = held
-        else:
-            self._of_callers.pop(caller, None)
+        holder: Caller | None = caller
+        while holder is not None:
+            held = self._of_callers.get(holder, 0) + count
+            if held:
+                self._of_callers[holder] = held
+            else:
+                self._of_callers.pop(holder, None)
+            holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
         """Return whether ``caller`` holds more than its share: more than it leaves for others."""
-        return not caller.may_take(self._of_callers.get(caller, 0), self._most - self.size, 0)
+        return not caller.may_take(self._held, self._most - self.size, 0)
+
+    def _held(self, caller: Caller) -> int:
+        return self._of_callers.get(caller, 0)
 
 
 class HeldBytes:
@@ -153,3 +227,39 @@ class HeldBytes:
     def is_too_much(self) -> bool:
         """True while the caller holds more than its share, here and elsewhere."""
         return self._shared.is_too_much(self._caller)
+
+
+class OldestFirst(Generic[T]):
+    """The things that a server keeps for its callers, of one kind. Of a caller with too many, the part with the most
+    loses its oldest."""
+
+    def __init__(self) -> None:
+        self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}
+        """The things of each part, oldest first, by the whole caller."""
+        self._counts = Counter[Caller]()
+
+    def count(self, caller: Caller) -> int:
+        """Return how many things the whole of ``caller`` has."""
+        return self._counts[caller.whole]
+
+    def add(self, caller: Caller, thing: T) -> None:
+        """Keep ``thing`` for ``caller``."""
+        whole = caller.whole
+        self._of_callers.setdefault(whole, {}).setdefault(caller, {})[thing] = None
+        self._counts[whole] += 1
+
+    def remove(self, caller: Caller, thing: T) -> None:
+        """Forget ``thing`` of ``caller``."""
+        whole = caller.whole
+        parts = self._of_callers[whole]
+        things = parts[caller]
+        del things[thing]
+        self._counts[whole] -= 1
+        if not things:
+            del parts[caller]
+            if not parts:
+                del self._of_callers[whole], self._counts[whole]
+
+    def first_to_go(self, caller: Caller) -> T:
+        """Return the oldest thing of the part that has the most, among all parts of the whole of ``caller``."""
+        return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

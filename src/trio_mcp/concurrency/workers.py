@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from enum import IntEnum
@@ -24,7 +24,7 @@ import outcome
 import trio
 
 from ..jsonrpc.errors import TOO_BUSY, CodedError
-from .fair_share import Caller
+from .fair_share import Caller, leaves_enough
 from .time_limits import Graces
 
 T = TypeVar("T")
@@ -210,15 +210,16 @@ class Workers:
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that no call that waits
     for a thread waits for a client's user. Abandoned threads count separately: while there are ``abandoned`` ones, no
-    other call gets a thread. Each caller has a `WorkerShare`.
+    other call gets a thread. Each caller has a `WorkerShare`, and so has each part of a caller. Callers take turns, and
+    the parts of a caller take turns inside those.
     """
 
     def __init__(self, running: int, asking: int, abandoned: int) -> None:
         self._most = {PlaceState.RUNNING: running, PlaceState.ASKING: asking, PlaceState.ABANDONED: abandoned}
         self._counts = [0] * len(PlaceState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
-        self._queue = deque[WorkerShare]()
-        """Callers with waiting calls, the next in turn first."""
+        self.line: dict[WorkerShare, None] = {}
+        """Shares of whole callers with waiting calls, the next in turn first."""
         self._hanging: dict[Place, Work[Any]] = {}
         """Calls in abandoned threads that still run, by their places."""
         self._told = True
@@ -228,7 +229,8 @@ class Workers:
         """Return the share of ``caller``, which is one while anything refers to the share, a thread for example."""
         share = self._shares.get(caller)
         if share is None:
-            share = self._shares[caller] = WorkerShare(self, caller)
+            share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
+            self._shares[caller] = share
         return share
 
     def free(self, state: PlaceState) -> int:
@@ -240,29 +242,19 @@ class Workers:
         self._counts[before] -= 1
         self._counts[after] += 1
 
-    def line_up(self, share: WorkerShare) -> None:
-        """Add ``share``, whose first call waits now, behind the waiting shares."""
-        self._queue.append(share)
-
-    def line_out(self, share: WorkerShare) -> None:
-        """Give up the turn of ``share``, which has no waiting call any more."""
-        self._queue.remove(share)
-
     def hand_out(self) -> None:
         """Wake the calls that have a place now: one of each caller, then the next of each."""
         found = True
         while found:
             found = False
-            for share in tuple(self._queue):
+            for share in tuple(self.line):
                 if self.free(PlaceState.RUNNING) <= 0:
                     return
-                if not share.may_have(PlaceState.RUNNING):
-                    continue
-                found = True
-                self._queue.remove(share)
-                share.wake_next()
-                if share.waits:
-                    self._queue.append(share)
+                if share.wake_next():
+                    found = True
+                    del self.line[share]
+                    if share.line:
+                        self.line[share] = None
 
     def keep(self, place: Place, work: Work[Any]) -> None:
         """Note that ``work`` goes on at ``place``, which was abandoned."""
@@ -290,36 +282,63 @@ class Workers:
 
 
 class WorkerShare:
-    """The part of ``caller`` in `Workers`: no more than the caller leaves for others."""
+    """The part of ``caller`` in `Workers`: no more than the caller leaves for others. ``within``: the share of what
+    ``caller`` is a part of; `None` for a whole caller."""
 
-    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "workers")
+    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "line", "workers")
 
-    def __init__(self, workers: Workers, caller: Caller) -> None:
+    def __init__(self, workers: Workers, caller: Caller, within: WorkerShare | None = None) -> None:
         self.workers = workers
         self._caller = caller
+        self._within = within
         self._counts = [0] * len(PlaceState)
         self._waiting: dict[Place, trio.lowlevel.Task] = {}
         """Tasks that wait for a thread, by their places, oldest first."""
-
-    @property
-    def waits(self) -> bool:
-        """True while a call waits for a thread."""
-        return bool(self._waiting)
+        self.line: dict[WorkerShare, None] = {}
+        """This share, where calls of its own wait, and the shares within it with waiting calls, the next in turn
+        first."""
 
     def may_have(self, state: PlaceState) -> bool:
         """Return whether one more thread of the caller may be in ``state``."""
-        return self._caller.may_take(self._counts[state], self.workers.free(state))
+        held, share = 0, self
+        while share is not None:
+            if not share._caller.alone:
+                held += share._counts[state]
+            share = share._within
+        return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: PlaceState, after: PlaceState) -> None:
         """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
-        self._counts[before] -= 1
-        self._counts[after] += 1
+        share: WorkerShare | None = self
+        while share is not None:
+            share._counts[before] -= 1
+            share._counts[after] += 1
+            share = share._within
         self.workers.move(before, after)
         if before is PlaceState.RUNNING:
             self.workers.hand_out()
 
+    def _line_up(self) -> None:
+        """Add this share, whose first call waits now, behind the waiting shares; and so each share that it is in."""
+        self.line[self] = None
+        share = self
+        while share is not None and share not in (line := share._line_around()):
+            line[share] = None
+            share = share._within
+
+    def _line_out(self) -> None:
+        """Give up the turn of this share, which has no waiting call of its own any more."""
+        del self.line[self]
+        share = self
+        while share is not None and not share.line:
+            del share._line_around()[share]
+            share = share._within
+
+    def _line_around(self) -> dict[WorkerShare, None]:
+        return self.workers.line if self._within is None else self._within.line
+
     async def turn(self, place: Place) -> None:
-        """Wait until ``place`` runs. Places of one caller get their turn in the order of arrival.
+        """Wait until ``place`` runs. Places of one share get their turn in the order of arrival.
 
         A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
         `CodedError` when ``place`` is refused; nothing has changed then, nor after a cancelled wait.
@@ -332,18 +351,32 @@ class WorkerShare:
         def abort(_: Any) -> trio.lowlevel.Abort:
             del self._waiting[place]
             if not self._waiting:
-                self.workers.line_out(self)
+                self._line_out()
             return trio.lowlevel.Abort.SUCCEEDED
 
         if not self._waiting:
-            self.workers.line_up(self)
+            self._line_up()
         self._waiting[place] = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def wake_next(self) -> None:
-        """Give the turn to the oldest place."""
-        place = next(iter(self._waiting))
-        trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
+    def wake_next(self) -> bool:
+        """Give the turn to the oldest place of this share, or of one within it. Return false where none may run."""
+        if not self.may_have(PlaceState.RUNNING):
+            return False
+        for share in tuple(self.line):
+            if share is self:
+                place = next(iter(self._waiting))
+                trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
+                waits = bool(self._waiting)
+            elif share.wake_next():
+                waits = bool(share.line)
+            else:
+                continue
+            del self.line[share]
+            if waits:
+                self.line[share] = None
+            return True
+        return False
 
 
 class Place:

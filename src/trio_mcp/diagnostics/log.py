@@ -279,7 +279,7 @@ def share_of_a_peer(caller: Caller | None = None) -> Generator[None]:
         yield
     finally:
         _share.reset(token)
-        if caller is None or caller.key is None:
+        if caller is None or caller.key is caller.within is None:
             for record in share.shares.end(share):
                 _pass_on(record)
 
@@ -290,9 +290,10 @@ set_share: Final = _share.set
 
 
 def new_share(caller: Caller) -> Share:
-    """Return the share of ``caller``, and note it as `Caller.log_share`."""
-    shares = _shares_here()
-    share = caller.log_share = Share(shares) if caller.key is None else shares.of(caller.key)
+    """Return the share of ``caller``, one for all its parts, and note it as `Caller.log_share`."""
+    shares, whole = _shares_here(), caller.whole
+    share = whole.log_share or (Share(shares) if whole.key is None else shares.of(whole.key))
+    caller.log_share = whole.log_share = share
     return share
 
 

@@ -26,6 +26,9 @@ TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
 CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105, a key and no password
 """Names a call in a request of ``trio-mcp/cancelAcknowledged``."""
+CLIENT: Final = "trio-mcp/client"
+"""Names the client of a request where many clients come over one connection, or a client over many: random text. A
+server shares its bounds by it, inside of what the caller has (DESIGN ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
 

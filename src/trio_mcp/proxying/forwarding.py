@@ -17,7 +17,15 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, C
 from ..protocol.converters import NotExpressible, unstructure
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, PROTOCOL_VERSION, RELATED_TASK
+from ..protocol.meta import (
+    CLIENT,
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    RELATED_TASK,
+)
 from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ProgressParams
 from ..protocol.types.tools import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
@@ -41,7 +49,9 @@ UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolatio
 
 _AS_ASKED: Final[JSONObject] = {}
 _MOST_PAGES: Final = 1000
-_OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
+_OF_ONE_CONNECTION: Final = frozenset(
+    (PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
+)
 _META: Final = frozenset(("_meta",))
 _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
@@ -59,7 +69,7 @@ async def forward(
     ):
         raise scope.exchange.method_not_found(request)
     check_task(scope, downstream, upstream)
-    params = {**_params(request, downstream, upstream), **named}
+    params = {**_params(scope, downstream, upstream), **named}
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
@@ -217,9 +227,11 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
     return report
 
 
-def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
+def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the same parameters, with the fields of the client's connection replaced by the fields of the server's
-    connection."""
+    connection. Where several clients share that connection, the request names its client, so that the server behind can
+    share its bounds among them."""
+    request, caller = scope.request, scope.ticket.caller
     not_own = _OF_A_ROUND if request.method.may_ask else _META
     own = {name: value for name, value in request.params.items() if name not in not_own}
     try:
@@ -228,6 +240,8 @@ def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream)
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
     meta |= per_request_fields(request, downstream, upstream)
+    if (upstream.shared or downstream.is_many) and not caller.alone:
+        meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
         # Answers that a client gives without any state need none of the proxy's: the server behind knows them.
         params = {**params, "inputResponses": request.continuation.responses}

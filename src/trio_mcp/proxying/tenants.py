@@ -336,7 +336,9 @@ class Tenants:
         gone = self._drop if self._peer.everybody else None
         if isinstance(self._behind, Upstream):
             return Tenant(downstream, self._behind, gone)
-        return PrivateTenant(downstream, gone, self._behind, services, principal or self._peer.caller or downstream)
+        caller = self._peer.caller
+        holder = principal or (None if caller is None else caller.whole) or downstream
+        return PrivateTenant(downstream, gone, self._behind, services, holder)
 
     def _drop(self, tenant: Tenant) -> None:
         principal = tenant.downstream.principal

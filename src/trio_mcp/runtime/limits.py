@@ -37,7 +37,11 @@ class Limits:
     the caller leaves for others, half where no other caller wants any, a third where two want as much as possible, and
     the whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the
     principal of a token, else whoever opened the legacy session, else the IP address (in IPv6 the network of 64 bits);
-    on a Unix socket and in memory each connection is a caller. Callers whose calls wait for threads take turns.
+    on a Unix socket the process at the other end; in memory the connection.
+
+    Inside a caller, its connections and legacy sessions share in the same way: one that is alone gets a third of the
+    bound, two get a fifth each. Over modern HTTP a client counts instead of a connection, by the name that its requests
+    give. Callers whose calls wait for threads take turns, and so do the connections of a caller.
     """
 
     max_in_flight: int = _bound(1000)
@@ -59,7 +63,7 @@ class Limits:
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
     max_parked: int = _bound(1000)
     """Handlers of one caller that wait for a modern client to come back with answers. Beyond the bound the oldest of
-    the caller is cancelled."""
+    the caller's connection with the most is cancelled."""
     max_rounds: int = _bound(32)
     """Number of times that, in the course of one call, a handler may ask a legacy client for input by its return value,
     and is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves,
@@ -124,9 +128,10 @@ class Limits:
     included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
     max_unread_bytes: int = _bound(128 * 1024 * 1024)
     """Bytes of messages and HTTP requests that wait for their rest, or for their turn, on all connections of a server
-    together, and at least twice ``max_message_bytes``; shared by caller. A body beyond the caller's share is answered
-    with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the connection, and
-    one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is anything of stdio."""
+    together, and at least three times ``max_message_bytes``; shared by caller. A body beyond the caller's share is
+    answered with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the
+    connection, and one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is
+    anything of stdio."""
     max_head_bytes: int = _bound(16 * 1024)
     """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
     progress_interval: float = _seconds(0.1)

@@ -67,8 +67,8 @@ class ServerRequest:
     @property
     def caller(self) -> Hashable:
         """A key for the party that calls, by which a server shares its bounds: the principal, else who opened the
-        session, else the network address, else the connection."""
-        caller = self._scope.ticket.caller
+        session, else the network address, else the process behind a Unix socket, else the connection."""
+        caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
     @property

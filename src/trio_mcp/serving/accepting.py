@@ -170,7 +170,7 @@ class _Accepting:
     def _has_room(self, hop: Hop) -> bool:
         free = self._limits.max_connections - self._count
         # A proxy connects for many, whose shares nobody knows before they ask.
-        return free > 0 if hop.is_proxy else hop.here.may_take(self._held[hop.here], free)
+        return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
         """Close a connection for one more of ``caller``: one of ``caller``, or, where there is none, one of whoever has

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
@@ -42,6 +43,7 @@ _MOST_KEPT: Final = 4096
 _LONGEST: Final = 100
 """Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
 _UNIX: Final = "unix"
+_CONNECTIONS: Final = attrgetter("connections")
 
 
 def _networks(given: Iterable[str]) -> frozenset[_Network | str]:
@@ -101,9 +103,13 @@ class TrustedProxies:
 
 class Hop:
     """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
-    the connection itself where there is none, as on a Unix socket. ``user``: the id of the user there, see `Peer`."""
+    the process there, on a Unix socket, or the connection itself where neither is known. ``user``: the id of the user
+    there, see `Peer`."""
 
-    __slots__ = ("_address", "_callers", "_last", "_principal", "_proxies", "_user", "here", "is_proxy", "user")
+    __slots__ = (
+        *("_address", "_callers", "_connection", "_last", "_principal", "_proxies", "_user", "here", "is_proxy"),
+        "user",
+    )
 
     def __init__(
         self,
@@ -124,6 +130,7 @@ class Hop:
         self._principal: Hashable = None
         self._last = here
         """The principal that has sent the last request, and will probably send the next one."""
+        self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
         """Return the party that has sent a request with ``headers``, by names in lower case: ``principal``, or, where
@@ -137,12 +144,18 @@ class Hop:
         address = self._proxies.client_behind(self._address, headers)
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
+    def connection(self, caller: Caller) -> Caller:
+        """Return this connection, as a part of ``caller``, which sends the present request."""
+        if self._connection is None or self._connection.within is not caller:
+            self._connection = caller.connection()
+        return self._connection
+
     def use(self, caller: Caller, free: int) -> bool:
         """Note that the connection of a proxy is used by ``caller`` from now on, unless ``caller`` uses the share of
         the connections already: ``free`` are in nobody's use. Return whether the connection is."""
         if caller is self._user:
             return True
-        if not caller.may_take(caller.connections, free + 1):
+        if not caller.may_take(_CONNECTIONS, free + 1):
             return False
         self.leave()
         self._user = caller
@@ -168,22 +181,27 @@ class CallersByAddress:
         end = _socket_of(stream)
         try:
             name: object = None if end is None else end.getpeername()
-            user = None if end is None or end.family != socket.AF_UNIX else _user_of(end)
+            process, user = (None, None) if end is None or end.family != socket.AF_UNIX else _credentials_of(end)
         except OSError:  # the client is gone already
-            name = user = None
-        return self.hop_at(str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None, user)
+            name = process = user = None
+        address = str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
+        return self.hop_at(address, process, user)
 
-    def hop_at(self, text: str | None, user: int | None = None) -> Hop:
-        """Return the other end of a connection from the address ``text``; `None`: from no IP address."""
+    def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> Hop:
+        """Return the other end of a connection from the address ``text``; `None`: from no IP address, but perhaps from
+        the ``process`` of this ``user``, by a Unix socket."""
         address = None if text is None else _address(text)
-        here = Caller() if address is None else self._callers.at(_party(address))
+        if address is not None:
+            here = self._callers.at(_party(address))
+        else:
+            here = Caller() if process is None else self._callers.of_process(process)
         return Hop(address, here, self._callers, self._proxies, user)
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
     """Return the count of the bytes that a server holds of messages that have not come whole, or wait for their turn:
     see `Limits.max_unread_bytes`."""
-    return SharedBytes(max(limits.max_unread_bytes, 2 * limits.max_message_bytes))
+    return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
 def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType | None:
@@ -197,13 +215,15 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 """Process, user and group: unix(7), SO_PEERCRED."""
 
 
-def _user_of(end: trio.socket.SocketType) -> int | None:
-    """Return the id of the user whose process has connected to the Unix socket; `None` where the system has no
-    SO_PEERCRED, as off Linux. Raises `OSError`."""
+def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
+    """Return the ids of the process that has connected to the Unix socket, and of its user; each `None` where the
+    system has no SO_PEERCRED, as off Linux, and that of a process in another namespace. Raises `OSError`."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return None
-    return _PEER_CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size))[1]
+        return None, None
+    found = end.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
+    process, user, _ = _PEER_CREDENTIALS.unpack(found)
+    return process or None, user
 
 
 def _address(text: str) -> _Address | None:

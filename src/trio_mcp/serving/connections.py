@@ -155,7 +155,7 @@ class Connections:
 
     async def serve(self, stream: trio.abc.Stream, hop: Hop, greeting: Greeting) -> None:
         """Serve a connection from ``hop`` whose client ``greeting`` admits, to its end: see `Front.serve`."""
-        unread = self._unread.held_for(hop.here)
+        unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)
         finally:
@@ -175,13 +175,14 @@ class Connections:
             if arrival is None or has_place is None:
                 return
             caller = hop.caller(arrival.peer.principal, arrival.peer.headers)
-            unread.move_to(caller)
+            part = hop.connection(caller)
+            unread.move_to(part)
             if hop.is_proxy and not hop.use(caller, self._room.free() - 1):
                 if arrival.refuse is not None:
                     arrival.refuse()
                 await arrival.transport.aclose()
                 return
-            peer = attrs.evolve(arrival.peer, caller=caller, user=hop.user)
+            peer = attrs.evolve(arrival.peer, caller=part, user=hop.user)
             transport = arrival.transport
             if self._recorder is not None:
                 transport = self._recorder.recorded(transport, "server")

@@ -32,6 +32,7 @@ from .task_state import EXPIRED, SERVER_STOPPED, TASK_LOST, core_created, extens
 from .transitions import ended
 
 if TYPE_CHECKING:
+    from ..concurrency.fair_share import Caller
     from ..runtime.limits import Load
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
@@ -198,11 +199,11 @@ class TaskHost:
         `CodedError` (-31000) where a bound is reached, or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
-        self._live.admit(task.caller, alone=task.scope.exchange.peer.alone)
+        self._live.admit(task, alone=task.scope.exchange.peer.alone)
         try:
             return await self.create_record(task, delegated=delegated)
         except BaseException:
-            self._live.give_back(task.caller)
+            self._live.give_back(task)
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
@@ -241,7 +242,7 @@ class TaskHost:
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
         """Delete a task that was kept, and that its requestor never learns of."""
-        self._live.give_back(task.caller)
+        self._live.give_back(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
             await self.records.void(record.id)
@@ -265,7 +266,7 @@ class TaskHost:
         cannot be read."""
         task = restarted(self, self.runner, record, self.records.now)
         task.acquire(record, until)
-        self._live.take_place(task.caller)
+        self._live.take_place(task)
         self._hold(task, record)
         self.runner.start(task.scope)
 
@@ -399,6 +400,7 @@ class LiveTasks:
         claimed ones. Their leases are renewed, too."""
         self._places = 0
         self._callers = Counter[object]()
+        self._parts: Counter[Caller] = Counter()
         self._emptied = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
@@ -418,32 +420,40 @@ class LiveTasks:
         """Number of tasks that may still start here."""
         return max(0, self._settings.max_running - self._places)
 
-    def admit(self, caller: object, *, alone: bool) -> None:
-        """Take a place for a new task of ``caller``, who is ``alone`` here or leaves places for others. Raises
-        `CodedError` (-31000) where there is none."""
+    def admit(self, task: RequestTask, *, alone: bool) -> None:
+        """Take a place for a new ``task``, whose caller is ``alone`` here or leaves places for others. A part of a
+        caller takes no more of the caller's places than it leaves for the other parts. Raises `CodedError` (-31000)
+        where there is none."""
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
-        if self._places >= self._settings.max_running or self._callers[caller] >= most:
+        held = self._callers[task.caller] + (0 if task.part is None else self._parts[task.part])
+        if self._places >= self._settings.max_running or held >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
-        self.take_place(caller)
+        self.take_place(task)
 
-    def take_place(self, caller: object) -> None:
+    def take_place(self, task: RequestTask) -> None:
         """Take a place for a task that was claimed, within the `room`."""
         self._places += 1
         self._load.tasks += 1
-        self._callers[caller] += 1
+        self._callers[task.caller] += 1
+        if task.part is not None:
+            self._parts[task.part] += 1
 
-    def give_back(self, caller: object) -> None:
+    def give_back(self, task: RequestTask) -> None:
         """Give back a place."""
         self._places -= 1
         self._load.tasks -= 1
-        self._callers[caller] -= 1
-        if not self._callers[caller]:
-            del self._callers[caller]
+        self._callers[task.caller] -= 1
+        if not self._callers[task.caller]:
+            del self._callers[task.caller]
+        if task.part is not None:
+            self._parts[task.part] -= 1
+            if not self._parts[task.part]:
+                del self._parts[task.part]
 
     def remove(self, task: RequestTask) -> None:
         """Remove a task that has ended here, and give back its place."""
         del self.by_id[task.id]
-        self.give_back(task.caller)
+        self.give_back(task)
         if not self.by_id:
             self._emptied.unpark_all()
 

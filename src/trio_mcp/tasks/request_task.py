@@ -23,6 +23,7 @@ from .task_state import TASK_LOST, store_unreachable
 from .transitions import RunPhase, RunStep, checkpointed, given_away, phase_after
 
 if TYPE_CHECKING:
+    from ..concurrency.fair_share import Caller
     from ..concurrency.wakeups import Alarm
     from ..protocol.revisions import Revision
     from ..runtime.calls import OnProgress
@@ -83,6 +84,7 @@ class RequestTask:
         "message",
         "must_be",
         "on_restart",
+        "part",
         "phase",
         "restored",
         "scope",
@@ -108,9 +110,12 @@ class RequestTask:
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
         peer = scope.exchange.peer
-        self.caller: object = peer.principal or ("" if record is not None else scope.ticket.caller)
+        self.caller: object = peer.principal or ("" if record is not None else scope.ticket.caller.whole)
         """The party that the bounds of running tasks hold for: the principal or, without one, the `Caller`, which does
         not keep a connection alive."""
+        caller = scope.ticket.caller
+        self.part: Caller | None = None if record is not None or caller.within is None else caller
+        """The part of that party, its connection for example; `None` where it has none, or after a restart."""
         self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""

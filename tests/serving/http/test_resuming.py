@@ -252,7 +252,7 @@ async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_sh
         await wait_all_tasks_blocked()
         return (await (await endpoint.get(session, first.events[-1].id)).answer()).status
 
-    async with in_memory(scene.server, auth=protected(issued()), max_server_replay_bytes=100_000) as endpoint:
+    async with in_memory(scene.server, auth=protected(issued()), max_server_replay_bytes=140_000) as endpoint:
         sessions = [await session_of(endpoint, "alice-1") for _ in range(3)]
         assert [await polled(session) for session in sessions] == [200, 400, 400]
         assert await polled(await session_of(endpoint, "bob-1")) == 200

@@ -57,11 +57,11 @@ async def test_htt_22_bodies_that_are_half_sent_take_no_more_than_the_share_of_t
             assert (refused.status, refused.code) == (503, -31000)
             assert refused.headers["retry-after"].isdigit()
         assert await echoes(endpoint, "bob-1", 10_000) == 200
-        assert await echoes(endpoint, "bob-1", 1_900_000) == 503
-        assert await echoes(endpoint, "alice-1", 1_900_000) == 200
+        assert await echoes(endpoint, "bob-1", 1_400_000) == 503
+        assert await echoes(endpoint, "alice-1", 1_600_000) == 200
         await sent[0].aclose()
         await wait_all_tasks_blocked()
-        assert await echoes(endpoint, "bob-1", 1_900_000) == 200
+        assert await echoes(endpoint, "bob-1", 1_400_000) == 200
         await trio.sleep(100)
         assert (await sent[1].answer()).status == 408
         for connection in sent:
@@ -83,8 +83,8 @@ async def test_htt_22_what_is_read_ahead_of_its_turn_counts_and_ends_its_connect
             await connection.stream.send_all(bytes(1_000_000))
             await wait_all_tasks_blocked()
         ended = [scene[str(number)].ended.is_set() for number in range(6)]
-        assert ended == [False] * 4 + [True] * 2
-        assert await echoes(endpoint, "alice-1", 1_900_000) == 200
+        assert ended == [False] * 3 + [True] * 3
+        assert await echoes(endpoint, "alice-1", 1_600_000) == 200
         for connection in connections:
             await connection.aclose()
         await wait_all_tasks_blocked()

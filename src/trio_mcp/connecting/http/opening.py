@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
@@ -47,6 +48,7 @@ from .transport import HttpTransport
 
 logger = logging.getLogger("trio_mcp")
 
+_TAG_BYTES: Final = 12
 _LIVED: Final = 10.0
 """Seconds that a session must have lasted for its end to be followed by another at once."""
 
@@ -155,6 +157,7 @@ async def open_http_messages(
 
 
 async def _settle(sessions: Sessions, url: str, client: Client) -> None:
+    client.tag = secrets.token_urlsafe(_TAG_BYTES)
     await settle_era(client, url)
     sessions.modern = None if client.revision.handshake else client.revision.name
 

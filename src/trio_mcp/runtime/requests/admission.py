@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ...classes import define
+from ...concurrency.fair_share import leaves_enough
 
 if TYPE_CHECKING:
     from ...concurrency.fair_share import Caller
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOBODY: Final = ()
+_REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "streams", "bytes"))
+
+
+def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
+    """Count so many more for ``caller``, and for all that it is a part of."""
+    party: Caller | None = caller
+    while party is not None:
+        party.requests += requests
+        party.streams += streams
+        party.bytes += size
+        party = party.within
 
 
 @define(eq=False)
@@ -22,7 +35,7 @@ class Ticket:
     """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
 
     caller: Caller
-    """The party whose share of the server's bounds the request takes."""
+    """The party, or the part of one, whose share of the server's bounds the request takes."""
     size: int
     """Bytes that count for the request."""
     streams: bool
@@ -84,34 +97,46 @@ class Admission(Generic[T]):
         if parked is None or parked.caller is not caller:
             # As `Caller.may_take`, which would be a call for each request.
             held = 0 if caller.alone else caller.requests
+            whole = caller.within
+            while whole is not None:
+                if not whole.alone:
+                    held += whole.requests
+                whole = whole.within
             if held >= limits.max_server_requests - load.in_flight - load.queued - load.parked:
                 return False
         return not load.inbound_bytes or self._has_bytes(size, caller, parked)
 
     def _has_bytes(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        limits, mine, of_caller, all_others = self._limits, self._bytes, caller.bytes, self._load.inbound_bytes
+        limits, mine, all_others = self._limits, self._bytes, self._load.inbound_bytes
         if parked is not None:
             kept = parked.size
             mine, all_others = mine - kept, all_others - kept
-            if parked.caller is caller:
-                of_caller -= kept
         if mine and mine + size > limits.max_inbound_bytes:
             return False
-        return not all_others or caller.may_take(of_caller, limits.max_server_bytes - all_others, size)
+        if not all_others:
+            return True
+        held = caller.held(_BYTES)
+        if parked is not None and parked.caller is caller:
+            held -= caller.held(lambda _: parked.size)
+        return leaves_enough(held, limits.max_server_bytes - all_others, size)
 
     def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
         """Return the ticket of a request of ``caller`` for which there is room."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
-        # As `_take_bytes`, which would be a call for each request.
         self._bytes += size
         load.inbound_bytes += size
-        caller.bytes += size
+        runs = 0
         if self._slots < self._limits.max_in_flight:
             ticket.runs = True
             self._slots += 1
             load.in_flight += 1
-            caller.requests += 1
+            runs = 1
+        # As `_count`, which would be a call for each request of a caller without parts.
+        caller.requests += runs
+        caller.bytes += size
+        if caller.within is not None:
+            _count(caller.within, runs, 0, size)
         return ticket
 
     def _admit_stream(self, request: InboundRequest, caller: Caller) -> Ticket | None:
@@ -119,41 +144,38 @@ class Admission(Generic[T]):
         if not self._has_bytes(size, caller):
             return None
         if self._streams >= limits.max_subscriptions or not caller.may_take(
-            caller.streams, limits.max_server_streams - load.listening
+            _STREAMS, limits.max_server_streams - load.listening
         ):
             return None
         ticket = Ticket(caller, size, True)
         ticket.runs = True
         self._streams += 1
         load.listening += 1
-        caller.streams += 1
-        self._take_bytes(size, caller)
+        self._bytes += size
+        load.inbound_bytes += size
+        _count(caller, 0, 1, size)
         return ticket
 
     def _admit_ahead(self, request: InboundRequest, caller: Caller) -> Ticket | None:
         limits, load, size = self._limits, self._load, request.size
         free = limits.max_server_requests - load.in_flight - load.queued - load.parked
-        if self._ahead >= limits.max_cancel_waits or not caller.may_take(caller.requests, free):
+        if self._ahead >= limits.max_cancel_waits or not caller.may_take(_REQUESTS, free):
             return None
         if not self._has_bytes(size, caller):
             return None
         ticket = Ticket(caller, size, streams=False, ahead=True, runs=True)
         self._ahead += 1
         load.in_flight += 1
-        caller.requests += 1
-        self._take_bytes(size, caller)
-        return ticket
-
-    def _take_bytes(self, size: int, caller: Caller) -> None:
         self._bytes += size
-        self._load.inbound_bytes += size
-        caller.bytes += size
+        load.inbound_bytes += size
+        _count(caller, 1, 0, size)
+        return ticket
 
     def _take_slot(self, ticket: Ticket) -> None:
         ticket.runs = True
         self._slots += 1
         self._load.in_flight += 1
-        ticket.caller.requests += 1
+        _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
         """Keep ``waiting`` until a slot is free, from ``now`` on."""
@@ -163,7 +185,7 @@ class Admission(Generic[T]):
 
     def _count_waiting(self, ticket: Ticket, number: int) -> None:
         self._load.queued += number
-        ticket.caller.requests += number
+        _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
         """Forget a request that waits for its turn, and never ran. Return false when the request is not waiting."""
@@ -185,14 +207,14 @@ class Admission(Generic[T]):
         """Note that a request was answered while its handler waits for more, and return the entries whose turn has
         come. The request's bytes still count."""
         self._load.parked += 1
-        ticket.caller.requests += 1
+        _count(ticket.caller, 1)
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
         """Note that a parked request is parked no more: the request goes on with another ticket, or is to
         `clean_up`."""
         self._load.parked -= 1
-        ticket.caller.requests -= 1
+        _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
         """Give back the slot of ``ticket``, though its request has not ended, and return the entries whose turn has
@@ -201,7 +223,7 @@ class Admission(Generic[T]):
             return _NOBODY
         ticket.runs = False
         self._load.in_flight -= 1
-        ticket.caller.requests -= 1
+        _count(ticket.caller, -1)
         if ticket.ahead:
             self._ahead -= 1
             return _NOBODY
@@ -223,18 +245,21 @@ class Admission(Generic[T]):
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size
-        caller.bytes -= size
         ticket.size = 0
         if not ticket.runs:
+            _count(caller, 0, 0, -size)
             return _NOBODY
         ticket.runs = False
         if ticket.streams:
             self._streams -= 1
             load.listening -= 1
-            caller.streams -= 1
+            _count(caller, 0, -1, -size)
             return _NOBODY
         load.in_flight -= 1
         caller.requests -= 1
+        caller.bytes -= size
+        if caller.within is not None:
+            _count(caller.within, -1, 0, -size)
         if ticket.ahead:
             self._ahead -= 1
             return _NOBODY

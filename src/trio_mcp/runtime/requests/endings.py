@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from ...concurrency.fair_share import OldestFirst
 from ...protocol.cancel_acknowledged import CancelParams, CancelResult, token_in
 from ...protocol.converters import structure_params, unstructure
 from ..cancellation import CancelCause
@@ -99,8 +100,8 @@ class Endings:
         self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
         self._kept: dict[Ending, None] = {}
         """Endings of requests that are over, oldest first."""
-        self._of_callers: dict[Caller, dict[Ending, None]] = {}
-        """Endings of requests that are over, by caller, oldest first."""
+        self._of_callers = OldestFirst[Ending]()
+        """Endings of requests that are over, by caller."""
         self._forgets = False
         """True while an alarm is set that forgets the oldest."""
 
@@ -152,10 +153,9 @@ class Endings:
         limits = self._limits
         ending.kept_until = trio.current_time() + limits.ending_timeout
         self._kept[ending] = None
-        of_caller = self._of_callers.setdefault(ending.caller, {})
-        of_caller[ending] = None
-        if len(of_caller) > limits.max_endings:
-            self._forget(next(iter(of_caller)))
+        self._of_callers.add(ending.caller, ending)
+        if self._of_callers.count(ending.caller) > limits.max_endings:
+            self._forget(self._of_callers.first_to_go(ending.caller))
         if len(self._kept) > limits.max_server_endings:
             self._forget(next(iter(self._kept)))
         if not self._forgets:
@@ -175,8 +175,5 @@ class Endings:
     def _forget(self, ending: Ending) -> None:
         if self._all.get(ending.key) is ending:
             del self._all[ending.key]
-        self._kept.pop(ending, None)
-        of_caller = self._of_callers[ending.caller]
-        of_caller.pop(ending, None)
-        if not of_caller:
-            del self._of_callers[ending.caller]
+        del self._kept[ending]
+        self._of_callers.remove(ending.caller, ending)

@@ -8,7 +8,7 @@ not its host.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAl
 import trio
 
 from ...classes import frozen, value
+from ...concurrency.fair_share import OldestFirst
 from ...concurrency.wakeups import Alarms
 from ...concurrency.workers import Workers
 from ..cancellation import CancelCause
@@ -108,7 +109,6 @@ def _expire(scope: RequestScope, reason: str) -> None:
 
 
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 
 @frozen(eq=False)
@@ -125,8 +125,8 @@ class Parking(Generic[T]):
 
     Only the ``party`` for whom a handler was parked finds the handler again: a principal from any connection or,
     without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; when one
-    caller has more than ``most``, its oldest goes. ``expire`` is called with each handler that goes in either way, and
-    with the reason. All methods are synchronous.
+    caller has more than ``most``, the oldest of its part with the most goes. ``expire`` is called with each handler
+    that goes in either way, and with the reason. All methods are synchronous.
     """
 
     def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:
@@ -139,8 +139,8 @@ class Parking(Generic[T]):
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
         """Handles of each party, oldest first."""
-        self._callers: dict[Caller, dict[bytes, None]] = {}
-        """Handles of each caller, oldest first."""
+        self._callers = OldestFirst[bytes]()
+        """Handles of each caller."""
         self._emptied: trio.lowlevel.ParkingLot | None = None
         """Tasks that wait until no handler is parked; `None` until the first such task."""
 
@@ -175,10 +175,10 @@ class Parking(Generic[T]):
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
         self._handles[request] = handle
         self._parties.setdefault(party, {})[handle] = None
-        handles = self._callers.setdefault(caller, {})
-        handles[handle] = None
-        if len(handles) > self._most:
-            self._expire(self._places[next(iter(handles))].parked, "too many handlers wait for answers")
+        self._callers.add(caller, handle)
+        if self._callers.count(caller) > self._most:
+            oldest = self._places[self._callers.first_to_go(caller)]
+            self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
         """Forget the handler parked when ``request`` was answered. Return false when the handler was forgotten
@@ -188,8 +188,11 @@ class Parking(Generic[T]):
             return False
         place = self._places.pop(handle)
         place.alarm.stop()
-        _remove(self._parties, place.party, handle)
-        _remove(self._callers, place.caller, handle)
+        handles = self._parties[place.party]
+        del handles[handle]
+        if not handles:
+            del self._parties[place.party]
+        self._callers.remove(place.caller, handle)
         if self._emptied is not None and not self._places:
             self._emptied.unpark_all()
         return True
@@ -203,13 +206,6 @@ class Parking(Generic[T]):
 
     def _ring(self, handle: bytes) -> None:
         self._expire(self._places[handle].parked, f"no answers came within {self._timeout:g} seconds")
-
-
-def _remove(table: dict[K, dict[bytes, None]], key: K, handle: bytes) -> None:
-    handles = table[key]
-    del handles[handle]
-    if not handles:
-        del table[key]
 
 
 class _Later(Enum):

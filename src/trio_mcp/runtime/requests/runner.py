@@ -8,7 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -17,6 +17,7 @@ from ...concurrency.nurseries import only_member
 from ...concurrency.workers import frames_of
 from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
+from ...protocol.meta import CLIENT, CLIENT_INFO
 from ...protocol.types.input_required import InputRequiredResult
 from ...state.requests import Phase, Step
 from ..cancellation import CancelCause, Cancellation
@@ -49,6 +50,8 @@ _UNKNOWN: Final = (
     "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
     "call again without it"
 )
+_LONGEST_NAME: Final = 256
+"""Characters of the name of a client that is believed: a peer may have written anything there."""
 _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again later"
 
 
@@ -89,6 +92,9 @@ class RequestRunner:
         self.host = host
         """The home of the handlers, which all connections share."""
         self._handler = handler
+        self._is_for_everybody = peer.everybody
+        self._part = Caller()
+        """The part of a caller that has sent the last request with a name, and will probably send the next one."""
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
         """The party that asks where the exchange of a request names no other."""
@@ -101,6 +107,23 @@ class RequestRunner:
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
+
+    def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
+        """Return the part of the caller whose share ``request`` takes. Where a connection brings the requests of many
+        clients, a request names its client: as such, or, over HTTP, by the name of the program."""
+        caller = exchange.peer.caller or self.caller
+        meta = request.meta
+        if CLIENT in meta:
+            name = meta[CLIENT]
+        elif self._is_for_everybody and CLIENT_INFO in meta:
+            name = _name_of(meta[CLIENT_INFO])
+        else:
+            return caller
+        if type(name) is not str or len(name) > _LONGEST_NAME:
+            return caller
+        if name != self._part.key or self._part.within is not caller:
+            self._part = caller.part(name)
+        return self._part
 
     def refuse_new(self, reason: str) -> None:
         """Take no new request from now on. The first reason stays."""
@@ -119,7 +142,7 @@ class RequestRunner:
         elif self.refuse_reason is not None:
             self._refuse(request, "Shutting down: no new requests are taken", exchange)
         elif decision is LATER:
-            ticket = self.admission.admit(request, exchange.peer.caller or self.caller)
+            ticket = self.admission.admit(request, self._caller_of(request, exchange))
             if ticket is None:
                 self._refuse(request, _BUSY, exchange)
                 return
@@ -251,7 +274,7 @@ class RequestRunner:
         scope = self.host.parking.find(retry.handle, exchange.party)
         if scope is None or scope.is_overdue:
             raise unknown_state()
-        caller = self._party(exchange.peer)
+        caller = self._caller_of(request, exchange)
         if not self.admission.has_room(request.size, caller, scope.ticket if scope.runner is self else None):
             raise CodedError(TOO_BUSY, _BUSY)
         scope.runner.unpark(scope)
@@ -363,6 +386,15 @@ class RequestRunner:
 def unknown_state() -> CodedError:
     """Return the error for a retry whose handler is not there, or not for this client."""
     return CodedError(INVALID_PARAMS, _UNKNOWN)
+
+
+def _name_of(info: Any) -> str | None:
+    """Return the name and the version of the program that ``info`` tells of; `None` for what is no such thing."""
+    if type(info) is not dict:
+        return None
+    told = cast("dict[str, Any]", info)
+    name, version = told.get("name"), told.get("version")
+    return f"{name} {version}" if type(name) is str and type(version) is str else None
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:

@@ -229,7 +229,8 @@ class HttpEndpoint(Entrance, HttpApplication):
         """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
         assert isinstance(client, Hop), "whoever serves a connection knows its other end"
         principal = caller.principal.id if isinstance(caller, Auth) else None
-        return self.unread.held_for(client.caller(principal, None if head is None else head.headers))
+        caller = client.caller(principal, None if head is None else head.headers)
+        return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
         """Return the address and the principal of a request, for an access log: see `Who`."""

@@ -55,9 +55,10 @@ class SessionTable:
         session_id = secrets.token_urlsafe(_ID_BYTES)
         headers = Headers.of_lower_case(posted.head.headers)
         user, check = posted.response.client.user, posted.check_scopes
-        peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
+        part = caller.connection()
+        peer = Peer(session_id, headers, posted.principal, posted.auth, part, check_scopes=check, user=user)
         session = HttpSession(
-            self._running, session_id, peer, caller, self._replayed, self._retry_interval, self._free_place
+            self._running, session_id, peer, part, self._replayed, self._retry_interval, self._free_place
         )
         self._sessions[session_id] = session
         self._held.setdefault(caller, {})[session] = None
@@ -66,7 +67,7 @@ class SessionTable:
 
     def _has_room(self, caller: Caller) -> bool:
         free = self._limits.max_sessions - len(self._sessions)
-        return caller.may_take(len(self._held.get(caller, ())), free)
+        return caller.may_take(lambda party: len(self._held.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
         """End a session for one more of ``caller``, and return whether there was one to end.
@@ -97,10 +98,11 @@ class SessionTable:
         if self._sessions.pop(session.id, None) is None:
             return
         self._ended.add(session)
-        held = self._held[session.caller]
+        whole = session.caller.whole
+        held = self._held[whole]
         del held[session]
         if not held:
-            del self._held[session.caller]
+            del self._held[whole]
 
     async def _run(self, session: HttpSession) -> None:
         try:

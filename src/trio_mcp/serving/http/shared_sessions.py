@@ -192,7 +192,7 @@ class SharedSessions:
 
     def _add(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
         headers = Headers.of_lower_case(posted.head.headers)
-        caller = posted.caller
+        caller = posted.caller.connection()
         user, check = posted.response.client.user, posted.check_scopes
         peer = Peer(session_id, headers, posted.principal, posted.auth, caller, check_scopes=check, user=user)
         view = SharedSession(self._host, session_id, peer, caller, self._forget, opening)
@@ -231,7 +231,7 @@ class SharedSessions:
         """End a session that was opened here and not used, the oldest of ``caller`` or else of anybody: otherwise who
         opens sessions again and again would shut out everybody else. Return whether there was one. Raises `OSError`."""
         unused = [view for view in self._views.values() if view.is_unused]
-        for view in sorted(unused, key=lambda view: view.caller is not caller):
+        for view in sorted(unused, key=lambda view: view.caller.whole is not caller.whole):
             if await view.facts.read() and view.is_unused:
                 await view.facts.end()
                 return True
