@@ -1,4 +1,4 @@
-"""A proxy between a link and Redis that cuts, holds or swallows bytes at a place that the test names.
+"""A proxy between a link and Redis that cuts, holds or swallows bytes at a place that the test names, or changes bytes.
 
 async with open_proxy(server.port) as proxy, open_link(proxy.url) as link:
     proxy.fail("cut", after=2)  # of the answers that come from now on, two bytes are passed on
@@ -6,7 +6,7 @@ async with open_proxy(server.port) as proxy, open_link(proxy.url) as link:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
@@ -50,6 +50,8 @@ class FaultProxy:
         self._let_go = trio.Event()
         self._moving = trio.Event()
         self._moving.set()
+        self.corrupt: Callable[[bytes], bytes] | None = None
+        """Function that makes other bytes of answers; `None`: answers pass as they are."""
 
     @property
     def url(self) -> str:
@@ -111,6 +113,8 @@ class FaultProxy:
         try:
             while data := await source.receive_some():
                 await self._moving.wait()
+                if way == "answers" and self.corrupt is not None:
+                    data = self.corrupt(data)
                 fault = self._fault
                 counts = fault.way == way and fault.victim is None and fault.only in (None, number)
                 if counts and 0 <= fault.after <= len(data):

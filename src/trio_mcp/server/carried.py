@@ -24,7 +24,9 @@ from ..runtime.requests.rounds import Retry
 from ..runtime.requests.runner import unknown_state
 from ..state.events import RequestReceived
 from ..state.stateless import StatelessState
+from ..stores.decoding import decode_stored
 from ..stores.letters import LEASE, Letter, LetterRefused, Letters, ReplicaDead
+from ..stores.task_store import UnreadableRecord
 from .retry_letters import CANCEL, LINES, RETRY, CancelLetter, LetterSeal, LinesLetter, RetryLetter
 
 if TYPE_CHECKING:
@@ -172,7 +174,12 @@ class RetriesHere:
             self._resume(letter, retry, self._nursery)
 
     def _resume(self, letter: Letter, retry: RetryLetter, nursery: trio.Nursery) -> None:
-        event = self._state.receive(Request(retry.id, retry.method, decode_value(retry.params), retry.size))
+        try:
+            params = decode_stored("a retry", decode_value, retry.params)
+        except UnreadableRecord as error:
+            letter.refuse(str(error))
+            return
+        event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
         if not isinstance(event, RequestReceived):  # it was received elsewhere, by other rules
             letter.refuse("it has another version")
             return

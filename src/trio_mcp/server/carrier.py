@@ -23,7 +23,9 @@ from ..jsonrpc.messages import ErrorResponse, Response
 from ..protocol.errors import REPLICA_LOST
 from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import REMAINING_MS, CancelCause
+from ..stores.decoding import decode_stored
 from ..stores.letters import Letter, LetterRefused, Letters, ReplicaDead
+from ..stores.task_store import UnreadableRecord
 from .carried import PATIENCE, RetriesHere, replica_lost
 from .retry_letters import (
     CANCEL,
@@ -54,6 +56,9 @@ _CANCEL_TIME: Final = 2.0
 _LAST_WORDS: Final = 1.0
 """Seconds in which the ends of retries that run here go out when the server ends."""
 _UNREACHABLE: Final = "Too busy: the process that runs this call cannot be reached now; try again later"
+
+
+_receipts: Final = msgspec.msgpack.Decoder(CheckReceipt)
 
 
 class _Call:
@@ -255,10 +260,10 @@ class Carrier:
         try:
             content = self._seal.seal(CHECK, replica, check)
             receipt = await self._letters.send(replica, CHECK, content, patience=PATIENCE)
-            unknown = msgspec.msgpack.decode(receipt, type=CheckReceipt)
+            unknown = decode_stored("a receipt", _receipts.decode, receipt)
         except ReplicaDead:
             unknown, reason = CheckReceipt(carried, running), "the replica that took the request has ended"
-        except (LetterRefused, msgspec.MsgspecError) as refused:
+        except (LetterRefused, UnreadableRecord) as refused:
             unknown, reason = CheckReceipt(carried, running), str(refused)
         except OSError as failed:
             logger.warning(
@@ -299,8 +304,8 @@ def _result_in(line: bytearray, scope: RequestScope) -> Any:
     if not line:
         raise replica_lost()
     match decode(line):
-        case Response(_, result):
-            found = cast("dict[str, Any]", result)  # nothing else is a result in MCP
+        case Response(_, result) if type(result) is dict:  # nothing else is a result in MCP
+            found = cast("dict[str, Any]", result)
             scope.request.failed = found.get("isError") is True
             return found
         case ErrorResponse(_, code, message, data):

@@ -5,6 +5,7 @@ and their results are inside.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -12,8 +13,10 @@ import msgspec
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.messages import RequestId
 from ..runtime.peer import Auth, Principal, PrincipalId
+from ..stores.decoding import decode_stored
 from ..stores.letters import Letter
 from ..stores.sealing import BadSeal
+from ..stores.task_store import UnreadableRecord
 
 if TYPE_CHECKING:
     from .request_state import StateCipher
@@ -156,11 +159,15 @@ class LetterSeal:
         about = f"{kind} {letter.sender} {self._replica}".encode()
         for key in self._keys:
             try:
-                return msgspec.msgpack.decode(key.open(letter.content, about), type=form)
+                content = key.open(letter.content, about)
             except BadSeal:
                 continue
-            except msgspec.MsgspecError as error:  # of another version
-                logger.warning("a letter of the kind %s cannot be read: %s", kind, error)
+            try:
+                return decode_stored(
+                    f"a letter of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content
+                )
+            except UnreadableRecord as error:  # of another version
+                logger.warning("%s", error)
                 break
         letter.refuse("this replica cannot read the letter: it has other secrets, or another version")
         return None

@@ -12,7 +12,9 @@ import msgspec
 from ..concurrency.bounded_dict import BoundedDict
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN
+from ..stores.decoding import decode_stored
 from ..stores.sealing import BadSeal
+from ..stores.task_store import UnreadableRecord
 
 if TYPE_CHECKING:
     from ..protocol.methods import Method
@@ -79,10 +81,10 @@ class ToldElsewhere:
             sealed = b""
         for key in self._keys:
             try:
-                return _decoder.decode(key.open(sealed, _PURPOSE))
+                return decode_stored("a notification", _decoder.decode, key.open(sealed, _PURPOSE))
             except BadSeal:
                 continue
-            except msgspec.MsgspecError:  # of another version
+            except UnreadableRecord:  # of another version
                 break
         logger.warning("a notification of another replica cannot be read: it has other secrets, or another version")
         return None

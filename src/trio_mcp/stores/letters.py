@@ -23,8 +23,9 @@ from ..concurrency.bounded_dict import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import clean
+from .decoding import decode_stored
 from .shared import Replica
-from .task_store import Gap
+from .task_store import Gap, UnreadableRecord
 
 logger = logging.getLogger("trio_mcp")
 
@@ -215,8 +216,8 @@ class Letters:
 
     def _read(self, text: bytes) -> None:
         try:
-            envelope = _decoder.decode(text)
-        except msgspec.MsgspecError as error:
+            envelope = decode_stored("a letter", _decoder.decode, text)
+        except UnreadableRecord as error:
             logger.warning("a letter that makes no sense was dropped: %s", error)
             return
         if envelope.kind in _RECEIPTS:

@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 from ..classes import frozen
+from .decoding import columns, decode_stored
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnknownForm, UnreadableRecord
 
@@ -82,6 +83,9 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     asked: dict[str, tuple[str, ...]] = {}
     continuation: bytes | None = None
 
+
+_Numbers: Final = tuple[int, int, int, int]
+_Claim: Final = tuple[str | None, bytes]
 
 # Made here: two threads that prepare the reading of a class at the same moment end the process (msgspec 0.22).
 _contents: Final = msgspec.msgpack.Decoder(_Content)
@@ -164,22 +168,24 @@ class RecordCodec:
     def decode(self, row: StoredRecord) -> TaskRecord:
         """Return the record of ``row``. Raises `UnreadableRecord`, and `UnknownForm` where another process may read the
         row."""
-        body = self._opened(row)
-        try:
-            content = _contents.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnreadableRecord(f"a record cannot be read: {error}") from None
+        return decode_stored("a record", self._decode, row)
+
+    def _decode(self, row: StoredRecord) -> TaskRecord:
+        content = _contents.decode(self._opened(row))
         # Of the columns, these are for searching alone. Another scope would give the task to somebody else.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord("a record is of another scope than its row says")
+        numbers = (row.place, row.epoch, row.leased_until, row.version)
+        place, epoch, leased_until, version = columns("a record", numbers, _Numbers)
+        holder, mark = columns("a record", (row.holder, row.mark), _Claim)
         return TaskRecord(
             id=decoded(row.id),
-            place=row.place,
-            holder=row.holder,
-            epoch=row.epoch,
-            leased_until=row.leased_until,
-            version=row.version,
-            mark=row.mark,
+            place=place,
+            holder=holder,
+            epoch=epoch,
+            leased_until=leased_until,
+            version=version,
+            mark=mark,
             **msgspec.structs.asdict(content),
         )
 
@@ -211,5 +217,9 @@ def encoded(text: str) -> bytes:
 
 
 def decoded(name: bytes) -> str:
-    """Return the text that was `encoded`."""
+    """Return the text that was `encoded`. Raises `UnreadableRecord`."""
+    return decode_stored("a name", _decoded, name)
+
+
+def _decoded(name: bytes) -> str:
     return name.decode(errors="surrogatepass")

@@ -21,7 +21,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
-from .task_store import StoreDown, Uncertain
+from .task_store import StoreDown, Uncertain, UnreadableRecord
 
 T = TypeVar("T")
 
@@ -95,6 +95,11 @@ class _Access:
             raise StoreDown(
                 errno.EIO if is_database else errno.EINVAL,
                 f"the {self._location.schema.title} in {self._location.path} failed: {error}",
+            ) from error
+        except (AttributeError, OverflowError, TypeError, UnicodeError) as error:
+            # SQLite keeps values of any type in any column, so this is what stands in the file.
+            raise UnreadableRecord(
+                f"the {self._location.schema.title} in {self._location.path} holds what no replica writes: {error}"
             ) from error
 
     def _connection(self) -> sqlite3.Connection:

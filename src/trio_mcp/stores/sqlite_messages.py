@@ -11,6 +11,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.wakeups import Sleeper
+from .decoding import columns
 from .record_codec import encoded
 from .shared import MAX_LETTER, MOST_CHANGES, ChangesSince, Noted, Place
 from .sqlite_database import Database, snapshot
@@ -47,7 +48,7 @@ class SqliteChanges:
                     (count - MOST_CHANGES,),
                 ).fetchall()
                 connection.execute("UPDATE change_log SET forgotten = ?", max(forgotten))
-            return file, number
+            return columns("the log of changes", (file, number), tuple[bytes, int])
 
         self._hints.tell_note(*await self._database.write(note), things)
 

@@ -10,6 +10,7 @@ import attrs
 
 from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
+from .decoding import LINES, SESSION, STREAM, columns
 from .record_codec import decoded, encoded
 from .shared import MOST_FINISHED, StoredEvents, StoredSession, StoredStream
 from .sqlite_database import Database
@@ -53,7 +54,7 @@ class SqliteSessions:
                 "UPDATE sessions SET until = ? WHERE id = ? AND until > ? RETURNING facts, mark",
                 (now + idle, encoded(session_id), now),
             ).fetchone()
-            return None if found is None else StoredSession(*found)
+            return None if found is None else StoredSession(*columns("a session", found, SESSION))
 
         return await self._database.write(read)
 
@@ -154,7 +155,8 @@ class _Log:
         ).fetchone()
         if found is None:
             return None
-        number, holder, request_id, last, dropped, note, is_finished = found
+        number, *state = found
+        holder, request_id, last, dropped, note, is_finished = columns("a stream", state, STREAM)
         stored = StoredStream(
             name=name,
             holder=decoded(holder),
@@ -211,7 +213,7 @@ class _Log:
         rows = self._execute(
             "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
         )
-        return [line for (line,) in rows]
+        return columns("events", [line for (line,) in rows], LINES)
 
 
 class SqliteEventLog:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
@@ -62,7 +62,10 @@ def _in_words(error: OSError) -> Exception:
     if isinstance(error, UnknownForm):  # while an upgrade is under way
         logger.warning("a task cannot be read here: %s", error)
         return CodedError(TOO_BUSY, "Another version of this server has the task, or has one of these; try again")
-    return error if isinstance(error, UnreadableRecord) else store_unreachable()
+    if isinstance(error, UnreadableRecord):
+        logger.warning("a task cannot be read: %s", error)
+        return CodedError(INTERNAL_ERROR, "Internal error: the record of this task, or of one of these, cannot be read")
+    return store_unreachable()
 
 
 class ExtensionMethods:

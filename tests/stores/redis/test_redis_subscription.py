@@ -263,3 +263,25 @@ async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer)
             redis_server.ask("PUBLISH", "other", 1)
             assert await next_of(messages) == Message("other", b"1")
             await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 0])
+
+
+@pytest.mark.parametrize(
+    "stranger", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"%1\r\n:1\r\n:2\r\n", b">1\r\n+x\r\n", b"\xff\xfe\r\n"]
+)
+async def test_answer_that_was_not_asked_for_loses_the_connection_and_nothing_more(
+    redis_server: RedisServer, stranger: bytes
+) -> None:
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        open_link(proxy.url, limit=LONG) as link,
+        link.subscribe(["a"]) as messages,
+    ):
+        proxy.corrupt = lambda data: data + stranger if b"message" in data else data
+        redis_server.ask("PUBLISH", "a", 1)
+        while await next_of(messages) is not GAP:
+            pass
+        proxy.corrupt = None
+        while redis_server.ask("PUBLISH", "a", 2) == 0:  # noqa: ASYNC110 - Redis tells nobody
+            await trio.sleep(0.01)
+        while await next_of(messages) != Message("a", b"2"):
+            pass

@@ -6,18 +6,27 @@ with an unknown outcome may be made again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import msgspec
 
 from ...classes import frozen
-from ...jsonrpc.codec import encode_value
-from ...jsonrpc.messages import RequestId
+from ...jsonrpc.codec import decode_value, encode_value
+from ...jsonrpc.messages import RequestId, is_request_id
+from ...protocol.converters import structure_params
 from ...protocol.revisions import REVISIONS
+from ...protocol.types.lifecycle import InitializeParams
 from ...protocol.types.notifications import DEFAULT_LOG_LEVEL
+from ...stores.decoding import decode_stored
+from ...stores.task_store import UnreadableRecord
 
+T = TypeVar("T")
+D = TypeVar("D")
+
+_STREAM_NAME: Final = re.compile(r"[0-9A-Za-z]{1,40}", re.ASCII)
 MAX_FACTS: Final = 64 * 1024
 """Bytes of the facts of a session, in the form that is kept."""
 MOST_CANCELS: Final = 100
@@ -32,9 +41,9 @@ _FORM: Final = 1
 replicas would misread does."""
 
 
-class FactsUnreadable(OSError):
+class FactsUnreadable(UnreadableRecord):
     """The facts of a session are of a later version, with a form, or a revision, that this replica does not
-    know."""
+    know, or were changed by something else than a replica."""
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
@@ -113,15 +122,12 @@ def encode_facts(facts: SessionFacts) -> bytes:
 
 def decode_facts(text: bytes) -> SessionFacts:
     """Return the facts that `encode_facts` has written, with the fields of later versions. Raises `FactsUnreadable`."""
-    try:
-        known = _decode_known.decode(text)
-        fields = _decode_fields.decode(text)
-    except msgspec.MsgspecError as error:
-        raise FactsUnreadable(f"the facts of a session make no sense: {error}") from None
+    known, fields = _decoded(_parts, text)
     if known.form != _FORM:
         raise FactsUnreadable(f"the facts of a session have the form {known.form}, which this replica does not know")
     if known.revision not in REVISIONS:
         raise FactsUnreadable("a session has a revision of the protocol that this replica does not know")
+    _decoded(_check, known)
     return SessionFacts(
         known.opening,
         known.revision,
@@ -135,6 +141,33 @@ def decode_facts(text: bytes) -> SessionFacts:
         known.place,
         tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN),
     )
+
+
+def _parts(text: bytes) -> tuple[_Known, dict[str, msgspec.Raw]]:
+    return _decode_known.decode(text), _decode_fields.decode(text)
+
+
+def _check(known: _Known) -> None:
+    if not _STREAM_NAME.fullmatch(known.own_stream):  # which is written into the ids of events
+        raise ValueError("the name of a stream has other characters than letters and digits")
+    if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
+        raise ValueError("a cancel names no request")
+
+
+def opening_of(facts: SessionFacts) -> InitializeParams:
+    """Return the parameters of ``initialize``. Raises `FactsUnreadable`."""
+    return _decoded(_opening, facts)
+
+
+def _opening(facts: SessionFacts) -> InitializeParams:
+    return structure_params(decode_value(facts.opening), InitializeParams, REVISIONS[facts.revision])
+
+
+def _decoded(decode: Callable[[D], T], data: D) -> T:
+    try:
+        return decode_stored("the facts of a session", decode, data)
+    except UnreadableRecord as error:
+        raise FactsUnreadable(f"the facts of a session make no sense: {error}") from None
 
 
 Change: TypeAlias = Callable[[SessionFacts], SessionFacts]

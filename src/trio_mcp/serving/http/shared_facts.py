@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,11 +21,12 @@ from ...concurrency.wakeups import ChangeSignal
 from ...server.retry_letters import LetterSeal
 from ...server.server import RunningServer
 from ...server.shared_changes import SharedChanges
+from ...stores.decoding import decode_stored
 from ...stores.letters import Letter, Letters
 from ...stores.sealing import SealingKey
 from ...stores.shared import Replica, StoredSession
-from ...stores.task_store import StoreFull, Uncertain, new_mark
-from .session_facts import MAX_FACTS, Change, SessionFacts, decode_facts, encode_facts
+from ...stores.task_store import StoreFull, Uncertain, UnreadableRecord, new_mark
+from .session_facts import MAX_FACTS, Change, SessionFacts, decode_facts, encode_facts, opening_of
 
 logger = logging.getLogger("trio_mcp")
 
@@ -83,7 +85,12 @@ class SessionHost:
     def open(self, kind: str, letter: Letter, form: type[T]) -> T | None:
         """Return the content of ``letter``; `None`, and the letter is refused, where that cannot be read."""
         if self.seal is None:
-            return msgspec.msgpack.decode(letter.content, type=form)
+            try:
+                return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), letter.content)
+            except UnreadableRecord as error:
+                logger.warning("%s", error)
+                letter.refuse("this replica cannot read the letter: it has another version")
+                return None
         return self.seal.open(kind, letter, form)
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -190,6 +197,8 @@ class SharedFacts:
 
     def _adopt(self, facts: SessionFacts, mark: bytes) -> None:
         before = None if self._mark is None else self.now
+        if before is None:
+            opening_of(facts)  # raises for facts that the view could not use
         self.now, self._mark, self.read_at = facts, mark, trio.current_time()
         self._changed(before)
 

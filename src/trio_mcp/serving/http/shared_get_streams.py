@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from ...concurrency.wakeups import ChangeSignal
+from ...stores.decoding import decode_stored
 from ...stores.letters import LetterRefused, Letters, ReplicaDead
 from ...stores.shared import StoredEvents, StoredStream
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS
@@ -199,7 +200,7 @@ class OwnStream:
         self._log = log
         self._name = name
         self._last = stream.last
-        note = _decode_note.decode(stream.note) if stream.note else _Note()
+        note = decode_stored("the note of a stream", _decode_note.decode, stream.note) if stream.note else _Note()
         self._sent = note.sent
         self.place = note.place
         """See `_Note`."""

@@ -10,14 +10,14 @@ from itertools import count
 from typing import Final, TypeVar, cast
 
 import attrs
-import msgspec
 import trio
 
 from ...classes import frozen
 from ...concurrency.time_limits import growing_delay
-from ...jsonrpc.codec import frame_error
-from ...jsonrpc.messages import RequestId
+from ...jsonrpc.codec import decode_value, frame_error
+from ...jsonrpc.messages import RequestId, is_request_id
 from ...protocol.errors import REPLICA_LOST
+from ...stores.decoding import decode_stored
 from ...stores.sealing import BadSeal, SealingKey
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
@@ -61,14 +61,18 @@ def parsed_cursor(cursor: str) -> tuple[str, int] | None:
 
 def lost_line(request_id: bytes) -> bytes:
     """Return the line that ends a stream whose replica is gone: an error for the request with this id, JSON text, or
-    for all members of a batch, whose ids are an array."""
-    if not request_id.startswith(b"["):
-        return _lost(msgspec.Raw(request_id)) + b"\n"
-    return b"[" + b",".join(map(_lost, msgspec.json.decode(request_id, type=list[msgspec.Raw]))) + b"]\n"
+    for all members of a batch, whose ids are an array. Raises `UnreadableRecord`."""
+    ids = decode_stored("the id of a request", _ids, request_id)
+    lines = [frame_error(each, REPLICA_LOST, LOST) for each in ids]
+    return (b"[%b]\n" if request_id.startswith(b"[") else b"%b\n") % b",".join(lines)
 
 
-def _lost(request_id: msgspec.Raw) -> bytes:
-    return frame_error(cast("RequestId", request_id), REPLICA_LOST, LOST)
+def _ids(request_id: bytes) -> list[RequestId]:
+    found = decode_value(request_id)
+    ids = cast("list[object]", found if isinstance(found, list) else [found])
+    if not all(map(is_request_id, ids)):
+        raise ValueError("it is no id")
+    return cast("list[RequestId]", ids)
 
 
 async def insist(step: Callable[[], Awaitable[T]], given_up: Callable[[OSError], None]) -> T:

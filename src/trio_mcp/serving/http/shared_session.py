@@ -26,9 +26,7 @@ from ...jsonrpc.messages import (
     Notification,
     Unreadable,
 )
-from ...protocol.converters import structure_params
 from ...protocol.revisions import REVISIONS
-from ...protocol.types.lifecycle import InitializeParams
 from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
@@ -36,10 +34,7 @@ from ...state.connection import ConnectionState
 from .entrance import empty, error, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
-from .session_facts import (
-    Cancel,
-    SessionFacts,
-)
+from .session_facts import Cancel, SessionFacts, opening_of
 from .shared_exchange import SharedExchange, SharedOpening
 from .shared_facts import FRESH, UNREACHABLE, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams
@@ -160,9 +155,7 @@ class SharedSession(ClientSession):
         if self.is_over:
             return
         if state.revision is None:
-            revision = REVISIONS[facts.revision]
-            opening = structure_params(decode_value(facts.opening), InitializeParams, revision)
-            state.resume(revision, opening)
+            state.resume(REVISIONS[facts.revision], opening_of(facts))
         self._writes.show()
         self.listening.check(facts.listener)
         if before is not None:  # what was cancelled before this view was there does not run here

@@ -11,9 +11,10 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from ..decoding import decode_stored
 from ..record_codec import decoded
 from ..shared import Noted
-from ..task_store import GAP, Gap, Watchers
+from ..task_store import GAP, Gap, UnreadableRecord, Watchers
 from .changes import noted
 from .courier import RedisCourier
 from .events import hinted
@@ -48,20 +49,23 @@ class Bus:
 
     def _read(self, data: bytes) -> None:
         try:
-            match data[:1]:
-                case b"t":
-                    self.tasks.tell([decoded(data[1:])])
-                case b"s":
-                    self.sessions.tell([decoded(data[1:])])
-                case b"l":
-                    self.events.tell([hinted(data)])
-                case b"c":
-                    self.changes.tell([noted(data)])
-                case kind:
-                    logger.debug("a hint of an unknown kind was ignored: %r", kind)
-        except ValueError as error:  # written by something else than a replica
+            decode_stored("a hint", self._hint, data)
+        except UnreadableRecord as error:  # written by something else than a replica
             logger.warning("a hint that makes no sense was ignored: %s", error)
             self._tell_gap()
+
+    def _hint(self, data: bytes) -> None:
+        match data[:1]:
+            case b"t":
+                self.tasks.tell([decoded(data[1:])])
+            case b"s":
+                self.sessions.tell([decoded(data[1:])])
+            case b"l":
+                self.events.tell([hinted(data)])
+            case b"c":
+                self.changes.tell([noted(data)])
+            case kind:
+                logger.debug("a hint of an unknown kind was ignored: %r", kind)
 
     def _tell_gap(self) -> None:
         for watchers in (self.tasks, self.sessions, self.events, self.changes):

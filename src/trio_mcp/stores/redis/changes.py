@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from ...concurrency.contexts import asynccontextmanager
+from ..decoding import decode_stored
 from ..record_codec import decoded, encoded
 from ..shared import MOST_CHANGES, ChangesSince, Noted, Place
-from ..task_store import GAP, Gap, Watchers
+from ..task_store import GAP, Gap, UnreadableRecord, Watchers
 from .link import Link, Script
 
 _KEEP: Final = 25 * 3_600_000
@@ -29,9 +30,14 @@ _MOST_DIGITS: Final = 16
 _PRELUDE: Final = """
 local log, things = KEYS[1], KEYS[2]
 local found = redis.call('HMGET', log, 'id', 'last', 'cut')
-local id, last, cut = found[1], tonumber(found[2] or 0), tonumber(found[3] or 0)
+local id, last, cut = found[1], tonumber(found[2] or 0) or 0, tonumber(found[3] or 0) or 0
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- Numbers far ahead of the clock, which only a stranger writes, would stand still.
+if not (last <= now + 86400000000 and cut <= last) then
+    id = false
+end
 
 local function text(number)
     return string.format('%.0f', number)
@@ -122,9 +128,7 @@ class RedisChanges:
         """Return the changes behind ``place``. See `ChangeLog.since`."""
         log, number = ("", 0) if place is None else _parsed(place)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
-        now, everything, *found = await self._link.script(_SINCE, self._keys, args)
-        things = [decoded(each) for each in found[0]] if found else []
-        return ChangesSince(now.decode(), things, bool(everything))
+        return decode_stored("the log of changes", _since, await self._link.script(_SINCE, self._keys, args))
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Noted | Gap]]:
@@ -135,6 +139,16 @@ class RedisChanges:
 
 def _new_id() -> bytes:
     return secrets.token_urlsafe(_ID_BYTES).encode()
+
+
+def _since(reply: Any) -> ChangesSince:
+    now, everything, *found = reply
+    place = now.decode(errors="replace")
+    try:
+        things = [decoded(each) for each in found[0]] if found else []
+    except UnreadableRecord:  # or nobody would get beyond this place
+        return ChangesSince(place, (), everything=True)
+    return ChangesSince(place, things, bool(everything))
 
 
 def _parsed(place: Place) -> tuple[str, int]:

@@ -27,7 +27,8 @@ _POOL: Final = 8
 @asynccontextmanager
 async def open_client(address: Address, *, limit: float, max_idle: float) -> AsyncGenerator[Client]:
     """Open connections, for calls of up to ``limit`` seconds; one that is silent for ``max_idle`` seconds is closed.
-    Only a cluster is asked something at once. Raises the errors that `is_failure` knows."""
+    Only a cluster is asked something at once. Raises the errors that `failures` names, and groups
+    of them."""
     from coredis import Sentinel, connection  # late: imports of 0.2 s
     from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
 
@@ -136,8 +137,12 @@ class Client:
         with _silent():
             try:
                 return await self._pool.get_connection(node=node)
-            except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
-                raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
+            except failures():
+                raise
+            # A pool that was closed while a place in it was waited for raises RuntimeError; an answer that coredis
+            # cannot read in the handshake raises anything.
+            except Exception as error:
+                raise OSError(errno.ENOTCONN, f"no connection to Redis could be made: {error}") from error
 
     def release(self, connection: Any) -> None:
         """Give a connection back."""
@@ -160,13 +165,6 @@ def failures() -> tuple[type[Exception], ...]:
     from coredis.exceptions import RedisError
 
     return RedisError, OSError, BrokenResourceError, ClosedResourceError
-
-
-def is_failure(error: Exception) -> bool:
-    """Return whether ``error`` is one of `failures`, or a group of nothing else."""
-    if isinstance(error, ExceptionGroup):
-        return all(is_failure(each) for each in cast("ExceptionGroup[Exception]", error).exceptions)
-    return isinstance(error, failures())
 
 
 def told(failure: BaseException) -> str:

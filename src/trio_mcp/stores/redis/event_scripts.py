@@ -272,6 +272,9 @@ while number < stream[LAST] do
         fields[#fields + 1] = line(each, name)
     end
     for _, each in ipairs(redis.call('HMGET', log, unpack(fields))) do
+        if not each then
+            return redis.error_reply('ERR events of this stream are missing')
+        end
         lines[#lines + 1] = each
     end
     number = number + #fields

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ...concurrency.contexts import asynccontextmanager
+from ..decoding import LINES, STREAM, columns, decode_stored
 from ..record_codec import decoded, encoded
 from ..shared import StoredEvents, StoredStream
 from ..task_store import Gap, Watchers
@@ -46,7 +48,8 @@ class RedisEvents:
 
     async def take(self, session_id: str, stream: str, *, holder: str, keep: int) -> StoredStream:
         """Give the stream another holder. See `EventLog.take`."""
-        return _stream(stream, await self._write(scripts.TAKE, session_id, stream, keep, encoded(holder)))
+        state = await self._write(scripts.TAKE, session_id, stream, keep, encoded(holder))
+        return decode_stored("a stream", partial(_stream, stream), state)
 
     async def append(
         self,
@@ -77,11 +80,7 @@ class RedisEvents:
     async def after(self, session_id: str, stream: str, number: int, *, keep: int) -> StoredEvents | None:
         """Return the events behind ``number``. See `EventLog.after`."""
         found = await self._call(scripts.AFTER, session_id, stream, keep, b"%d" % number)
-        if found is None:
-            return None
-        state, lines = found
-        stored = _stream(stream, state)
-        return StoredEvents(stored, max(number, stored.dropped) + 1, lines)
+        return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
 
     async def forget(self, session_id: str) -> None:
         """Forget all streams of the session. See `EventLog.forget`."""
@@ -96,7 +95,16 @@ class RedisEvents:
 
 def _stream(name: str, state: Sequence[Any]) -> StoredStream:
     holder, request_id, last, dropped, until, note = state
+    holder, request_id, last, dropped, note, until = columns(
+        "a stream", (holder, request_id, last, dropped, note, until), STREAM
+    )
     return StoredStream(name, decoded(holder), request_id, last, dropped, note, is_finished=until > 0)
+
+
+def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
+    state, lines = found
+    stored = _stream(name, state)
+    return StoredEvents(stored, max(number, stored.dropped) + 1, columns("events", lines, LINES))
 
 
 def hint(session_id: str, stream: str) -> bytes:

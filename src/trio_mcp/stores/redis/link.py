@@ -26,7 +26,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ..task_store import Gap, StoreDown, Uncertain
 from .address import Address, parse_url
-from .client import Client, error_words, failures, is_failure, node_name, open_client, silence, told
+from .client import Client, error_words, failures, node_name, open_client, silence, told
 from .commands import Script, Value, check, check_words, digest, is_refusal, key_of, runs_script
 from .subscription import Message, Subscriptions
 
@@ -336,9 +336,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._why = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:
-            if not is_failure(error):
-                raise
+        except Exception as error:  # whatever it is, the connections are of no use any more
             self._note_loss(told(error))
             return False
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from ...concurrency.contexts import asynccontextmanager
+from ..decoding import SESSION, columns
 from ..record_codec import encoded
 from ..shared import StoredSession
 from ..task_store import Gap, StoreFull, Watchers
@@ -121,7 +122,7 @@ class RedisSessions:
         """Return the session. See `SessionDirectory.read`."""
         name = encoded(session_id)
         found = await self._link.script(_READ, self._keys(name), [name, b"%d" % idle])
-        return None if found is None else StoredSession(*found)
+        return None if found is None else StoredSession(*columns("a session", found, SESSION))
 
     async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
         """Keep other facts of the session. See `SessionDirectory.change`."""

@@ -12,6 +12,7 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -22,7 +23,7 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.time_limits import growing_delay
 from ..task_store import GAP, Gap, Hints, StoreDown, Uncertain
 from .address import Address
-from .client import Client, failures, is_failure, open_client, told
+from .client import Client, failures, open_client, told
 
 logger = logging.getLogger("trio_mcp")
 
@@ -130,9 +131,7 @@ class Subscriptions:
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
-            except Exception as error:
-                if not is_failure(error):
-                    raise
+            except Exception as error:  # whatever it is, the connection is of no use any more
                 why = told(error)
             logger.info("the subscription at Redis at %s ended and is made again: %s", self._address, why)
             losses = 1 if trio.current_time() - began > _GOOD else losses + 1
@@ -163,24 +162,30 @@ class Subscriptions:
             nursery.cancel_scope.cancel(reason=reason)
 
         async def read_messages() -> None:
-            with suppress(*failures()):  # the end of the connection
-                async with aclosing(connection.push_messages) as pushes:
-                    async for push in pushes:
-                        self._hear(push)
-            nursery.cancel_scope.cancel(reason="the connection was lost")
+            async with aclosing(connection.push_messages) as pushes:
+                async for push in pushes:
+                    self._hear(push)
 
         async def read_refusal() -> None:
             """A message that is no push is the answer to a SUBSCRIBE that Redis refuses."""
-            with suppress(*failures()):
-                async with aclosing(connection.streamed_messages) as answers:
-                    async for answer in answers:
+            async with aclosing(connection.streamed_messages) as answers:
+                async for answer in answers:
+                    if isinstance(answer, Exception):
                         self._note_refusal(told(answer))
                         end("Redis refused the subscription")
+                    else:
+                        end("an answer came that nobody has asked for")
+
+        async def until_lost(read: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await read()
+            except Exception as error:  # the end of the connection, or a message that nobody can read
+                end(told(error))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(read_messages)
-            nursery.start_soon(read_refusal)
-            nursery.start_soon(self._prove, end)
+            nursery.start_soon(until_lost, read_messages)
+            nursery.start_soon(until_lost, read_refusal)
+            nursery.start_soon(until_lost, partial(self._prove, end))
         return why[0]
 
     def _note_refusal(self, words: str) -> None:

@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ..decoding import decode_stored
 from ..record_codec import RecordCodec, StoredRecord, decoded, encoded
 from ..task_store import (
     GAP,
@@ -241,6 +242,9 @@ class RedisTaskStore:
             raise Uncertain(errno.ETIMEDOUT, f"the change has not happened as a whole within {_LIMIT:g} s")
 
     def _decode(self, fields: Sequence[Any]) -> TaskRecord:
+        return decode_stored("a record", self._record, fields)
+
+    def _record(self, fields: Sequence[Any]) -> TaskRecord:
         scope, place, holder, epoch, version, mark, form, body, since, _, leased_until, name = fields
         record = self._codec.decode(
             StoredRecord(
