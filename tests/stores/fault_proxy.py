@@ -50,6 +50,8 @@ class FaultProxy:
         self._let_go = trio.Event()
         self._moving = trio.Event()
         self._moving.set()
+        self.refuses = False
+        """True while new connections are cut at once."""
         self.corrupt: Callable[[bytes], bytes] | None = None
         """Function that makes other bytes of answers; `None`: answers pass as they are."""
 
@@ -90,6 +92,9 @@ class FaultProxy:
             stream.socket.close()
 
     async def _serve(self, client: SocketStream) -> None:
+        if self.refuses:
+            await trio.aclose_forcefully(client)
+            return
         number = self.connections
         self.connections += 1
         try:

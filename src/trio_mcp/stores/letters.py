@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import trio
@@ -38,6 +38,8 @@ _LONGEST_REPEAT: Final = 1.0
 """Seconds until a letter without a receipt goes out again: the first time, and at most."""
 _MOST_KNOWN: Final = 10_000
 """Letters of others that are known again. Each is forgotten long after its sender has its receipt."""
+_LONGEST_NAME: Final = 100
+"""Characters of a kind, and of the id of a replica, to which a receipt goes."""
 _MOST_RECEIPTS: Final = 1000
 """Receipts that wait to go out. One that is dropped is asked for by the same letter, which comes again."""
 
@@ -55,9 +57,9 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     example, is refused; one of another form altogether is not read, and its sender waits until one of the two has
     ended."""
 
-    kind: str
+    kind: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)]
     """``taken`` or ``refused`` for a receipt; else the subject, by which the reader is found."""
-    sender: str
+    sender: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)]
     number: int
     """Number of the letter, among all letters of its first sender."""
     content: bytes

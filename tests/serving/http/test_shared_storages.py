@@ -12,9 +12,10 @@ from tests.patience import PATIENCE
 from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.scenes import messages_in, text_of
 from tests.serving.http.test_shared_changes import Listener
-from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
+from tests.stores.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp.stores import letters
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Shared
 from trio_mcp.stores.sqlite_shared import SQLite
@@ -77,6 +78,25 @@ async def test_client_that_leaves_cancels_the_handler_elsewhere(shared: Shared) 
             await journal.ended.wait()
         assert journal.cancellation is not None
         assert journal.cancellation.cause is CancelCause.DISCONNECT
+
+
+async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
+    redis_server: RedisServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the lists of the readers: no letter is sent twice here."""
+    monkeypatch.setattr(letters, "_FIRST_REPEAT", 10 * PATIENCE)
+    monkeypatch.setattr(letters, "_LONGEST_REPEAT", 10 * PATIENCE)
+    async with fleet(add_tools, shared=Redis(redis_server.url, limit=PATIENCE)) as (one, two):
+        for number in range(8):
+            arguments: dict[str, Any] = {"name": f"cut {number}", "size": 20_000}
+            with trio.fail_after(PATIENCE):
+                question = question_in(await one.call("talk", arguments))
+                for name in ("Ada", "Bob"):
+                    assert redis_server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 0
+                    answer = await two.call("talk", arguments, before=question, answers=accepted(question, name=name))
+                    question = question_in(answer) if name == "Ada" else question
+            assert text_of(answer.json).startswith("Ada Bob from 0")
 
 
 async def test_owner_that_has_ended_is_known(shared: Shared) -> None:

@@ -81,7 +81,9 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Red
         for sender in (one, two):
             with trio.move_on_after(3):
                 await Letters(sender).send("nobody", "kind", bytes(100_000), patience=PATIENCE)
-        assert len(keys(redis_server) - before) == 2
+        assert len(keys(redis_server) - before) == 2 + 1  # and a list with the names of both
+        (listed,) = (name for name in redis_server.ask("KEYS", "*") if name.endswith(b":listed"))
+        assert redis_server.ask("ZCARD", listed) == 2
 
 
 async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, redis_server: RedisServer):
@@ -92,6 +94,28 @@ async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: Redis, red
         await one.courier.post(one.id, b"next")
         assert isinstance(await next_of(letters), Gap)
         assert await next_of(letters) == b"next"
+
+
+async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(storage: Redis, redis_server: RedisServer):
+    """Neither the common secret nor the letter of another replica, whatever the message names."""
+    async with (
+        storage.join("tested") as one,
+        storage.join("tested") as two,
+        one.courier.mailbox() as letters,
+    ):
+        await use_all(one, two)
+        await two.courier.post("nobody", bytes(100_000), number=7)
+        redis_server.ask("SET", "other", "by others")
+        before = set(redis_server.ask("KEYS", "*"))
+        channel = PREFIX + b":r:" + one.id.encode()
+        names = [*before, f"{two.id}.7".encode(), b"../secret", b"}:secret", b"", b"*", PREFIX + b":secret"]
+        for name in names:
+            assert redis_server.ask("PUBLISH", channel, b"k" + name) == 1
+            assert isinstance(await next_of(letters), Gap)
+        redis_server.ask("ZADD", b"{%b}:listed" % channel, 10**15, b"k" + PREFIX + b":secret")
+        await one.courier.post(one.id, bytes(5_000))
+        assert await next_of(letters) == bytes(5_000)
+        assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
 
 async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: Redis, redis_server: RedisServer):

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from tests.stores.fault_proxy import FaultProxy, open_proxy
 from tests.stores.redis_server import RedisServer
-from tests.stores.redis_use import PREFIX, append, next_of, until_done, until_gap
+from tests.stores.redis_use import PREFIX, append, next_of, until, until_done, until_gap
 
+from trio_mcp.stores import letters as letters_of_replicas
+from trio_mcp.stores.letters import Letter, Letters
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Noted, Replica, StoredSession
 from trio_mcp.stores.task_store import StoreDown, Uncertain, new_mark
@@ -276,3 +279,80 @@ async def test_uncertain_value_counts_as_used(redis_server: RedisServer):
         assert not await other.seen.add(b"%032d" % number, ttl=HOUR)
 
     await with_faults(redis_server, attempt, check)
+
+
+async def test_letters_that_come_while_the_subscription_is_lost_are_read_with_the_next_one(
+    redis_server: RedisServer,
+) -> None:
+    """Short ones and long ones, in order, and none of before that was not read yet a second time in its place."""
+    letters = [b"short", bytes(5_000), b"x" * 100_000, b"last"]
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        Redis(proxy.url, limit=1.0).join("tested") as one,
+        Redis(redis_server.url, limit=10.0).join("tested") as two,
+        one.courier.mailbox() as mailbox,
+    ):
+        for turn in range(3):
+            proxy.refuses = True
+            proxy.cut_all()
+            await until(lambda: redis_server.ask("PUBSUB", "NUMSUB", f"trio-mcp:tested:1:r:{one.id}")[1] == 0)
+            for letter in letters:
+                await two.courier.post(one.id, letter + b"%d" % turn)
+                await trio.sleep(0.002)  # the order of letters of one moment is not kept
+            proxy.refuses = False
+            await until_gap(mailbox)
+            wanted = [letter + b"%d" % turn for letter in letters]
+            found: list[bytes] = []
+            while len(found) < len(wanted):
+                letter = await next_of(mailbox)
+                if letter in wanted:
+                    found.append(letter)
+            assert found == wanted
+
+
+async def test_each_letter_is_handled_once_while_the_subscription_is_cut_again_and_again(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy goes out here: what the channel does not bring stands in the list of its reader."""
+    monkeypatch.setattr(letters_of_replicas, "_FIRST_REPEAT", 10 * PATIENCE)
+    monkeypatch.setattr(letters_of_replicas, "_LONGEST_REPEAT", 10 * PATIENCE)
+    read: list[bytes] = []
+
+    def reader(letter: Letter) -> None:
+        read.append(letter.content)
+        letter.take(b"read " + letter.content[:4])
+
+    async with (
+        Redis(redis_server.url, limit=10.0).join("tested") as one,
+        Redis(redis_server.url, limit=10.0).join("tested") as two,
+        trio.open_nursery() as nursery,
+    ):
+        ours, theirs = Letters(one), Letters(two)
+        theirs.read("talk", reader)
+        await nursery.start(ours.run)
+        await nursery.start(theirs.run)
+        sent = [b"%04d" % number + bytes(number % 3 * 5_000) for number in range(30)]
+        with trio.fail_after(PATIENCE):
+            for content in sent:
+                redis_server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+                receipt = await ours.send(two.id, "talk", content, patience=PATIENCE)
+                assert receipt == b"read " + content[:4]
+        assert read == sent
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def test_list_of_letters_is_bounded_in_number_bytes_and_time(redis_server: RedisServer) -> None:
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one:
+        for number in range(1100):
+            await one.courier.post("nobody", b"%04d" % number + bytes(4000))
+        (listed,) = redis_server.ask("KEYS", "*:listed")
+        assert redis_server.ask("ZCARD", listed) == 1000
+        assert redis_server.ask("MEMORY", "USAGE", listed, "SAMPLES", 0) < 6 * 2**20
+        assert 0 < redis_server.ask("PTTL", listed) <= 10_000
+        (newest,) = redis_server.ask("ZRANGE", listed, -1, -1)
+        redis_server.ask("DEL", listed)
+        redis_server.ask("ZADD", listed, 1, b"wold")  # of long ago
+        await one.courier.post("nobody", newest[1:])
+        assert redis_server.ask("ZRANGE", listed, 0, -1) == [newest]
+        await one.courier.post("nobody", newest[1:])
+        assert redis_server.ask("ZCARD", listed) == 1

@@ -120,6 +120,49 @@ async def test_loss_after_a_good_while_costs_no_delay_either(
                 assert await next_of(messages) is GAP
 
 
+async def test_only_connections_that_were_never_confirmed_lengthen_the_delay(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of losses before: a reader is deaf for as long as it takes to subscribe again."""
+    asked: list[int] = []
+    monkeypatch.setattr(subscription, "growing_delay", lambda attempt, **_: asked.append(attempt) or 0.0)
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        open_link(proxy.url, limit=LONG) as link,
+        link.subscribe(["a"]) as messages,
+    ):
+        for _ in range(20):
+            kill_subscriptions(redis_server)
+            assert await next_of(messages) is GAP
+        assert asked == []
+        proxy.refuses = True
+        proxy.cut_all()
+        await until(lambda: len(asked) >= 4)
+        proxy.refuses = False
+        assert asked[:4] == [1, 2, 3, 4]
+        assert await next_of(messages) is GAP
+        asked.clear()
+        kill_subscriptions(redis_server)
+        assert await next_of(messages) is GAP
+        assert asked == []
+
+
+async def test_connections_that_are_lost_at_once_are_not_made_without_a_bound(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        open_link(proxy.url, limit=LONG) as link,
+        link.subscribe(["a"]),
+    ):
+        begun = trio.current_time()
+        before = proxy.connections
+        for _ in range(10):
+            await until(lambda: redis_server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1)
+        await until(lambda: redis_server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1)
+        assert proxy.connections - before <= 1 + (trio.current_time() - begun) / subscription._GOOD
+
+
 async def test_reader_that_comes_while_redis_is_away_is_told_a_gap_once_messages_come(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     async with open_link(server.url, limit=0.1) as link, link.subscribe(["a"]) as messages:

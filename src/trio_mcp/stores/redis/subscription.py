@@ -32,8 +32,8 @@ _IDLE: Final = 12.0
 """Seconds of silence after which the connection is lost: two proofs are missing, and Redis takes none from us."""
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
-_GOOD: Final = 60.0
-"""Seconds without a loss after which the next connection is opened without a delay."""
+_GOOD: Final = 0.1
+"""Seconds between the beginnings of two connections, at least, where the first one was good."""
 _PROOF_BYTES: Final = 8
 
 
@@ -79,6 +79,8 @@ class Subscriptions:
         """By channel, how many subscriptions were sent on the connection and not confirmed yet."""
         self._live: set[str] = set()
         """The channels of which messages come."""
+        self._was_confirmed = False
+        """True once Redis has confirmed a subscription on the last connection."""
         self._proof = b""
         self._heard = trio.Event()
         """Set when ``_proof`` has come back, or the own channel was confirmed."""
@@ -125,18 +127,21 @@ class Subscriptions:
     async def serve(self) -> None:
         """Keep a connection, from the first reader on, until cancelled."""
         await self._wanted.wait()
-        losses = 0
+        failed = 0
         while True:
-            began = trio.current_time()
+            began, self._was_confirmed = trio.current_time(), False
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
             except Exception as error:  # whatever it is, the connection is of no use any more
                 why = told(error)
             logger.info("the subscription at Redis at %s ended and is made again: %s", self._address, why)
-            losses = 1 if trio.current_time() - began > _GOOD else losses + 1
-            if losses > 1:
-                await trio.sleep(growing_delay(losses - 1, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
+            if self._was_confirmed:  # who loses good ones again and again is not deaf in between
+                failed = 0
+                await trio.sleep_until(began + _GOOD)
+            else:
+                failed += 1
+                await trio.sleep(growing_delay(failed, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: Client) -> str:
         """Subscribe to all channels, and hear messages until the connection is lost. Return the reason of the loss."""
@@ -227,6 +232,7 @@ class Subscriptions:
         """Note that the messages on ``channel`` come from now on."""
         self._live.add(channel)
         if channel == self._own:
+            self._was_confirmed = True
             self._heard.set()
         for reader in self._readers.get(channel, ()):
             if not self._live.issuperset(reader.channels):
