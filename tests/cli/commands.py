@@ -97,7 +97,7 @@ def written(path: Path, code: str) -> str:
 class Running:
     """``trio-mcp`` in a child process, line by line."""
 
-    def __init__(self, process: trio.Process | Forked, stderr: trio.abc.ReceiveStream) -> None:
+    def __init__(self, process: Forked, stderr: trio.abc.ReceiveStream) -> None:
         self.process = process
         self._stderr = stderr
         self._text = ""
@@ -111,6 +111,10 @@ class Running:
                 self._text += data.decode()
         self._text = self._text[found.end() :]
         return found.group(1)
+
+    async def close_stderr(self) -> None:
+        """Read no more, as ``| head`` does when it ends."""
+        await self._stderr.aclose()
 
 
 @asynccontextmanager

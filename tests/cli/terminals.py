@@ -43,6 +43,12 @@ class Terminal:
         self.shown += data.decode(errors="replace")
         return bool(data)
 
+    def close(self) -> None:
+        """Close the terminal, as one closes its window."""
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, self._fd)
+        os.close(null)
+
     def type(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 

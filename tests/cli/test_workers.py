@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.cli.commands import TRIO_MCP, Running, forked, run, running, written
+from tests.cli.terminals import in_terminal
+from tests.forked import Forked
 from tests.patience import PATIENCE
+from tests.ports import free_port
 
-from trio_mcp import Client, open_http
+from trio_mcp import Client, ConnectionLost, MCPError, open_http
 
 SERVER = """
     import os
@@ -142,6 +147,292 @@ async def test_a_file_that_changes_is_served_anew_and_a_mistake_keeps_the_old_se
                 await server.line("(serves in the place of)")
                 await until_gone(int(before))
                 assert (await client.call_tool("pid")).text == "42"
+
+
+def workers_of(server: Running) -> set[int]:
+    """The processes that the supervisor has started and that have not ended."""
+    found: set[int] = set()
+    for thread in Path(f"/proc/{server.process.pid}/task").iterdir():  # each has the processes that it has started
+        with suppress(OSError):  # it has ended
+            found |= {int(each) for each in (thread / "children").read_text().split()}
+    return found
+
+
+async def until_workers_are(server: Running, count: int) -> set[int]:
+    """Wait until so many processes are there, and return them."""
+    with trio.fail_after(PATIENCE):
+        while len(workers := workers_of(server)) != count:  # noqa: ASYNC110 - the system has no event for children
+            await trio.sleep(0.01)
+    return workers
+
+
+async def end(server: Running) -> None:
+    """End the supervisor in good order, and see its workers gone."""
+    workers = workers_of(server)
+    server.process.send_signal(signal.SIGTERM)
+    with trio.fail_after(PATIENCE):
+        assert await server.process.ended() == 0
+    for pid in workers:
+        await until_gone(pid)
+
+
+AT_IMPORT = """
+    import sys
+    from pathlib import Path
+
+    print("imported", file=sys.stderr, flush=True)
+    gate = Path(__file__).with_name("gate")
+    if gate.exists():
+        gate.read_text()  # waits, in the system, until the test opens the other end
+"""
+
+
+async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_the_successor(tmp_path: Path) -> None:
+    file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
+        url = await server.line(READY)
+        old = await pid_of(url)
+        os.mkfifo(gate)
+        server.process.send_signal(signal.SIGHUP)
+        await server.line("(imported)")
+        os.kill(old, signal.SIGKILL)
+        await server.line(rf"(worker {old} has ended with status -9)")
+        await trio.Path(gate).write_text("")
+        new = int(await server.line(rf"worker (\d+) serves in the place of {old}"))
+        assert await pid_of(url) == new
+        assert await until_workers_are(server, 1) == {new}
+        await end(server)
+
+
+async def test_a_version_that_hangs_at_import_is_ended_by_the_next_reload(tmp_path: Path) -> None:
+    file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
+        url = await server.line(READY)
+        old = await pid_of(url)
+        os.mkfifo(gate)
+        server.process.send_signal(signal.SIGHUP)
+        await server.line("(imported)")
+        (hanging,) = workers_of(server) - {old}
+        assert await pid_of(url) == old
+        gate.unlink()
+        server.process.send_signal(signal.SIGHUP)
+        await server.line(rf"(serves in the place of {old})")
+        await until_gone(hanging)
+        await until_gone(old)
+        await end(server)
+
+
+async def test_hang_ups_in_quick_succession_leave_as_many_workers_as_before(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
+        url = await server.line(READY)
+        before = await until_workers_are(server, 2)
+        for _ in range(5):
+            server.process.send_signal(signal.SIGHUP)
+            await server.line(r"(serves in the place of)")  # others of that reload are to follow
+            server.process.send_signal(signal.SIGHUP)
+        for each in before:
+            await until_gone(each)
+        await until_workers_are(server, 2)
+        assert await pid_of(url) in workers_of(server)
+        await end(server)
+
+
+async def test_a_closed_standard_error_costs_no_worker_and_no_status(tmp_path: Path) -> None:
+    file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
+        await server.line(READY)
+        await server.close_stderr()
+        old = await pid_of(url)
+        os.kill(old, signal.SIGKILL)
+        await until_gone(old)
+        new = await pid_of(url)  # although its file prints when it is imported
+        server.process.send_signal(signal.SIGHUP)
+        await until_gone(new)
+        assert await pid_of(url) not in (old, new)
+        await end(server)
+
+
+async def test_a_standard_error_that_is_not_read_holds_up_nothing(tmp_path: Path) -> None:
+    file, port = written(tmp_path / "server.py", SERVER), free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writes, b"x" * 4096)
+    os.set_blocking(writes, True)
+    command = [*TRIO_MCP, "run", file, "--http", str(port), "--stateless", "--workers", "1"]
+    process = forked(command, os.open(os.devnull, os.O_RDONLY), os.dup(1), writes)
+    try:
+        old = await pid_when_served(url)
+        os.kill(old, signal.SIGKILL)
+        await until_gone(old)
+        assert await pid_of(url) != old
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE):
+            assert await process.ended() == 0
+    finally:
+        process.kill()
+        os.close(reads)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+async def test_standard_streams_that_are_closed_at_the_start_are_no_sockets_of_the_workers(
+    tmp_path: Path, closed: str
+) -> None:
+    file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
+    command = f"exec {shlex.join(TRIO_MCP)} run {file} --http {port} --stateless --workers 1 {closed}"
+    process = await trio.lowlevel.open_process(["sh", "-c", command])
+    try:
+        worker = await pid_when_served(f"http://127.0.0.1:{port}/mcp")
+        assert [os.readlink(f"/proc/{worker}/fd/{number}") for number in (0, 2)] == [os.devnull] * 2
+        process.terminate()
+        with trio.fail_after(PATIENCE):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+
+
+async def pid_when_served(url: str) -> int:
+    """The process that serves there, once one does."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            with suppress(ConnectionLost):
+                return await pid_of(url)
+            await trio.sleep(0.05)
+
+
+async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0"))
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
+        await server.line(READY)
+        frozen, _ = await until_workers_are(server, 2)
+        os.kill(frozen, signal.SIGSTOP)
+        server.process.send_signal(signal.SIGTERM)
+        await server.line(rf"(worker {frozen} has not ended in time, and is killed)")
+        with trio.fail_after(PATIENCE):
+            assert await server.process.ended() == 0
+        await until_gone(frozen)
+
+
+async def test_workers_that_die_in_a_loop_do_not_end_the_supervisor(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
+        url = await server.line(READY)
+        worker = await pid_of(url)
+        written(tmp_path / "server.py", "raise SystemExit(9)")
+        os.kill(worker, signal.SIGKILL)
+        for pause in ("", " in 2 s", " in 4 s"):
+            await server.line(rf"(has ended with status -?9; another one is started{pause}\n)")
+        written(tmp_path / "server.py", SERVER)
+        server.process.send_signal(signal.SIGHUP)  # which waits for no pause
+        new = int(await server.line(rf"worker (\d+) serves in the place of {worker}"))
+        assert await pid_of(url) == new
+        await end(server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGCONT])
+async def test_the_port_of_a_killed_supervisor_is_free_at_once(tmp_path: Path, number: int) -> None:
+    file, port = written(tmp_path / "server.py", SERVER), str(free_port())
+    arguments = ("run", file, "--http", port, "--stateless", "--workers", "2")
+    async with running(*arguments) as server:
+        url = await server.line(READY)
+        workers = await until_workers_are(server, 2)
+        await pid_of(url)
+        os.kill(min(workers), number)  # frozen, it keeps its sockets
+        server.process.send_signal(signal.SIGKILL)
+        try:
+            async with running(*arguments) as other:
+                assert await pid_of(await other.line(READY)) not in workers
+        finally:
+            os.kill(min(workers), signal.SIGCONT)
+        for each in workers:
+            await until_gone(each)
+
+
+COMPUTES = """
+    import time
+
+    @server.tool
+    async def compute() -> None:
+        while True:
+            pass
+"""
+
+
+async def test_a_worker_that_computes_for_ever_ends_with_its_supervisor_and_leaves_the_port(tmp_path: Path) -> None:
+    code = SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0") + COMPUTES
+    file, port = written(tmp_path / "server.py", code), free_port()
+    async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
+        url = await server.line(READY)
+        worker = await pid_of(url)
+
+        async def call() -> None:
+            with suppress(MCPError):
+                async with open_http(url, era="modern") as client:
+                    await client.call_tool("compute")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            with trio.fail_after(PATIENCE):
+                while not is_computing(worker):  # noqa: ASYNC110 - seen from outside
+                    await trio.sleep(0.01)
+            server.process.send_signal(signal.SIGKILL)
+            with trio.fail_after(PATIENCE):
+                while not can_be_bound(port):  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            await until_gone(worker)
+
+
+def is_computing(pid: int) -> bool:
+    """Whether the main thread runs, and has done so for a while."""
+    (
+        state,
+        *_,
+    ) = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return state == "R"
+
+
+def can_be_bound(port: int) -> bool:
+    with socket.socket() as each:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            each.bind(("127.0.0.1", port))
+            each.listen()
+        except OSError:
+            return False
+    return True
+
+
+async def test_a_terminal_that_is_closed_ends_the_service(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    command = [*TRIO_MCP, "run", file, "--http", "0", "--stateless", "--workers", "1"]
+    async with in_terminal(command) as terminal:
+        with trio.fail_after(PATIENCE):
+            await terminal.read_until("press Ctrl-C to stop")
+            terminal.close()
+            process = terminal.process
+            assert isinstance(process, Forked)
+            assert await process.ended() == 0
+
+
+async def test_quick_saves_end_in_one_worker_of_the_last_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    monkeypatch.chdir(tmp_path)
+    async with running("run", file, "--http", "0", "--reload") as server:
+        url = await server.line(READY)
+        for number in range(1, 9):
+            await server.line("(files have changed)") if number > 1 else None
+            written(tmp_path / "server.py", SERVER.replace("os.getpid()", str(number)))
+        with trio.fail_after(PATIENCE):
+            while await pid_of(url) != 8:
+                pass
+        await until_workers_are(server, 1)
+        await end(server)
 
 
 async def test_a_file_that_raises_at_first_is_told_once_and_ends_everything(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from errno import EADDRINUSE
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -110,6 +111,8 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
 _ON_SOCKET: Final = "unix:"
 """Beginning of the value of ``--http`` for a Unix socket."""
+_WORKERS_NOTICE: Final = 1.0
+"""Seconds in which the workers of a killed supervisor leave its port."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
             async with trio.open_nursery() as nursery:
                 start = partial(serve, server, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
                 await nursery.start(start)
-                link.tell_ready(server.info.name)
+                link.report_listening(server.info.name, server.limits)
 
     return work
 
@@ -161,7 +164,7 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
     if "unix" in options:
         raise Unusable("--workers and --reload go with --http at a port, not on a Unix socket")
     try:
-        opened = await trio.open_tcp_listeners(options["port"], host=options["host"])
+        opened = await _open_listeners(options["host"], options["port"])
     except OSError as error:
         raise Unusable(f"cannot listen there: {error}") from error
     sockets = [socket.socket(fileno=os.dup(each.socket.fileno())) for each in opened]
@@ -169,6 +172,19 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
         each.socket.close()
     path = "/mcp" if addresses.path is None else addresses.path
     return sockets, ", ".join(_url("http", path, each.getsockname()) for each in sockets)
+
+
+async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+    """Open the listeners of a supervisor. A port in use is tried again for a moment: the workers of a supervisor that
+    was killed leave the port as soon as they notice."""
+    last = trio.current_time() + _WORKERS_NOTICE
+    while True:
+        try:
+            return await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            if error.errno != EADDRINUSE or trio.current_time() >= last:
+                raise
+        await trio.sleep(_WORKERS_NOTICE / 20)
 
 
 def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:

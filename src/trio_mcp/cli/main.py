@@ -17,6 +17,7 @@ def main() -> NoReturn:
     after Ctrl-C, and as `statuses` says for commands that use a server. If standard error is closed, messages are
     dropped.
     """
+    _open_standard_streams()
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
         sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - as long as the process
     if any(find_spec(name) is None for name in ("click", "rich")):
@@ -34,6 +35,16 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
+
+
+def _open_standard_streams() -> None:
+    """Open the null device as each standard stream that is closed: a socket of ours would get its number, and be the
+    standard error of our children."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 if __name__ == "__main__":

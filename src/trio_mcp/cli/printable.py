@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from typing import IO, Any, Final
@@ -43,8 +44,16 @@ def name_shown(name: str, most: int = 200) -> str:
 
 
 def say(line: str) -> None:
-    """Print a sentence for the user on standard error."""
-    print(f"trio-mcp: {printable(line)}", file=sys.stderr)
+    """Print a sentence for the user on standard error. Once the reader is gone, all text for standard error is
+    discarded: neither a print nor the exit of the interpreter fails."""
+    try:
+        print(f"trio-mcp: {printable(line)}", file=sys.stderr, flush=True)
+    except BlockingIOError:  # another program made the terminal or the pipe non-blocking, and it is full
+        pass
+    except OSError:  # a broken pipe, a terminal that was closed
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
 
 
 class Unusable(click.ClickException):

@@ -1,9 +1,7 @@
-"""Worker processes of ``trio-mcp run``, which share listening sockets: `Supervisor` starts and replaces workers, and
+"""Worker processes of ``trio-mcp run``, which share listening sockets: `open_worker` starts one for a supervisor, and
 `WorkerLink` is a worker's end of the connection between the two.
 
-The supervisor holds the sockets open all the time, so a worker may end, and another start, without a refused
-connection. The supervisor loads nothing of the author's. A worker reports that its server listens, and ends when the
-supervisor is gone.
+A worker reports that its server listens, and ends when the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -11,32 +9,44 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from errno import EINVAL
+from functools import partial
 from typing import Final
 
-import attrs
 import trio
 
-from ..classes import define, frozen
-from ..concurrency.nurseries import open_service_nursery
-from .printable import say
-from .statuses import ENDED_WELL
+from ..classes import define
+from ..concurrency.contexts import asynccontextmanager
+from ..diagnostics.log import written_in_a_thread
+from ..runtime.limits import Limits
+from .supervisor import START_ENDS_WITHIN, Listening, Supervisor
 
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
+_LONGEST_REPORT: Final = 10_000
+"""Bytes of the line in which a worker reports that it listens. The worker runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
 """Seconds in which a worker that accepts nothing more takes requests over its open connections."""
-_PAUSE: Final = 1.0
-"""Seconds until a failed worker is started again: the next one may fail at once, too, and so on for ever."""
+_LIFESPAN: Final = 5.0
+"""Seconds that the end of a lifespan and of the interpreter may take."""
 
 
-@frozen
+def seconds_to_end(limits: Limits) -> float:
+    """Return the seconds within which a worker with these limits ends: a supervisor kills the process later."""
+    return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
+
+
+@define(eq=False)
 class WorkerLink:
     """A worker's end of the connection to its supervisor."""
 
@@ -45,6 +55,7 @@ class WorkerLink:
     secret: bytes
     """A secret that all workers share."""
     _life: socket.socket
+    _ends_within: float = START_ENDS_WITHIN
 
     @staticmethod
     def from_environment() -> WorkerLink | None:
@@ -57,21 +68,40 @@ class WorkerLink:
         life = socket.socket(fileno=given["life"])
         for each in (*listeners, life):
             each.set_inheritable(False)
-        return WorkerLink(listeners, life.recv(_SECRET_BYTES, socket.MSG_WAITALL), life)
+        link = WorkerLink(listeners, life.recv(_SECRET_BYTES, socket.MSG_WAITALL), life)
+        threading.Thread(target=link._end_with_supervisor, name="trio-mcp supervisor", daemon=True).start()
+        return link
 
-    def tell_ready(self, name: str) -> None:
-        """Tell the supervisor that the server ``name`` listens. Synchronous: few bytes, once."""
-        self._life.sendall(name.encode("utf-8", "replace")[:_LONGEST_NAME] + b"\n")
+    def _end_with_supervisor(self) -> None:
+        """End the process when the supervisor is gone. In a thread: an import, or a handler that computes, must not
+        keep the port from the next supervisor."""
+        poll = select.poll()
+        poll.register(self._life, 0)  # only for the close of the other end
+        poll.poll()
+        for each in self.listeners:
+            with suppress(OSError):  # another worker was first, or the system only knows connections that end
+                each.shutdown(socket.SHUT_RDWR)  # in all processes, those that are stopped included
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self._ends_within)
+        os.kill(os.getpid(), signal.SIGKILL)  # it computes, and does not come to handle signals
+
+    def report_listening(self, name: str, limits: Limits) -> None:
+        """Report to the supervisor that the server ``name`` listens. Synchronous: few bytes, once."""
+        self._ends_within = seconds_to_end(limits)
+        report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
+        with suppress(OSError):  # the supervisor is gone: the thread ends the process
+            self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until this worker is replaced, or the supervisor is gone, and have the process end as by SIGTERM then. A
-        worker that is replaced accepts nothing more, and answers those who have connected before for a while."""
+        """Wait until the supervisor replaces this worker, and have the process end as by SIGTERM then. A worker that is
+        replaced accepts nothing more, and answers those who have connected before for a while."""
         await trio.lowlevel.wait_readable(self._life)
-        if self._life.recv(1):
-            for listener in listeners:
-                listener.stop()
-            await trio.sleep(_LAST_REQUESTS)
-        os.kill(os.getpid(), signal.SIGTERM)
+        for listener in listeners:
+            listener.stop()
+        with suppress(OSError):
+            if self._life.recv(1):
+                await trio.sleep(_LAST_REQUESTS)
+                os.kill(os.getpid(), signal.SIGTERM)
 
 
 class WorkerListener(trio.abc.Listener[trio.SocketStream]):
@@ -88,7 +118,11 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         """Accept a connection: see `trio.abc.Listener.accept`. After `stop`, wait for ever."""
         if not self._is_stopped:
             with trio.CancelScope() as self._scope:
-                return await self.transport_listener.accept()
+                try:
+                    return await self.transport_listener.accept()
+                except OSError as error:
+                    if error.errno != EINVAL:  # the socket was shut down by another worker: the supervisor is gone
+                        raise
         await trio.sleep_forever()
         raise AssertionError("unreachable")
 
@@ -102,160 +136,75 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._scope.cancel(reason="another worker accepts now")
 
 
-@define(eq=False)
-class _Worker:
-    process: trio.Process
-    life: trio.SocketStream
-    predecessor: int | None
-    """Id of the process before, whose place the worker takes."""
-    name: str = ""
-    listens: trio.Event = attrs.Factory(trio.Event)
-    """Set when the worker listens, or has ended before."""
-    is_replaced: bool = False
+class _Process:
+    """A worker's process: see `Process`."""
 
-    def end(self) -> None:
-        """Ask the process to end: it stops accepting, drains, and exits."""
-        if self.process.returncode is None:
-            self.process.terminate()
+    def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._life = life
 
-    async def retire(self) -> None:
-        """Ask the process to leave new connections to others, and to end soon."""
-        with suppress(trio.BrokenResourceError):
-            await self.life.send_all(b"r")
+    async def ended(self) -> int:
+        """Wait for the end: see `Process.ended`."""
+        return await self._process.wait()
+
+    async def listening(self) -> Listening | None:
+        """Wait for the report of the worker: see `Process.listening`."""
+        text = b""
+        try:
+            while not text.endswith(b"\n"):
+                data = await self._life.receive_some()
+                text += data
+                if not data or len(text) > _LONGEST_REPORT:
+                    return None
+            report = json.loads(text)
+            return Listening(str(report["server"]), float(report["ends_within"]))
+        except (trio.BrokenResourceError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def retire(self) -> None:
+        """Have the worker leave new connections to others: see `Process.retire`."""
+        with suppress(OSError):  # it has ended
+            os.write(self._life.socket.fileno(), b"r")
+
+    def send(self, number: int) -> None:
+        """Send a signal: see `Process.send`."""
+        if self._process.returncode is None:
+            with suppress(OSError):  # it has changed its user, or is gone
+                self._process.send_signal(number)
 
 
-class Supervisor:
-    """Keeps ``count`` workers running, of this very command line, which accept connections from ``listeners``.
+def _output(descriptor: int) -> int | None:
+    """Return what a worker gets as this standard stream: ours, unless no text can be written there any more. A file
+    that prints when it is imported would fail."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # only for errors: a pipe without a reader, a terminal that was closed
+    return subprocess.DEVNULL if poll.poll(0) else None
 
-    A worker that dies is replaced, alone. SIGHUP replaces all, one after another, each old one when its successor
-    listens; each item of ``changes`` does the same. SIGTERM and SIGINT are handed on. ``on_ready`` is called once, with
-    the name of the server.
-    """
 
-    def __init__(
-        self,
-        listeners: Sequence[socket.socket],
-        count: int,
-        on_ready: Callable[[str], None],
-        changes: AsyncIterator[object] | None = None,
-    ) -> None:
-        self._listeners = listeners
-        self._count = count
-        self._on_ready: Callable[[str], None] | None = on_ready
-        self._changes = changes
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-        self._workers: dict[_Worker, None] = {}
-        self._status = ENDED_WELL
-        self._is_ending = False
-        self._swapping = trio.Lock()
-
-    async def run(self) -> int:
-        """Run until a signal has ended all workers, or the first ones could not start. Return the exit status."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async with open_service_nursery("the workers have ended") as services:
-                services.start_soon(self._obey, signals)
-                if self._changes is not None:
-                    services.start_soon(self._follow, self._changes)
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    first = await self._start()
-                    await first.listens.wait()
-                    for _ in range(1, self._count if first.name else 0):  # a file that raises says so once
-                        await self._start()
-        return self._status
-
-    async def _obey(self, signals: AsyncIterator[int]) -> None:
-        async with trio.open_nursery() as nursery:
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    nursery.start_soon(self._replace_all)
-                else:
-                    self._end()
-
-    async def _follow(self, changes: AsyncIterator[object]) -> None:
-        async for _ in changes:
-            say("files have changed: starting the server anew")
-            await self._replace_all()
-
-    def _end(self) -> None:
-        self._is_ending = True
-        for worker in self._workers:
-            worker.end()
-
-    async def _start(self, predecessor: int | None = None) -> _Worker:
-        """Start a worker, which is watched from then on."""
-        ours, theirs = socket.socketpair()
+@asynccontextmanager
+async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> AsyncGenerator[_Process]:
+    """Start a worker with this very command line; at the end of the block the process is killed, if it is still there.
+    Raises `OSError` when the system has no room for a process."""
+    ours, theirs = socket.socketpair()
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
-            numbers = [each.fileno() for each in self._listeners]
+            numbers = [each.fileno() for each in listeners]
             given = json.dumps({"listeners": numbers, "life": theirs.fileno()})
-            ours.sendall(self._secret)
+            ours.sendall(secret)
             process = await trio.lowlevel.open_process(
                 [sys.executable, "-m", "trio_mcp.cli", *sys.argv[1:]],
                 stdin=subprocess.DEVNULL,
+                stdout=_output(1),
+                stderr=_output(2),
                 pass_fds=[*numbers, theirs.fileno()],
                 env={**os.environ, _VARIABLE: given},
                 process_group=0,  # Ctrl-C is for the supervisor, which hands it on
             )
-        worker = _Worker(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), predecessor)
-        self._workers[worker] = None
-        self._nursery.start_soon(self._watch, worker)
-        if self._is_ending:  # since the process was asked for
-            worker.end()
-        return worker
-
-    async def _watch(self, worker: _Worker) -> None:
-        """Wait for the end of ``worker``, and start another one unless it was to end."""
         try:
-            async with open_service_nursery("the worker has ended") as services:
-                services.start_soon(self._hear, worker)
-                status = await worker.process.wait()
+            yield _Process(process, life)
         finally:
-            worker.process.kill()
-            worker.listens.set()
-            del self._workers[worker]
-            await worker.life.aclose()
-        if self._is_ending or worker.is_replaced:
-            return
-        if self._on_ready is not None:  # no worker has ever listened, and none will
-            self._status = max(status, 1)
-            self._end()
-            return
-        say(f"worker {worker.process.pid} has ended with status {status}; another one is started")
-        await trio.sleep(_PAUSE)
-        if not self._is_ending:
-            await self._start(worker.process.pid)
-
-    async def _hear(self, worker: _Worker) -> None:
-        told = bytearray()
-        with suppress(trio.BrokenResourceError):  # it has died before it read what it was given
-            async for data in worker.life:
-                told += data
-                if told.endswith(b"\n") and not worker.listens.is_set():
-                    self._listening(worker, told.decode().strip())
-
-    def _listening(self, worker: _Worker, name: str) -> None:
-        """Take note that ``worker`` listens, with the server ``name``."""
-        worker.name = name
-        worker.listens.set()
-        if worker.predecessor is not None:
-            say(f"worker {worker.process.pid} serves in the place of {worker.predecessor}")
-        if self._on_ready is not None:
-            self._on_ready(name)
-            self._on_ready = None
-
-    async def _replace_all(self) -> None:
-        async with self._swapping:
-            for old in list(self._workers):
-                if self._is_ending or old not in self._workers:
-                    continue
-                new = await self._start(old.process.pid)
-                new.is_replaced = True  # where it fails, the old one stays, and no other is needed
-                await new.listens.wait()
-                if not new.name:
-                    say("the new version did not start; the old one goes on")
-                    return
-                new.is_replaced, old.is_replaced = False, True
-                await old.retire()
+            process.kill()
 
 
 async def supervise(
@@ -271,8 +220,10 @@ async def supervise(
         from watchfiles import PythonFilter, awatch
 
         changes = awatch(watched, watch_filter=PythonFilter())
+    secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        return await Supervisor(listeners, count, announce, changes).run()
+        async with written_in_a_thread():  # nobody may read standard error
+            return await Supervisor(partial(open_worker, listeners, secret), count, announce, changes).run()
     finally:
         for each in listeners:
             each.close()

@@ -20,6 +20,7 @@ from ..addresses import LOG_LEVELS, Addresses, address_options, open_sockets, se
 from ..loading import LoadingFailed, load_server
 from ..printable import Unusable, log_to_stderr, say
 from ..sharing import storage_at
+from ..supervisor import report_in_a_thread
 from ..workers import WorkerLink, supervise
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ async def _supervised(addresses: Addresses, count: int, watched: str | None) -> 
     return await supervise(
         sockets,
         count,
-        lambda server: say(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
+        lambda server: report_in_a_thread(f"serving {server!r} at {where} with {processes}; press Ctrl-C to stop"),
         watched,
     )
 

@@ -1,0 +1,312 @@
+"""Supervisor keeps the worker processes of ``trio-mcp run`` alive, and replaces them when a reload is requested.
+
+There are as many slots as workers. Each slot has one present worker at most, and at most one that starts and will be
+the next present one. A worker that was replaced retires: it belongs to no slot, and ends within a time of its own. A
+reload only raises the wanted generation; the slots follow one after another.
+
+The supervisor loads nothing of the author's. No failure of a worker, and no failed print, ends the supervisor.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from ..classes import define, frozen
+from ..concurrency.nurseries import open_service_nursery
+from ..diagnostics.log import writer
+from .printable import say
+from .statuses import ENDED_WELL
+
+START_ENDS_WITHIN: Final = 5.0
+"""Seconds for the end of a worker that does not listen yet."""
+_HURRY: Final = 2.0
+"""Seconds for the end of all workers after a second signal: each of them ends within one then."""
+_KILLED: Final = 5.0
+"""Seconds for the end of a killed process. The system may not end a process whose disk doesn't answer."""
+_SLOW_START: Final = 30.0
+"""Seconds after which a worker that does not listen is reported."""
+_HEALTHY: Final = 60.0
+"""Seconds of service after which the end of a worker is an accident, and the next one is started at once."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 30.0
+"""Seconds until a worker is started again that ends early. The pause doubles each time."""
+
+
+@frozen
+class Listening:
+    """The report of a worker that listens."""
+
+    server: str
+    """The name of the server."""
+    ends_within: float
+    """Seconds within which the worker ends after SIGTERM, or after `Process.retire`."""
+
+
+class Process(Protocol):
+    """A worker's process. Only `ended` and `listening` wait; no method raises for a process that is gone."""
+
+    pid: int
+
+    async def ended(self) -> int:
+        """Wait for the end of the process, and return its exit status."""
+        ...
+
+    async def listening(self) -> Listening | None:
+        """Wait for the report that the worker listens; return `None` if no report can come any more."""
+        ...
+
+    def retire(self) -> None:
+        """Have the worker leave new connections to others, and end soon."""
+        ...
+
+    def send(self, number: int) -> None:
+        """Send the process the signal ``number``."""
+        ...
+
+
+@define(eq=False)
+class _Worker:
+    """A worker, from the decision to start it until its process has ended."""
+
+    generation: int
+    process: Process | None = None
+    """`None` until the process is there."""
+    life: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    """The scope of the process. At its deadline the process is killed."""
+    ends_within: float = START_ENDS_WITHIN
+    listens_since: float | None = None
+    is_to_end: bool = False
+
+    def retire(self) -> None:
+        """Leave new connections to the successor, and end."""
+        if not self.is_to_end and self.process is not None:
+            self.process.retire()
+        self._end_within(self.ends_within)
+
+    def end(self, *, hurry: bool = False) -> None:
+        """End: accept nothing more, drain, exit. ``hurry``: within a moment."""
+        if self.process is not None:
+            self.process.send(signal.SIGTERM)
+        self._end_within(_HURRY if hurry else self.ends_within)
+
+    def _end_within(self, seconds: float) -> None:
+        self.is_to_end = True
+        self.life.deadline = min(self.life.deadline, trio.current_time() + seconds)
+
+
+@define(eq=False)
+class _Slot:
+    present: _Worker | None = None
+    """The worker that listens, unless it has ended."""
+    starting: _Worker | None = None
+    """The worker that will be the present one once it listens."""
+    last: int | None = None
+    """Process id of the present worker, or of the one before where there is none."""
+    failures: int = 0
+    """Number of workers in a row that have ended early."""
+    not_before: float = -math.inf
+    """Time of the next start, while there is no worker."""
+
+
+class Supervisor:
+    """Keeps ``count`` workers running, each with a process that ``open_process`` starts, and kills when it is left.
+
+    A worker that dies is replaced, alone. SIGHUP replaces all, one after another, each old one when its successor
+    listens; each item of ``changes`` does the same. The last request wins: a successor that does not listen yet is
+    ended for the next one. SIGTERM and SIGINT are handed on, and so is a SIGHUP that says that the terminal is gone.
+    ``on_ready`` is called once, with the name of the server; ``report`` gets a sentence for the user, and neither may
+    wait.
+    """
+
+    def __init__(
+        self,
+        open_process: Callable[[], AbstractAsyncContextManager[Process, bool | None]],
+        count: int,
+        on_ready: Callable[[str], None],
+        changes: AsyncIterator[object] | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self._open_process = open_process
+        self._slots = [_Slot() for _ in range(count)]
+        self._on_ready = on_ready
+        self._changes = changes
+        self._report = report or report_in_a_thread
+        self._workers: dict[_Worker, None] = {}
+        """All workers, those that retire included."""
+        self._generation = 0
+        """The generation that is wanted: the number of reloads that were requested."""
+        self._failed: int | None = None
+        """The generation of which a worker did not start: the old ones stay."""
+        self._has_served = False
+        """True once any worker has listened."""
+        self._status = ENDED_WELL
+        self._is_ending = False
+        self._changed = trio.Event()
+
+    async def run(self) -> int:
+        """Run until a signal has ended all workers, or the first one could not start. Return the exit status."""
+        had_terminal = _has_terminal()
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with open_service_nursery("the workers have ended") as services:
+                services.start_soon(self._obey, signals, had_terminal)
+                if self._changes is not None:
+                    services.start_soon(self._follow, self._changes)
+                async with trio.open_nursery() as self._nursery:
+                    while not self._is_ending:
+                        self._changed = trio.Event()
+                        with trio.CancelScope(deadline=self._settle()):
+                            await self._changed.wait()
+        return self._status
+
+    def reload(self) -> None:
+        """Replace all workers by new ones."""
+        self._generation += 1
+        for slot in self._slots:
+            slot.failures, slot.not_before = 0, -math.inf
+        self._changed.set()
+
+    def end(self) -> None:
+        """End all workers, and then `run`. The second time, they have a moment left."""
+        hurry, self._is_ending = self._is_ending, True
+        for worker in self._workers:
+            worker.end(hurry=hurry)
+        self._changed.set()
+
+    async def _obey(self, signals: AsyncIterator[int], had_terminal: bool) -> None:
+        async for number in signals:
+            if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
+                self.reload()
+            else:
+                self.end()
+
+    async def _follow(self, changes: AsyncIterator[object]) -> None:
+        try:
+            async for _ in changes:
+                self._report("files have changed: starting the server anew")
+                self.reload()
+        except Exception as error:  # of the library, or of the system, which bounds the number of watched folders
+            self._report(f"files are watched no more, so that --reload has no effect from now on: {error!r}")
+
+    def _settle(self) -> float:
+        """Start the workers that are due; return the time at which the next one is."""
+        now = trio.current_time()
+        # Until a worker has listened there is only one: a file that raises says so once.
+        slots = self._slots if self._has_served else self._slots[:1]
+        for slot in slots:
+            if slot.starting is not None and slot.starting.generation != self._generation:
+                slot.starting.end()
+                slot.starting = None
+            if slot.present is None and slot.starting is None and slot.not_before <= now:
+                self._start(slot)
+        # One after another, and only while each slot has its worker: a version that fails is to replace one at most.
+        if self._failed != self._generation and all(slot.present and not slot.starting for slot in slots):
+            for slot in slots:
+                if slot.present is not None and slot.present.generation != self._generation:
+                    self._start(slot)
+                    break
+        return min((slot.not_before for slot in slots if not slot.present and not slot.starting), default=math.inf)
+
+    def _start(self, slot: _Slot) -> None:
+        slot.starting = worker = _Worker(self._generation)
+        self._workers[worker] = None
+        self._nursery.start_soon(self._run, slot, worker)
+
+    async def _run(self, slot: _Slot, worker: _Worker) -> None:
+        """Run a worker's process from its start to its end."""
+        status = 1
+        try:
+            async with self._open_process() as process:
+                worker.process = process
+                if worker.is_to_end:  # since it was decided to start it
+                    worker.end()
+                with worker.life:
+                    async with open_service_nursery("the worker has ended") as services:
+                        services.start_soon(self._hear, slot, worker, process)
+                        status = await process.ended()
+                if worker.life.cancelled_caught:
+                    self._report(f"worker {process.pid} has not ended in time, and is killed")
+                    process.send(signal.SIGKILL)
+                    with trio.move_on_after(_KILLED):
+                        status = await process.ended()
+        except OSError as error:
+            self._report(f"a worker could not be started: {error}")
+        finally:
+            del self._workers[worker]
+        self._ended(slot, worker, status)
+        self._changed.set()
+
+    async def _hear(self, slot: _Slot, worker: _Worker, process: Process) -> None:
+        """Wait until ``worker`` listens, and give it the slot."""
+        report = None
+        with trio.move_on_after(_SLOW_START) as patience:
+            report = await process.listening()
+        if patience.cancelled_caught:
+            self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; it is waited for")
+            report = await process.listening()
+        if report is not None and slot.starting is worker and not self._is_ending:
+            self._listening(slot, worker, process, report)
+            self._changed.set()
+
+    def _listening(self, slot: _Slot, worker: _Worker, process: Process, report: Listening) -> None:
+        worker.ends_within = report.ends_within
+        worker.listens_since = trio.current_time()
+        old, slot.present, slot.starting = slot.present, worker, None
+        if slot.last is not None:
+            self._report(f"worker {process.pid} serves in the place of {slot.last}")
+        slot.last = process.pid
+        if old is not None:
+            old.retire()
+        if not self._has_served:
+            self._has_served = True
+            self._on_ready(report.server)
+
+    def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
+        """Clear the place of a worker that has ended, and decide when the next one may start."""
+        was_present, was_starting = slot.present is worker, slot.starting is worker
+        if was_present:
+            slot.present = None
+        elif was_starting:
+            slot.starting = None
+        if self._is_ending or not (was_present or was_starting):
+            return
+        if not self._has_served:  # and none will
+            self._status = max(status, 1)
+            self.end()
+        elif slot.present is not None:
+            self._failed = worker.generation
+            self._report("the new version did not start; the old one goes on")
+        else:
+            self._pause(slot, worker, status)
+
+    def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
+        """Set the time of the next start in ``slot``, whose last ``worker`` has ended."""
+        now = trio.current_time()
+        is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
+        slot.failures = slot.failures + 1 if is_early else 0
+        pause = min(_FIRST_PAUSE * 2.0 ** (slot.failures - 1), _LONGEST_PAUSE) if slot.failures else 0.0
+        slot.not_before = now + pause
+        pid = "that could not be started" if worker.process is None else worker.process.pid
+        when = f" in {pause:g} s" if pause > _FIRST_PAUSE else ""
+        self._report(f"worker {pid} has ended with status {status}; another one is started{when}")
+
+
+def report_in_a_thread(line: str) -> None:
+    """Print a sentence for the user on standard error, without waiting for a reader of standard error."""
+    writer.put(partial(say, line), len(line))
+
+
+def _has_terminal() -> bool:
+    """Return whether a terminal controls the process: one that is closed does not, when its SIGHUP comes."""
+    with suppress(OSError):
+        os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
+        return True
+    return False
