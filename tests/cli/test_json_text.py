@@ -1,6 +1,7 @@
 """JSON as text: one value is set, and the rest stays as it is."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -125,3 +126,20 @@ def test_no_comment_is_lost(content: dict[str, Any], indent: int | str, trailing
 
 def _may_end_with_a_comma(line: str, following: str) -> bool:
     return line[-1] not in ",{[" and following.strip()[:1] in ("}", "]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + "/* " * 300_000,
+        '{"a": "' + '\\"' * 300_000,
+        "{" + "/* */" * 200_000 + "}",
+        "{" + ", ".join(f'"{number}": 1' for number in range(100_000)) + "}",
+        "{" + ",".join(f'\n"{number}": 1' for number in range(100_000)) + "}",
+        '{"s": {' + ",\n".join(f'"{number}": 1 // "' for number in range(50_000)) + "\n}}",
+    ],
+    ids=["comments", "string", "short comments", "a line", "lines", "commented"],
+)
+def test_a_long_text_is_read_once(text: str):
+    with suppress(NotEditable):
+        assert parse_object(with_value(text, ("s", "n"), 7))["s"]["n"] == 7

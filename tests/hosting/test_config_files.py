@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,70 @@ def test_comments_and_trailing_commas_are_passed_over(tmp_path: Path) -> None:
         '{ // mine\n"servers": {"it": {"command": "a", "args": ["// b", "/* c */", ", ]",],},}, /* and\nno "more" */ }'
     )
     assert read_config(path).members == {"it": MemberDescription(["a", "// b", "/* c */", ", ]"])}
+
+
+@pytest.mark.parametrize("depth", [600, 900, 20_000])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_an_entry_that_is_nested_deeply_is_no_other_error(tmp_path: Path, depth: int, opening: str) -> None:
+    value = opening * depth + "1" + {"[": "]"}.get(opening, "}") * depth
+    (path := tmp_path / "config.json").write_text(
+        '{"mcpServers": {"deep": {"command": "a", "x": ' + value + '}, "flat": {"command": "b"}}}'
+    )
+    with suppress(ConfigError):  # how deep is too deep for JSON depends on the Python
+        config = read_config(path, variables={})
+        assert config.members["flat"].target == Command(["b"])
+        assert config.problems in ({}, {"deep": "it is nested too deeply"})
+
+
+def test_a_file_without_an_end_is_not_read_whole() -> None:
+    with pytest.raises(ConfigError, match="it has more than 16,777,216 characters"):
+        read_config("/dev/zero")
+
+
+COMMENTS = ["/* ", "/*/", "//", "/", "*/", "/**", '"//', '/*"']
+STRINGS = ['"', '\\"', '"\\', '"a', "\\\n"]
+COMMAS = [",", ", ", ",\n", "[,", "{,"]
+OF_VARIABLES = ["${", "${a", "${a:", "${a:-", "${a:b", "${a:b:", "$", "{", "a:", "${${"]
+LONG = 1_000_000
+"""Characters of which a scan of the rest at each piece would take an hour."""
+
+
+@pytest.mark.parametrize("piece", [*COMMENTS, *STRINGS, *COMMAS])
+@pytest.mark.parametrize("start", ["", '{"mcpServers": {}, '])
+def test_a_hostile_text_is_read_once(tmp_path: Path, piece: str, start: str) -> None:
+    (path := tmp_path / "config.json").write_text(start + piece * (LONG // len(piece)))
+    with pytest.raises(ConfigError):
+        read_config(path)
+
+
+@pytest.mark.parametrize("piece", OF_VARIABLES)
+@pytest.mark.parametrize("end", ["", "}", ":x}", ":-x}", "}}"])
+def test_hostile_placeholders_are_read_once(tmp_path: Path, piece: str, end: str) -> None:
+    (path := tmp_path / "config.json").write_text(
+        json.dumps({"servers": {"x": {"command": piece * (LONG // len(piece)) + end}}})
+    )
+    config = read_config(path, variables={})
+    assert len(config.members) + len(config.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("${A}${B}", "12"),
+        ("${A:-x}${C:-x}", "1x"),
+        ("${C:-${A}}", "${A}"),
+        ("${#A} ${A}", "${#A} 1"),
+        ("${ ${A}", "${ 1"),
+        ("${} $A {A} ${", "${} $A {A} ${"),
+        ("${env:A}-${env:C:-a:b}", "1-a:b"),
+        ("${C:-}", ""),
+        ("${C:-\n}", "\n"),
+    ],
+)
+def test_placeholders_beside_other_braces(tmp_path: Path, text: str, expanded: str) -> None:
+    (path := tmp_path / "config.json").write_text(json.dumps({"servers": {"x": {"command": text or "x"}}}))
+    config = read_config(path, variables={"A": "1", "B": "2"})
+    if expanded:
+        assert config.members["x"].target == Command([expanded])
+    else:
+        assert config.problems["x"] == "command: must not be empty"

@@ -21,8 +21,8 @@ from ..hosting.config_files import without_comments, without_trailing_commas
 from ..protocol.fields import JSONObject
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_INDENT: Final = re.compile(r"\n([ \t]*)$")
 _USUAL: Final = "  "
+_MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 def _integer(digits: str) -> int | str:
@@ -105,16 +105,17 @@ class _Object:
 def _read_object(text: str, start: int) -> _Object:
     """Return the object at ``start`` of a text known to be JSON."""
     members: list[_ObjectMember] = []
-    at = _skip(text, start + 1)
+    before, at = start + 1, _skip(text, start + 1)
     while text[at] != "}":
         if text[at] == ",":
             at = _skip(text, at + 1)
-        indent = _INDENT.search(text, start, at)
+        line = text.rfind("\n", before, at) + 1
+        indent = text[line:at] if line and not text[line:at].strip(" \t") else None
         key, end = cast("tuple[str, int]", _DECODER.raw_decode(text, at))
         value_start = _skip(text, _skip(text, end) + 1)  # past the colon
         _, value_end = _DECODER.raw_decode(text, value_start)
-        members.append(_ObjectMember(key, indent[1] if indent else None, value_start, value_end))
-        at = _skip(text, value_end)
+        members.append(_ObjectMember(key, indent, value_start, value_end))
+        before, at = value_end, _skip(text, value_end)
     return _Object(start, at, members)
 
 
@@ -259,7 +260,10 @@ def _content(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise CannotChange(f"{path} is no regular file")
-        return file.read()
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise CannotChange(f"{path} has more than {_MOST_BYTES:,} bytes")
+    return data
 
 
 def _fill(descriptor: int, data: bytes, mode: int) -> None:

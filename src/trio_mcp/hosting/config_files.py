@@ -34,8 +34,10 @@ _TYPES: Final = {
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "ws", "websocket", "tcp", "unix"), "url"),
 }
 """Types of entries, with the key that each goes with. Hosts spell Streamable HTTP in three ways."""
-_VARIABLE: Final = re.compile(r"\$\{(?:(\w+):(?!-))?(\w[^:}]*)(?::-([^}]*))?\}")
-"""A variable: the kind, if given; the name; the default."""
+_VARIABLE: Final = re.compile(r"(?:(\w+):(?!-))?(\w[^:]*)(?::-(.*))?", re.DOTALL)
+"""The inside of a placeholder: the kind, if given; the name; the default."""
+_MOST_CHARACTERS: Final = 16 * 1024 * 1024
+"""Characters of a file. A configuration file may come with a clone."""
 
 
 class ConfigError(MCPError, ValueError):
@@ -89,6 +91,8 @@ def read_config(
             )
         except ValueError as error:
             config.problems[name] = str(error)
+        except RecursionError:
+            config.problems[name] = "it is nested too deeply"
         else:
             unknown = fields.keys() - _KNOWN
             for key, known in _KNOWN_OF_OAUTH.items():
@@ -101,17 +105,26 @@ def read_config(
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        data = json.loads(without_trailing_commas(without_comments(text)))
+        data = _data(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is no JSON: it is nested too deeply") from None
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):
             return cast("dict[str, Any]", entries)
     raise ConfigError(f"{path} has no object named mcpServers")
+
+
+def _data(path: Path) -> Any:
+    with path.open(encoding="utf-8-sig") as file:
+        text = file.read(_MOST_CHARACTERS + 1)
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
+    return json.loads(without_trailing_commas(without_comments(text)))
 
 
 def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
@@ -160,21 +173,37 @@ def _texts(fields: dict[str, Any], key: str) -> dict[str, str]:
 
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
-    def stand_in(found: re.Match[str]) -> str:
-        kind, name, default = cast("tuple[str | None, str, str | None]", found.groups())
-        if kind not in (None, "env"):
-            raise ValueError(f"only its host knows what {found[0]} stands for")
-        value = variables.get(name, default)
-        if value is None:
-            raise ValueError(f"there is no variable {name}")
-        return value
-
     if isinstance(value, str):
-        return _VARIABLE.sub(stand_in, value)
+        return _expanded_text(value, variables)
     if isinstance(value, list):
         return [_expanded(member, variables) for member in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {key: _expanded(member, variables) for key, member in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _expanded_text(text: str, variables: Mapping[str, str]) -> str:
+    """Return ``text`` with the values of its variables. Reads each character a bounded number of times."""
+    parts: list[str] = []
+    at = 0
+    while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
+        found = _VARIABLE.fullmatch(text, start + 2, end)
+        if found is None:  # a brace of something else, around which there may be others
+            start = text.rfind("${", start, end)
+            found = _VARIABLE.fullmatch(text, start + 2, end)
+        end += 1
+        parts += text[at:start], text[start:end] if found is None else _value_of(found, text[start:end], variables)
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def _value_of(found: re.Match[str], placeholder: str, variables: Mapping[str, str]) -> str:
+    kind, name, default = cast("tuple[str | None, str, str | None]", found.groups())
+    if kind not in (None, "env"):
+        raise ValueError(f"only its host knows what {placeholder} stands for")
+    value = variables.get(name, default)
+    if value is None:
+        raise ValueError(f"there is no variable {name}")
     return value
 
 
@@ -284,16 +313,23 @@ def _scopes(key: str, value: Any) -> tuple[str, ...]:
     return tuple(cast("list[str]", value))
 
 
-_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
-_COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+# Each pattern also matches a string or comment without an end, to the end of the line or text: otherwise the search
+# would read the rest again from each of its pieces.
+_STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
+_COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
 _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 
 def without_comments(text: str) -> str:
-    """Return ``text`` with spaces in place of ``//`` and ``/* */`` comments, so that lines and columns stay the
-    same."""
-    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _VISIBLE.sub(" ", found[0]), text)
+    """Return ``text`` with spaces in place of ``//`` and ``/* */`` comments, so that lines and columns stay the same.
+    A comment without an end stays."""
+
+    def blank(found: re.Match[str]) -> str:
+        is_comment = found[0].startswith("//") or found["end"] is not None
+        return _VISIBLE.sub(" ", found[0]) if is_comment else found[0]
+
+    return _COMMENT.sub(blank, text)
 
 
 def without_trailing_commas(text: str) -> str:
