@@ -82,9 +82,12 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
     """Return the member and its own URI; `None` for a URI from outside the catalogue."""
     for scheme in (_SCHEME, *_SCHEMES):
         if uri.startswith(scheme):
-            member, slash, own = uri.removeprefix(scheme).partition("/")
-            kept = "" if scheme == _SCHEME else scheme
-            return (unquote(member, errors="surrogatepass"), f"{kept}{own}") if slash else None
+            part, slash, own = uri.removeprefix(scheme).partition("/")
+            try:
+                member = unquote(part, errors="surrogatepass")
+            except UnicodeDecodeError:  # a caller may write any bytes there
+                return None
+            return (member, f"{'' if scheme == _SCHEME else scheme}{own}") if slash else None
     return None
 
 

@@ -221,6 +221,12 @@ class Downstream:
         return self._state.client_capabilities
 
     @property
+    def party(self) -> object:
+        """The party that the client is: see `Exchange.party`."""
+        scope = next(iter(self.calls), None)
+        return (self.connection if scope is None else scope).exchange.party
+
+    @property
     def is_waiting(self) -> bool:
         """True while the client has a call in flight that is not cancelled."""
         return any(not call.is_cancelled for call in self.calls.values())

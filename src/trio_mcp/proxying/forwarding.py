@@ -73,7 +73,7 @@ async def forward(
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
     waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
-    with downstream.calling(scope, upstream.calls) as call:
+    with upstream.parties.calling(scope), downstream.calling(scope, upstream.calls) as call:
         try:
             with asking_behind(scope):
                 if waits:

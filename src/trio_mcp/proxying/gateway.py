@@ -21,7 +21,7 @@ from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
 from ..hosting.descriptions import MemberState, MemberUnavailable
 from ..hosting.group import Group
-from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..jsonrpc.errors import PeerError, ProtocolViolation, clean
 from ..protocol.revisions import Revision
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.lifecycle import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
@@ -62,13 +62,16 @@ def gateway(
     Calls go over the connections that the group keeps, with the members' own authorization; the token of a client is
     handed to nobody. Cancels, progress, logs, changes, subscriptions and completions pass. So do questions, to the
     client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``; otherwise the handlers of the
-    group answer. Where a legacy member asks, and several clients have calls in flight there, the question is refused
-    unless it comes in the answer to a POST. Each tool may be a task of the gateway: what a member makes a task is
+    group answer. A legacy member does not say for which call it asks. Its question is refused if several clients have
+    calls in flight there, or if another client has given up a call there or has gone, unless the question comes in the
+    answer to a POST. Each tool may be a task of the gateway: what a member makes a task is
     waited for.
 
     A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is
     starting or restarting, and fail with -31001; at once for one that has failed. The instructions name each member
-    with its state, and its own instructions. ``name``, ``instructions``, ``limits`` and ``page_size``: see `Server`.
+    with its state, and quote its own instructions, each line after ``> ``. ``name``, ``instructions``, ``limits`` and
+    ``page_size``: see `Server`.
+
     The gateway is a `Server`, and may have tools of its own.
     """
     return Gateway(group, name, instructions, patience, limits, page_size)
@@ -182,7 +185,9 @@ class Gateway(Server):
                 words += " What it offers is listed as it was last, and calls fail until it is ready again."
             client = self.group.present(name)
             if client is not None and client.instructions:
-                words += f" Its instructions:\n{client.instructions[:_MOST_TOLD]}"
+                # Quoted line by line: a member must not imitate the lines of the gateway.
+                quoted = (f"> {clean(line)}" for line in client.instructions[:_MOST_TOLD].splitlines())
+                words += "\n".join((" Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 

@@ -36,6 +36,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream, ForwardedCall, note_request
 from .extensions import SKILLS_METHODS, Passage, is_unknown
+from .parties import Parties
 from .server_requests import Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
@@ -66,6 +67,7 @@ class Upstream(Relay):
         """The tasks of the server, and the tasks that clients run for the server."""
         self.downstreams: dict[Downstream, None] = {}
         self._principals: set[PrincipalId | None] = set()
+        self.parties = Parties()
         self.calls: dict[RequestId, ForwardedCall] = {}
         """The calls in flight, by the ids of the requests that were sent for each: see `ForwardedCall.sent_as`."""
         self._came_with: WeakKeyDictionary[InboundRequest, RequestId] = WeakKeyDictionary()
@@ -203,12 +205,14 @@ class Upstream(Relay):
         The request goes to the call, or the client, whose task the request names, else to the call in whose answer the
         request came. Otherwise, if nothing speaks against a guess, the request goes to the only client there is, else
         to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
+        A guess would be wrong if the request is a late one of another party: see `Parties`.
         """
         came_with = None if scope is None else self._came_with.pop(scope.request, None)
         of_task = self.tasks.call_of(params)
         if of_task is not None:
             return of_task
-        if not self.tasks.names_client(method, params):
+        of_nobody = not self.tasks.names_client(method, params)
+        if of_nobody:
             call = None if came_with is None else self.calls.get(came_with)
             if call is not None:
                 if call.is_cancelled:
@@ -223,6 +227,8 @@ class Upstream(Relay):
                 raise CodedError(INTERNAL_ERROR, _WHOSE)
         if not downstreams:
             raise CodedError(INTERNAL_ERROR, _NOBODY)
+        if of_nobody and not self.parties.may_mean(downstreams[0].party):
+            raise CodedError(INTERNAL_ERROR, _WHOSE)
         return _only_way(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:

@@ -1,0 +1,136 @@
+"""A legacy server doesn't say for which call it asks: a late question for one client is never put to another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, scripted
+from tests.proxying.conftest import ALL
+from tests.proxying.test_sharing import user
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Client, Proxy, open_http, open_memory, proxy, serve_http
+from trio_mcp.client.opening import open_client
+
+QUESTION = {
+    "message": "Your pin, Ann?",
+    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+}
+
+
+@asynccontextmanager
+async def shared() -> AsyncIterator[tuple[Proxy, RawPeer]]:
+    """A proxy whose clients share one connection, and the legacy server behind, which the test plays."""
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        ready.set()
+        await over.wait()
+
+    ready, over = trio.Event(), trio.Event()
+    async with scripted(script) as (channel, peer), open_client(channel, era="legacy", forwards=ALL) as behind:
+        await ready.wait()
+        try:
+            yield proxy(behind), peer
+        finally:
+            over.set()
+
+
+async def next_call(peer: RawPeer) -> dict[str, Any]:
+    while (message := await peer.read()).get("method") != "tools/call":
+        if message.get("method") == "tools/list":  # which proxies ask for before a call over HTTP
+            await peer.result(message, {"tools": []})
+    return message
+
+
+async def asked_in_a_call(client: Client, peer: RawPeer) -> dict[str, Any]:
+    """The answer to a question that the server asks while ``client`` has a call in flight."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "pay")
+        call = await next_call(peer)
+        await peer.request("q", "elicitation/create", QUESTION)
+        while (answer := await peer.read()).get("id") != "q":
+            pass
+        await peer.text(call)
+    return answer
+
+
+async def leave_a_call(client: Client, peer: RawPeer) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "pay")
+        await next_call(peer)
+        nursery.cancel_scope.cancel()
+    await peer.until("notifications/cancelled")
+
+
+async def make_a_call(client: Client, peer: RawPeer) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "pay")
+        await peer.text(await next_call(peer))
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_question_after_another_client_has_given_up_a_call_is_refused(era: Any) -> None:
+    asked: list[str] = []
+    async with (
+        shared() as (way, peer),
+        open_memory(way, era=era) as ann,
+        open_memory(way, era=era, elicitation=user("bob", asked)) as bob,
+    ):
+        await leave_a_call(ann, peer)
+        answer = await asked_in_a_call(bob, peer)
+    assert "several clients share this server" in answer["error"]["message"]
+    assert asked == []
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_question_after_another_client_has_gone_is_refused(era: Any) -> None:
+    asked: list[str] = []
+    async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
+        async with open_memory(way, era=era) as ann:
+            await make_a_call(ann, peer)
+        await wait_all_tasks_blocked()
+        assert "error" in await asked_in_a_call(bob, peer)
+    assert asked == []
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_that_gave_up_a_call_itself_is_still_asked(era: Any) -> None:
+    asked: list[str] = []
+    async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("ann", asked)) as ann:
+        await leave_a_call(ann, peer)
+        assert (await asked_in_a_call(ann, peer))["result"]["content"] == {"name": "ann"}
+    assert asked == ["ann"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_clients_whose_calls_were_all_answered_are_asked_in_turn(era: Any) -> None:
+    asked: list[str] = []
+    async with (
+        shared() as (way, peer),
+        open_memory(way, era=era, elicitation=user("ann", asked)) as ann,
+        open_memory(way, era=era, elicitation=user("bob", asked)) as bob,
+    ):
+        for client in (ann, bob, ann):
+            assert "result" in await asked_in_a_call(client, peer)
+    assert asked == ["ann", "bob", "ann"]
+
+
+@pytest.mark.parametrize("leaves", ["legacy", "modern"])
+async def test_over_http_without_authorization_a_question_after_any_client_has_given_up_is_refused(leaves: Any) -> None:
+    asked: list[str] = []
+    async with shared() as (way, peer), trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(serve_http, way, "127.0.0.1", 0, handle_signals=False))
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        async with open_http(url, era=leaves) as ann, open_http(url, elicitation=user("bob", asked)) as bob:
+            await make_a_call(ann, peer)
+            assert "result" in await asked_in_a_call(bob, peer)
+            await leave_a_call(ann, peer)
+            assert "error" in await asked_in_a_call(bob, peer)
+        nursery.cancel_scope.cancel()
+    assert asked == ["bob"]
