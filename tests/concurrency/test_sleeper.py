@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -77,3 +79,32 @@ async def test_two_tasks_cannot_sleep_in_one_place(nursery: trio.Nursery) -> Non
     with pytest.raises(AssertionError, match="one task sleeps here"):
         await sleeper.sleep()
     sleeper.wake()
+
+
+def wake_under_trio(wake: Callable[[], None]) -> None:
+    async def main() -> None:
+        await trio.lowlevel.checkpoint()
+        wake()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("run", [lambda wake: wake(), wake_under_trio], ids=["no run", "another run"])
+async def test_a_wake_up_from_another_thread_raises_and_the_task_can_still_be_woken(
+    nursery: trio.Nursery, run: Callable[[Callable[[], None]], None]
+) -> None:
+    sleeper, heard = Sleeper(), list[str]()
+
+    async def sleep() -> None:
+        await sleeper.sleep()
+        heard.append("woken")
+
+    nursery.start_soon(sleep)
+    await wait_all_tasks_blocked()
+    task = sleeper.task
+    with pytest.raises((RuntimeError, AssertionError)):
+        await trio.to_thread.run_sync(run, sleeper.wake)
+    assert sleeper.task is task
+    sleeper.wake()
+    await wait_all_tasks_blocked()
+    assert heard == ["woken"]

@@ -357,6 +357,7 @@ class Client(Requests):
         that, the call sends nothing. The call sends nothing to modern servers, which ask anew each time, and nothing
         without a declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack
         ``list_changed``."""
+        self.connection.outbound.check_run()
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
         if declared and "notifications/roots/list_changed" in self.revision.methods:

@@ -16,6 +16,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.threads import present_run
 from ..concurrency.time_limits import growing_delay
 from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
 from ..protocol.converters import structure
@@ -71,6 +72,7 @@ class Changes(AsyncIterator[Change]):
         self._waiting: dict[Change, int] = {}
         self._bytes = 0
         self._parked = trio.lowlevel.ParkingLot()
+        self._run = present_run()
 
     def _told(self, event: NotificationReceived, size: int) -> None:
         if self._on_task is not None and event.method.name == "notifications/tasks":
@@ -104,6 +106,7 @@ class Changes(AsyncIterator[Change]):
             self._parked.unpark_all()
 
     async def __anext__(self) -> Change:
+        self._run.check("a stream of changes")
         await trio.lowlevel.checkpoint()
         while not self._waiting:
             if self.stream.over.is_set():
@@ -115,6 +118,9 @@ class Changes(AsyncIterator[Change]):
 
     def take_all(self) -> list[Change]:
         """Return and forget the changes that nobody took yet; for a caller that no longer waits."""
+        return self._run.call(self._take_all)
+
+    def _take_all(self) -> list[Change]:
         taken = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0

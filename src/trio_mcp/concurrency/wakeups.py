@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from itertools import count
+from threading import get_ident
 from typing import Any, Final
 
 import trio
@@ -40,11 +41,12 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the sleeping task, if any. Synchronous."""
+        """Wake the sleeping task, if any. Synchronous. Outside of the task's run of trio, raises as
+        `trio.lowlevel.reschedule`; the task still sleeps here then."""
         task = self.task
         if task is not None:
-            self.task = None
             trio.lowlevel.reschedule(task)
+            self.task = None
 
 
 class ChangeSignal:
@@ -94,8 +96,8 @@ class OnDemand:
             return
         assert self._where is not None, "nothing is needed before the connection runs"
         nursery, context = self._where
-        self._started = True
         context.run(nursery.start_soon, run)
+        self._started = True
 
     async def sleep(self) -> None:
         """Wait for the next `wake`. Called in ``run`` when there is nothing to do."""
@@ -146,6 +148,13 @@ class Alarms:
         self._set = 0
         """Number of alarms in the heap that are set."""
         self._sleeper = Sleeper()
+        self._ident: int | None = None
+        """Identifier of the thread of `run`; `None` before."""
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """True in another thread than that of `run`."""
+        return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:
         """Return the length of the heap, stopped alarms included."""
@@ -171,6 +180,7 @@ class Alarms:
 
     async def run(self) -> None:
         """Call the functions that are due, until cancelled."""
+        self._ident = get_ident()
         while True:
             due = self._next_due()
             if due is None:

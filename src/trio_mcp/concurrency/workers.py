@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from enum import IntEnum
+from functools import partial
 from itertools import takewhile
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar, cast
@@ -25,6 +26,7 @@ import trio
 
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from .fair_share import Caller, leaves_enough
+from .threads import TrioRun
 from .time_limits import Graces
 
 T = TypeVar("T")
@@ -98,6 +100,25 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         del end
 
 
+def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awaitable[T]]) -> T:
+    """Run ``call`` in a ``nursery`` of ``run``, from any other thread, and return its result. Raises the exceptions of
+    ``call``, `trio.Cancelled` when the nursery is cancelled, and as `TrioRun.call`."""
+    ends = queue.SimpleQueue[outcome.Outcome[T]]()
+
+    async def capture() -> None:
+        ends.put(await outcome.acapture(call))  # a cancel, too, belongs to the thread alone
+
+    run.call(partial(nursery.start_soon, capture))
+    return ends.get().unwrap()
+
+
+def in_workers_thread() -> bool:
+    """Return whether this is the thread of a call of `run_in_worker`, which may block there: no other thread, to which
+    context variables were copied, and no run of trio inside."""
+    here = _here.get(None)
+    return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
+
+
 async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
@@ -118,6 +139,11 @@ class Work(Generic[T]):
         self._ends: list[outcome.Outcome[T]] = []
         """Outcome of the call. `_body` does not return or raise the outcome: the traceback of an exception refers to
         the frames of the thread, and only the garbage collector could free the objects held by the frames."""
+
+    @property
+    def is_here(self) -> bool:
+        """True in the thread of the call."""
+        return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
         """Run the call, as `run_in_worker` says."""

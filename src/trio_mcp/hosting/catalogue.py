@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
@@ -19,6 +20,7 @@ import attrs
 import trio
 
 from ..classes import frozen
+from ..concurrency.threads import TrioRun, present_run
 from ..jsonrpc.errors import clean
 from ..protocol.types.apps import UI, with_view_renamed
 from ..protocol.types.prompts import Prompt
@@ -265,7 +267,9 @@ class Watch(AsyncIterator[N], Generic[N]):
     dropped at any time, and a cancelled step loses nothing. One task at a time.
     """
 
-    def __init__(self, standing: dict[str, N]) -> None:
+    def __init__(self, standing: dict[str, N], run: TrioRun | None = None) -> None:
+        self._run = run
+        """The run of trio in which values are put, and which the reader must belong to."""
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
         """Keys whose value has been read, and whose last value has not."""
@@ -286,6 +290,8 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived.unpark_all()
 
     async def __anext__(self) -> N:
+        if self._run is not None:
+            self._run.check("a watch")
         await trio.lowlevel.checkpoint()
         while not self._pending:
             if self._over:
@@ -298,9 +304,11 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class Feed(Generic[N]):
-    """Publish values by key to all watches."""
+    """Publish values by key to all watches, which may be opened in any thread."""
 
     def __init__(self) -> None:
+        self._opening = threading.Lock()
+        self._run = present_run() if trio.lowlevel.in_trio_run() else None
         self.standing: dict[str, N] = {}
         """The present value of each key."""
         self._watches: WeakSet[Watch[N]] = WeakSet()
@@ -308,24 +316,29 @@ class Feed(Generic[N]):
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
         """Publish ``value``; ``last`` ends its key."""
-        if last:
-            self.standing.pop(key, None)
-        else:
-            self.standing[key] = value
-        for watch in tuple(self._watches):
+        with self._opening:
+            if last:
+                self.standing.pop(key, None)
+            else:
+                self.standing[key] = value
+            watches = tuple(self._watches)
+        for watch in watches:
             watch.put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
         """Return a watch for another reader."""
-        watch = Watch(self.standing)
-        if self._over:
-            watch.end()
-        else:
-            self._watches.add(watch)
+        with self._opening:
+            watch = Watch(self.standing, self._run)
+            if self._over:
+                watch.end()
+            else:
+                self._watches.add(watch)
         return watch
 
     def close(self) -> None:
         """End all watches, each after the values it still holds."""
-        self._over = True
-        for watch in tuple(self._watches):
+        with self._opening:
+            self._over = True
+            watches = tuple(self._watches)
+        for watch in watches:
             watch.end()

@@ -9,6 +9,7 @@ import contextvars
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import attrs
@@ -21,6 +22,7 @@ from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.threads import present_run
 from ..jsonrpc.errors import MCPError, clean
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
@@ -61,11 +63,11 @@ class GroupSkill:
 class Group:
     """The members of a group, by name, open until the ``open_group`` block is left.
 
-    Methods may be called from any task, in any order. Each member is connected, kept and closed by a task of the
-    group's own: a failure of the member fails the calls to the member, and cancels nobody. An interrupted call is
-    reported, never repeated. Calls raise the exceptions of a `Client`, and `MemberUnavailable`, with nothing sent, for
-    a member that has failed, was removed or never existed. Calls wait for a member that is starting or restarting; the
-    caller limits the wait with trio's own scopes.
+    Methods may be called from any task, in any order, and those that are not async from any thread. Each member is
+    connected, kept and closed by a task of the group's own: a failure of the member fails the calls to the member, and
+    cancels nobody. An interrupted call is reported, never repeated. Calls raise the exceptions of a `Client`, and
+    `MemberUnavailable`, with nothing sent, for a member that has failed, was removed or never existed. Calls wait for a
+    member that is starting or restarting; the caller limits the wait with trio's own scopes.
     """
 
     def __init__(self, nursery: ServiceNursery, options: ClientOptions) -> None:
@@ -76,6 +78,7 @@ class Group:
         self._members: dict[str, Member] = {}
         self._feed: Feed[MemberStatus] = Feed()
         self._closed = False
+        self._run = present_run()
         # Members belong to the group, not to the task that happens to add them.
         self._context = contextvars.copy_context()
 
@@ -85,8 +88,15 @@ class Group:
         """Start another member. Returns at once; calls to the member wait until it is ready.
 
         A name is free again as soon as `remove` was called. Raises `ValueError` for a name that is taken or empty, for
-        a disabled description and for senseless options, and `trio.ClosedResourceError` when the group is closed.
+        a disabled description and for senseless options, and `trio.ClosedResourceError` when the group is closed. From
+        another thread than trio's: see `Server` for the wait, and for its `RuntimeError`.
         """
+        try:
+            self._run.call(partial(self._add, name, description))
+        except trio.RunFinishedError:
+            raise trio.ClosedResourceError("the group was closed") from None
+
+    def _add(self, name: str, description: MemberDescription) -> None:
         if self._closed:
             raise trio.ClosedResourceError("the group was closed")
         if not name or name in self._members:
@@ -106,6 +116,7 @@ class Group:
         wait, and the member is closed all the same. Raises `MemberUnavailable` when there is no member of this name.
         """
         member = self._member(name)
+        self._run.check("a group")
         del self._members[name]
         member.close()
         self.catalogue.remove(name)
@@ -122,6 +133,7 @@ class Group:
 
         The client belongs to the present connection; a restart makes a new one. Raises `MemberUnavailable`.
         """
+        self._run.check("a group")
         return await self._member(name).client()
 
     def present(self, name: str) -> Client | None:
@@ -132,7 +144,7 @@ class Group:
     @property
     def statuses(self) -> dict[str, MemberStatus]:
         """The status of each member, in order of addition."""
-        return {name: member.status for name, member in self._members.items()}
+        return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
         """Watch the statuses of all members, now and as they change: ``async for status in group.watch()``."""
@@ -140,6 +152,7 @@ class Group:
 
     async def settled(self) -> None:
         """Wait until every member is ready and in the catalogue, or has failed at least once."""
+        self._run.check("a group")
         for member in tuple(self._members.values()):
             await member.settled()
 
@@ -150,6 +163,9 @@ class Group:
 
     def close(self) -> None:
         """Close all members. For `open_group`."""
+        self._run.call(self._close)
+
+    def _close(self) -> None:
         self._closed = True
         for member in self._members.values():
             member.close()
@@ -275,6 +291,7 @@ class Group:
 
     async def _offered(self, kind: ListName, name: str) -> tuple[Entry[Any], Client]:
         """Return the entry of ``name``, and the client of its member, as soon as there is one."""
+        self._run.check("a group")
         entry = self.catalogue.find(kind, name)
         if entry is None:
             for member_name, member in tuple(self._members.items()):

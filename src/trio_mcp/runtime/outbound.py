@@ -15,6 +15,7 @@ import trio
 from ..classes import frozen
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
+from ..concurrency.threads import present_run
 from ..concurrency.time_limits import last_deadline
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
@@ -68,6 +69,7 @@ class Outbound:
         self._tracer = tracer
         self._tell_deadlines = calls.tell_deadlines
         self._send_cancels = calls.send_cancels
+        self._run = present_run()
         self.answer_timeout = inf
         """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
         self.on_request: Callable[[RequestId], None] | None = None
@@ -78,6 +80,10 @@ class Outbound:
         self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
         self._waiting: set[trio.CancelScope] = set()
+
+    def check_run(self) -> None:
+        """Raise `RuntimeError` in a task of another run of trio, which the connection could not wake."""
+        self._run.check("a connection")
 
     async def request(
         self,
@@ -101,6 +107,7 @@ class Outbound:
         before its return. Without ``tells_deadline`` the peer, whose work outlives the request, is not told how long we
         wait."""
         outbox = outbox or self._outbox
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.over is None and outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
@@ -258,6 +265,7 @@ class Outbound:
     @contextmanager
     def while_connected(self) -> Generator[None]:
         """Cancel the block when the connection is lost, and raise `ConnectionLost` then."""
+        self.check_run()
         if self.over is not None:
             raise _again(self.over)
         with trio.CancelScope() as scope:

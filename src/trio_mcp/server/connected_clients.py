@@ -6,11 +6,15 @@ is called for a notification of the client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from itertools import count
 from secrets import token_urlsafe
 from typing import Any, Protocol
 
+from ..concurrency.threads import TrioRun, present_run
 from ..jsonrpc.errors import ProtocolViolation
 from ..protocol.converters import structure
 from ..protocol.errors import CapabilityMissing, NoWayBack
@@ -20,6 +24,8 @@ from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
 from ..runtime.connection import Connection
 from ..runtime.peer import Auth, Peer
+
+logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
@@ -108,35 +114,90 @@ class Observer(Protocol):
         ...
 
 
-class Observers(set[Observer]):
-    """The connections of one server. Every connection is told at once; connections may come or go during the
-    telling."""
+class Observers:
+    """The connections of one server, which may be told of changes from any thread. Every connection is told in its own
+    run of trio, now where the change is made there, else soon; connections may come or go during the telling."""
 
-    times_told = 0
-    """Number of the notifications of extensions so far, the one that is being told included."""
+    def __init__(self) -> None:
+        self._runs: dict[Observer, TrioRun | None] = {}
+        """The run of each observer; `None` for a server, which tells observers of its own."""
+        self._numbers = count(1)
+        self._telling = threading.local()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Observer]:
+        return iter(tuple(self._runs))
+
+    def add(self, observer: Observer) -> None:
+        """Tell ``observer``, in the present run of trio, of changes from now on."""
+        self._runs[observer] = present_run()
+
+    def add_server(self, server: Observer) -> None:
+        """Tell a server in which this one is mounted of changes from now on."""
+        self._runs[server] = None
+
+    def discard(self, observer: Observer) -> None:
+        """Tell ``observer``, if it is one, of nothing more."""
+        self._runs.pop(observer, None)
 
     @cached_property
     def source(self) -> str:
         """A name of the server in this process, by which others know its notifications."""
         return token_urlsafe(9)
 
+    @property
+    def telling(self) -> int:
+        """The number of the notification of an extension that is being told, among those of this server."""
+        return self._telling.number
+
     def list_changed(self, method: str) -> None:
         """Tell all observers. See `Observer.list_changed`."""
-        for observer in tuple(self):
+        self._tell(self._tell_of_list, method)
+
+    def _tell_of_list(self, run: TrioRun | None, method: str) -> None:
+        for observer in self._in(run):
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
         """Tell all observers. See `Observer.resource_updated`."""
-        for observer in tuple(self):
+        self._tell(self._tell_of_resource, uri)
+
+    def _tell_of_resource(self, run: TrioRun | None, uri: str) -> None:
+        for observer in self._in(run):
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
         """Tell all observers. See `Observer.everything_changed`."""
-        for observer in tuple(self):
+        self._tell(self._tell_of_everything)
+
+    def _tell_of_everything(self, run: TrioRun | None) -> None:
+        for observer in self._in(run):
             observer.everything_changed()
 
     def told(self, row: Method, params: Any) -> None:
         """Tell all observers. See `Observer.told`."""
-        self.times_told += 1
-        for observer in tuple(self):
+        self._tell(self._tell_by, next(self._numbers), row, params, idempotent=False)
+
+    def _tell_by(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
+        self._telling.number = number
+        for observer in self._in(run):
             observer.told(row, params)
+
+    def _in(self, run: TrioRun | None) -> list[Observer]:
+        return [observer for observer, its in tuple(self._runs.items()) if its is run]
+
+    def _tell(self, tell: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
+        """Call ``tell`` with each run, in that run, and the ``args``."""
+        for run in dict.fromkeys(tuple(self._runs.values())):
+            if run is None or run.is_present:
+                tell(run, *args)
+            else:
+                run.soon(self._tell_later, tell, run, *args, idempotent=idempotent)
+
+    def _tell_later(self, tell: Callable[..., None], run: TrioRun, *args: Any) -> None:
+        try:
+            tell(run, *args)
+        except Exception:  # which nobody gets any more
+            logger.exception("the clients could not be told of a change that was made in another thread")

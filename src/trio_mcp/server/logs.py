@@ -44,13 +44,8 @@ class ClientLogHandler(logging.Handler):
             self.handleError(record)
             return
         level = next((name for number, name in _LEVELS if record.levelno >= number), "debug")
-        if trio.lowlevel.in_trio_run():
-            self._send(scope, level, text, record.name)
-        else:
-            try:
-                scope.runner.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
-            except trio.RunFinishedError:
-                self.dropped += 1
+        if not scope.runner.trio_run.soon(self._send, scope, level, text, record.name):
+            self.dropped += 1
 
     def _send(self, scope: RequestScope, level: str, text: str, name: str) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
+from ..concurrency.threads import Home, changes_home
 from .connected_clients import ConnectedClient, Observers
 from .prompts import Completions, Prompts
 from .registration import CacheHints, PromptOptions, ResourceOptions, ToolOptions, check_options, switch
@@ -25,9 +26,12 @@ RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Offering:
-    """The offers of a server, and the clients that are told of its changes."""
+    """The offers of a server, and the clients that are told of its changes. All methods may be called from any thread:
+    while the server runs, offers change in trio's thread alone."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
+        self.home = Home()
+        """The runs of trio in which the server is served now."""
         self.tools = Tools(page_size, encoders)
         self.resources = Resources(page_size, hints, encoders)
         self.prompts = Prompts(page_size)
@@ -122,9 +126,12 @@ class Offering:
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
         """Return the decorator that has ``add`` register a function, and tells the clients that a list changed."""
 
-        def register(function: F) -> F:
+        def change(function: F) -> None:
             add(function)
             self.list_changed(f"notifications/{kind}/list_changed")
+
+        def register(function: F) -> F:
+            self.home.change(partial(change, function))
             return function
 
         return register
@@ -139,7 +146,8 @@ class Offering:
         """
 
         def register(function: F) -> F:
-            self.completions.add(function, prompt=prompt, resource=resource, argument=argument)
+            add = partial(self.completions.add, function, prompt=prompt, resource=resource, argument=argument)
+            self.home.change(add)
             return function
 
         return register
@@ -149,6 +157,7 @@ class Offering:
         """The registrations of the things that clients can name."""
         return self.tools, self.resources, self.prompts, self.completions
 
+    @changes_home
     def on_roots_changed(self, function: F) -> F:
         """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
 
@@ -202,21 +211,24 @@ class Offering:
 
         def register(function: A) -> A:
             check_around(function)
-            self._arounds.append((names, function))
+            self._arounds.append((names, function))  # read at the next start alone
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
 
+    @changes_home
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
         self.tools.registry.remove(name)
         self.list_changed("notifications/tools/list_changed")
 
+    @changes_home
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
         self.resources.remove(uri)
         self.list_changed("notifications/resources/list_changed")
 
+    @changes_home
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
         self.prompts.registry.remove(name)
@@ -235,6 +247,7 @@ class Offering:
         """Offer again what `disable` has withdrawn for ``tags``, and tell the clients. Raises as `disable`."""
         self._switch(tags, enabled=True)
 
+    @changes_home
     def _switch(self, tags: tuple[str, ...], *, enabled: bool) -> None:
         registries = {
             "tools": (self.tools.registry,),
@@ -251,8 +264,7 @@ class Offering:
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
-        waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
-        `trio.from_thread.run_sync`."""
+        waits."""
         self.observers.resource_updated(uri)
 
     def everything_changed(self) -> None:

@@ -186,7 +186,8 @@ class RequestContext(ContextNames[L_co]):
         interval is over: the latest value is kept and sent at the end of the interval, at the latest before the answer;
         so a report may follow a log message that was sent later. False too, and without any effect, when the client
         gave no progress token, for a value that does not exceed the value before, and for a report that cannot be sent:
-        numbers must be finite (numpy's are accepted), and ``message`` must be text.
+        numbers must be finite (numpy's are accepted), and ``message`` must be text. May be called from any thread;
+        outside of trio's, true when trio's thread makes the report soon.
         """
         if (scope := self._live) is None:
             return False
@@ -252,9 +253,12 @@ class RequestContext(ContextNames[L_co]):
 
         Return true when the response is closed. Progress, logs and the result are kept meanwhile, within the bounds of
         `Limits`. False, with nothing changed, where a client cannot come back: on every other transport, in other
-        revisions, and in a server that is run stateless. Synchronous; never raises.
+        revisions, and in a server that is run stateless. Synchronous; never raises in trio's thread. Any other thread
+        waits for trio's thread.
         """
-        return self._live is not None and self._live.exchange.close_stream(retry)
+        if (scope := self._live) is None:
+            return False
+        return scope.runner.trio_run.call(lambda: scope.exchange.close_stream(retry))
 
     # Rounds, for handlers that return `InputRequired`
 
@@ -502,8 +506,13 @@ class LiveContext(RequestContext[Any]):
         self._tasks = tasks
 
 
+def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
+    """Return the request of ``ctx``; `None` for a passive one."""
+    return ctx._live  # pyright: ignore[reportPrivateUsage] - of a class of this module
+
+
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
     """Return the request of ``ctx``, which is no passive one. For the handlers that come with the package."""
-    live = ctx._live  # pyright: ignore[reportPrivateUsage] - of a class of this module
+    live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

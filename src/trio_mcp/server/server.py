@@ -14,6 +14,7 @@ from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.threads import changes_home
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import CORE, LATEST_MODERN, MODERN_REVISIONS, Revision, Vocabulary
@@ -67,6 +68,11 @@ Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 class Server(Offering):
     """Tools, resources and prompts under one name. A server holds nothing of any connection, so one server may serve
     many connections.
+
+    Methods may be called from any thread, a file watcher's for example. While the server runs, a change waits until
+    trio's thread has made it; a change that trio's thread does not begin within 10 seconds is a `RuntimeError`, and is
+    not made. `resource_updated`, `notify` and the like never wait. A server that is served in two threads at once, each
+    with its own run of trio, cannot be changed meanwhile (`RuntimeError`).
 
     ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
     ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once before
@@ -200,7 +206,8 @@ class Server(Offering):
         """
         if self.extension_handlers is None:
             raise ValueError(f"{row.name} is of an extension that {self!r} does not have: Server(extensions=[...])")
-        return self.extension_handlers.registration(row)
+        register = self.extension_handlers.registration(row)
+        return lambda function: self.home.change(lambda: register(function))
 
     def notify(self, row: ExtensionNotification[P], params: P) -> None:
         """Tell all clients that have declared the extension: legacy clients at once, and modern clients on the streams
@@ -230,6 +237,7 @@ class Server(Offering):
 
     # The whole, of several servers
 
+    @changes_home
     def mount(self, other: Server, *, prefix: str) -> None:
         """Offer what another server offers, now and at any later time, besides what this server has.
 
@@ -255,8 +263,9 @@ class Server(Offering):
 
         show(other.offers, self.offers, prefix, other.lifespan_in)
         self._mounted.append(other)
-        other.observers.add(self)
+        other.observers.add_server(self)
 
+    @changes_home
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
         """List two tools in the place of all: ``search_tools``, which finds tools by what they do, and ``call_tool``,
         which calls one of them; besides the ``pinned`` ones, by their names, also those that come later. All tools can
@@ -284,12 +293,14 @@ class Server(Offering):
         """Return the value that the lifespan yielded for the server that runs with ``host``."""
         return self._lifespans[host]
 
+    @changes_home
     def share_secret(self, secret: bytes) -> None:
         """Seal the state of modern clients with ``secret``, which other processes have, too. Does nothing where the
         author has given ``secrets``."""
         if not self._secrets:
             self.state_cipher = StateCipher(self.info.name, [secret])
 
+    @changes_home
     def keep_tasks_in(self, store: TaskStore) -> None:
         """Keep the records of tasks in ``store``, from the next start of the server on."""
         self._tasks = attrs.evolve(self._tasks, store=store)
@@ -372,12 +383,13 @@ class Server(Offering):
     @asynccontextmanager
     async def living(self, host: RequestHost) -> AsyncGenerator[None]:
         """Run the lifespan, for the server that runs with ``host``: this one, or one that this one is mounted in."""
-        async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
-            self._lifespans[host] = value
-            try:
-                yield
-            finally:
-                del self._lifespans[host]
+        with self.home.entered():
+            async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
+                self._lifespans[host] = value
+                try:
+                    yield
+                finally:
+                    del self._lifespans[host]
 
     def _composed(self) -> Arounds | None:
         """Return the arounds of all methods, composed; `None` where there are none. Raises `RuntimeError` for those of

@@ -90,7 +90,7 @@ class SharedChanges:
         """Note a notification of an extension, unless that is too long, or too many wait: see `Observer.told`."""
         if self._elsewhere is None:
             return
-        thing = self._elsewhere.thing(self._observers.source, self._observers.times_told, row, params)
+        thing = self._elsewhere.thing(self._observers.source, self._observers.telling, row, params)
         if thing is None or len(self._waiting) >= _MOST_WAITING:
             why = "it is too long" if thing is None else "too many wait"
             logger.warning("a notification %s is told to the clients of this replica alone: %s", row.name, why)

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..classes import define, show_fields
+from ..concurrency.threads import Home
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.types.content import BlobResourceContents, TextResourceContents
 from ..protocol.types.resources import PageParams, Resource
@@ -102,6 +103,11 @@ class SkillOffers:
         resources.unlisted.append(self)
 
     # What is offered
+
+    @property
+    def home(self) -> Home:
+        """The runs of trio in which the server is served."""
+        return self._server.home
 
     def add(self, skill: ReadSkill, options: SkillOptions) -> None:
         """Offer a skill, and tell the clients. Raises `ValueError` for a URI that is taken, and for senseless options,

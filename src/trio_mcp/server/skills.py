@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -84,12 +85,25 @@ class Skills(SkillsExtension):
         `add_folder`."""
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         skill = read_files(name, contents, prefix)
-        self._check_free([skill.path])
-        self._offer(skill, options)
+
+        def add() -> None:
+            self._check_free([skill.path])
+            self._offer(skill, options)
+
+        self._change(add)
 
     def remove(self, path: str) -> None:
         """Withdraw the skill with this path, ``PREFIX/NAME``, or all of the folder that was added. Clients are told.
         Raises `KeyError` where there is none."""
+        self._change(partial(self._remove, path))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Make a change where the servers are served that offer the skills. See `Home.change`."""
+        for offers in self._offers:
+            change = partial(offers.home.change, change)
+        change()
+
+    def _remove(self, path: str) -> None:
         of_folder = [each for each in self._folders if path in each.paths or path == str(each.folder)]
         self._folders = [each for each in self._folders if each not in of_folder]
         gone = [path for each in of_folder for path in each.paths] or [path]
@@ -102,11 +116,15 @@ class Skills(SkillsExtension):
             raise fault
         if not found:
             raise ValueError(f"{folder.folder}: there is no folder with a {SKILL_FILE}")
-        self._check_free(found)
-        self._folders.append(folder)
-        folder.paths = list(found)
-        for skill in found.values():
-            self._offer(skill, folder.options)
+
+        def add() -> None:
+            self._check_free(found)
+            self._folders.append(folder)
+            folder.paths = list(found)
+            for skill in found.values():
+                self._offer(skill, folder.options)
+
+        self._change(add)
 
     def _check_free(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -15,12 +15,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, 
 
 import trio
 
-from ..concurrency.workers import await_in_worker
+from ..concurrency.workers import await_in_nursery, await_in_worker, in_workers_thread
 from ..runtime.cancellation import Cancellation
 from ..runtime.requests.logs import RequestLog
+from ..runtime.requests.scope import RequestScope, current_request
 from .kept_tasks import CallerTasks, TaskContext
 from .registration import ContextNames, L_co
-from .request_context import RequestContext
+from .request_context import RequestContext, live_scope
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +30,7 @@ T = TypeVar("T")
 def passed_on(member: T) -> T:
     """Return a member, a property or a method, that does in any thread what the original does."""
     if not isinstance(member, property):
-        return cast("T", _calling(member, lambda call: call()))
+        return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
 
     @wraps(getter)
@@ -41,34 +42,60 @@ def passed_on(member: T) -> T:
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that calls the original, which waits for nothing, in trio's thread."""
-    return _calling(method, trio.from_thread.run_sync)
+    return _calling(method, _run_in_trio)
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that calls the async original in trio's thread, and blocks until the call returns."""
-    return _calling(method, await_in_worker)
+    return _calling(method, _await_in_trio)
 
 
 def asking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method as of `blocking`; another thread may run meanwhile, since the original waits for the client."""
-    return _calling(method, partial(await_in_worker, asks=True))
+    return _calling(method, partial(_await_in_trio, asks=True))
 
 
-def _calling(method: Any, run: Callable[[Callable[[], Any]], Any]) -> Any:
+def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]], Any]) -> Any:
     name = method.__name__
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(partial(getattr(self._original, name), *args, **kwargs))
+        return run(self._scope, partial(getattr(self._original, name), *args, **kwargs))
 
     return call
+
+
+def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
+    """Return what ``call`` returns in trio's thread, for a handler of ``scope``. Raises as the call and `TrioRun.call`,
+    and `trio.Cancelled` in the thread of a cancelled handler."""
+    if scope is None:
+        return trio.from_thread.run_sync(call)
+    if in_workers_thread():
+        trio.from_thread.check_cancelled()
+    return scope.runner.trio_run.call(call)
+
+
+def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
+    """Return the result of ``call`` in trio's thread: in another thread than the handler's own, in the nursery of the
+    request."""
+    if scope is None or in_workers_thread():
+        return await_in_worker(call, asks=asks)
+    if (nursery := scope.nursery) is None:
+        raise RuntimeError("the request is over: its handler has returned before this thread has")
+
+    async def in_request() -> T:
+        current_request.set(scope)
+        return await call()
+
+    return await_in_nursery(scope.runner.trio_run, nursery, in_request)
 
 
 class WorkerLog:
     """`RequestLog` for threads: the same methods, which block until there is room."""
 
-    def __init__(self, log: RequestLog) -> None:
+    def __init__(self, log: RequestLog, scope: RequestScope | None = None) -> None:
         self._original = log
+        self._scope = scope
 
     debug = blocking(RequestLog.debug)
     info = blocking(RequestLog.info)
@@ -83,8 +110,9 @@ class WorkerLog:
 class WorkerTask:
     """The members of `TaskContext`, for a worker thread: members that are async there block here."""
 
-    def __init__(self, task: TaskContext) -> None:
+    def __init__(self, task: TaskContext, scope: RequestScope | None = None) -> None:
         self._original = task
+        self._scope = scope
 
     id = passed_on(TaskContext.id)
     ttl = passed_on(TaskContext.ttl)
@@ -100,8 +128,9 @@ class WorkerTask:
 class WorkerTasks:
     """The members of `CallerTasks`, for a worker thread: each call blocks."""
 
-    def __init__(self, tasks: CallerTasks) -> None:
+    def __init__(self, tasks: CallerTasks, scope: RequestScope | None = None) -> None:
         self._original = tasks
+        self._scope = scope
 
     create_task = blocking(CallerTasks.create_task)
     get_task = blocking(CallerTasks.get_task)
@@ -116,13 +145,15 @@ class WorkerContext(ContextNames[L_co]):
 
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
     `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
-    the client, another handler may have its place; see `Limits.max_asking_threads`. ``nursery`` and ``cancel_scope``
+    the client, another handler may have its place; see `Limits.max_asking_threads`. Threads of the handler's own, in a
+    ``ThreadPoolExecutor`` for example, may use the context until the handler returns. ``nursery`` and ``cancel_scope``
     are for trio's thread: ``trio.from_thread.run_sync(ctx.nursery.start_soon, task)``,
     ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
     """
 
     def __init__(self, context: RequestContext[L_co]) -> None:
         self._original = context
+        self._scope = live_scope(context)
 
     request_id = passed_on(RequestContext.request_id)
     revision = passed_on(RequestContext.revision)
@@ -143,13 +174,13 @@ class WorkerContext(ContextNames[L_co]):
     def task(self) -> WorkerTask | None:
         """The task that the request is, or may become. See `RequestContext.task`."""
         task = self._original.task
-        return None if task is None else WorkerTask(task)
+        return None if task is None else WorkerTask(task, self._scope)
 
     @property
     def task_store(self) -> WorkerTasks | None:
         """The tasks of this caller. See `RequestContext.task_store`."""
         tasks = self._original.task_store
-        return None if tasks is None else WorkerTasks(tasks)
+        return None if tasks is None else WorkerTasks(tasks, self._scope)
 
     # Cancellation
 
@@ -158,7 +189,10 @@ class WorkerContext(ContextNames[L_co]):
 
     def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled."""
-        trio.from_thread.check_cancelled()
+        if self._scope is None or in_workers_thread():
+            trio.from_thread.check_cancelled()
+        elif self.is_cancelled:
+            _await_in_trio(self._scope, trio.lowlevel.checkpoint_if_cancelled)
 
     @property
     def is_cancelled(self) -> bool:
@@ -178,8 +212,8 @@ class WorkerContext(ContextNames[L_co]):
     def cancelled(self) -> threading.Event:
         """The event that is set when the request is cancelled. See `RequestContext.cancelled`."""
         try:
-            return trio.from_thread.run_sync(getattr, self._original, "cancelled")
-        except RuntimeError:  # a thread of the handler's own, which cannot call into trio, or trio has ended
+            return _run_in_trio(self._scope, lambda: self._original.cancelled)
+        except RuntimeError:  # trio has ended
             return self._original.cancelled
 
     # Telling the client
@@ -189,7 +223,7 @@ class WorkerContext(ContextNames[L_co]):
     @property
     def log(self) -> WorkerLog:
         """The client's log."""
-        return WorkerLog(self._original.log)
+        return WorkerLog(self._original.log, self._scope)
 
     send_notification = blocking(RequestContext.send_notification)
     elicitation_complete = blocking(RequestContext.elicitation_complete)

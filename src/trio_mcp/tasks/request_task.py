@@ -316,7 +316,7 @@ class RequestTask:
         """Make ``message`` the words for people on the present state, written before long: the last message wins."""
         self.message = message
         if self.has_started:
-            self._host.messages.write_soon(self)
+            self.scope.runner.trio_run.soon(self._host.messages.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
         """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises

@@ -65,7 +65,7 @@ class ProgressReporter:
     """Reports the progress of one request, under one token.
 
     ``interval`` in seconds is the least time between two notifications; ``alarms`` let a kept value out once the
-    interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks and never raises.
+    interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class ProgressReporter:
 
         Return false when the value was kept for later because the interval is not over, and when the value was dropped,
         for not exceeding the value before (2025-11-25 progress: MUST increase) or for not being `reportable`. A dropped
-        value changes nothing.
+        value changes nothing. Raises `RuntimeError` in another thread than trio's, with nothing reported.
         """
         if (
             total is not self._total
@@ -135,13 +135,23 @@ class ProgressReporter:
             self._total = total
         if not self._last < progress <= _LARGEST:
             return False
-        self._last = progress
-        if current_time() < self._due:
-            if self._pending is None:
-                self._alarm = self._alarms.set(self._due, self.let_out)
+        if self._pending is not None and current_time() < self._due:
+            self._last = progress
             self._pending = progress, total, message
             return False
-        return self._send(progress, total, message)
+        return self._report_first(progress, total, message)
+
+    def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Report a value where none is kept, or the interval is over."""
+        if self._alarms.are_elsewhere:
+            raise RuntimeError("progress is reported in the thread of the request's run of trio")
+        now = current_time()
+        self._last = progress
+        if now >= self._due:
+            return self._send(progress, total, message)
+        self._alarm = self._alarms.set(self._due, self.let_out)
+        self._pending = progress, total, message
+        return False
 
     def let_out(self) -> bool:
         """Send the kept value if its time has come. Return true when a notification went out."""

@@ -14,6 +14,7 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...concurrency.nurseries import only_member
+from ...concurrency.threads import present_run
 from ...concurrency.workers import frames_of
 from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
@@ -81,7 +82,8 @@ class RequestRunner:
         self.endings = host.endings
         self.workers = host.workers
         self.graces = graces
-        self.trio_token = trio.lowlevel.current_trio_token()
+        self.trio_run = present_run()
+        """The run of trio that the requests belong to, for other threads."""
         self.seal = handler.seal
         self.ask = ask
         self.post = post

@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -66,6 +67,7 @@ class RequestScope:
         "_log",
         "_reply_wait",
         "_reporter",
+        "_thread",
         "_watching",
         "answered_instead",
         "begun",
@@ -102,6 +104,8 @@ class RequestScope:
         """True while lines of the request are sent, its reply apart."""
         self.handler_task: trio.lowlevel.Task | None = None
         """Task of the handler; `None` before the start and after the end."""
+        self._thread: int | None = None
+        """Identifier of trio's thread; `None` before the start."""
         self.nursery: trio.Nursery | None = None
         """Nursery of the handler; `None` before the start, and once the handler and all its tasks have ended."""
         self.from_outside: Cancellation | None = None
@@ -166,6 +170,7 @@ class RequestScope:
         self.advance(Step.START)
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
+        self._thread = get_ident()
         self.nursery = nursery
         if self._deadline is not None:  # calls that the handler makes learn of the deadline by the scope
             nursery.cancel_scope.deadline = self._deadline.due
@@ -275,7 +280,7 @@ class RequestScope:
         """The cause, reason and time of the cancel; `None` while there was no cancel. May be read from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
         # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
-        if known is not None or not trio.lowlevel.in_trio_run():
+        if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
             if limit.scope.cancel_called:
@@ -304,10 +309,14 @@ class RequestScope:
             event = self._event = threading.Event()
         if self.cancellation is not None:
             event.set()
-        elif self._watching is None and self.nursery is not None and trio.lowlevel.in_trio_task():
+        elif self._watching is None and self.nursery is not None and self._is_in_trio():
             self._watching = trio.CancelScope()
             self.nursery.start_soon(self._watch_nursery, self._watching)
         return event
+
+    def _is_in_trio(self) -> bool:
+        """Return whether this code runs in the run of trio of the request."""
+        return trio.lowlevel.in_trio_run() and (self._thread is None or get_ident() == self._thread)
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
         """Set `event` when the nursery is cancelled: trio tells only tasks inside of the nursery, so one such task runs
@@ -402,12 +411,19 @@ class RequestScope:
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end."""
+        """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end. In
+        another thread than trio's, return true for a report that trio's thread makes soon."""
         if not self.sends:
             return False
         if self._reporter is None:
             return self.task is not None and self.task.report_progress(progress, total, message)
-        return self._reporter.report(progress, total, message)
+        try:
+            return self._reporter.report(progress, total, message)
+        except RuntimeError:
+            run = self.runner.trio_run
+            if run.is_present:
+                raise
+            return run.soon(self.progress, progress, total, message)
 
     def ask(
         self,

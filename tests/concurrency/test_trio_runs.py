@@ -1,0 +1,159 @@
+"""TrioRun and Home: calls into trio's thread, from any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+
+from trio_mcp.concurrency import threads
+from trio_mcp.concurrency.threads import Home, TrioRun, present_run
+
+
+def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
+    """A run of trio in a thread, and the function that ends it and waits for its end."""
+    begun, made = threading.Event(), list[TrioRun]()
+    end = trio.Event()
+
+    async def main() -> None:
+        made.append(present_run())
+        begun.set()
+        await end.wait()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    begun.wait()
+
+    def stop() -> None:
+        made[0].soon(end.set)
+        thread.join()
+
+    return made[0], stop
+
+
+async def test_the_present_run_is_one_object_and_calls_at_once() -> None:
+    run, thread = present_run(), threading.get_ident()
+    assert run is present_run()
+    assert run.is_here
+    assert run.is_present
+    assert run.call(threading.get_ident) == thread
+
+
+def test_there_is_no_present_run_outside_of_trio() -> None:
+    with pytest.raises(RuntimeError):
+        present_run()
+
+
+async def test_a_call_from_a_thread_runs_in_trio_and_returns_there() -> None:
+    run, thread = present_run(), threading.get_ident()
+    assert await trio.to_thread.run_sync(run.call, threading.get_ident) == thread
+    assert await trio.to_thread.run_sync(run.call, trio.lowlevel.in_trio_run)
+
+
+async def test_a_call_from_a_thread_raises_there() -> None:
+    run = present_run()
+    with pytest.raises(ZeroDivisionError):
+        await trio.to_thread.run_sync(run.call, lambda: 1 / 0)
+
+
+def test_a_call_from_another_run_of_trio_runs_in_its_own() -> None:
+    run, stop = run_of_another_thread()
+
+    async def main() -> None:
+        await trio.lowlevel.checkpoint()
+        assert not run.is_here
+        assert run.call(present_run) is run is not present_run()
+
+    try:
+        trio.run(main)
+    finally:
+        stop()
+
+
+def test_a_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
+    run, stop = run_of_another_thread()
+    stop()
+    with pytest.raises(trio.RunFinishedError):
+        run.call(list)
+    assert not run.soon(list)
+
+
+async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_error_and_never_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+    run, ran, failures = present_run(), list[int](), list[BaseException]()
+
+    def change() -> None:
+        try:
+            run.call(partial(ran.append, 1))
+        except RuntimeError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    thread.join()  # trio's thread is blocked here
+    assert "was given up: a task there waits for this thread without await" in str(failures[0])
+    await trio.testing.wait_all_tasks_blocked()
+    assert ran == []
+
+
+async def test_equal_calls_that_wait_run_once_if_idempotent() -> None:
+    run, ran = present_run(), list[int]()
+    thread = threading.Thread(target=lambda: [run.soon(ran.append, 1, idempotent=True) for _ in range(5)])
+    thread.start()
+    thread.join()
+    assert ran == []
+    await trio.testing.wait_all_tasks_blocked()
+    assert ran == [1]
+
+
+def test_check_raises_in_another_thread_alone() -> None:
+    run, stop = run_of_another_thread()
+    try:
+        run.call(partial(run.check, "a client"))
+        with pytest.raises(RuntimeError, match=r"a client belongs to the run of trio in another thread"):
+            run.check("a client")
+    finally:
+        stop()
+
+
+def test_a_home_without_a_run_is_changed_right_here() -> None:
+    home = Home()
+    assert home.change(threading.get_ident) == threading.get_ident()
+
+
+async def test_a_home_is_changed_in_its_run_and_after_that_anywhere() -> None:
+    home, here = Home(), threading.get_ident()
+    with home.entered(), home.entered():
+        assert await trio.to_thread.run_sync(home.change, threading.get_ident) == here
+        assert home.change(threading.get_ident) == here
+    assert await trio.to_thread.run_sync(home.change, threading.get_ident) != here
+
+
+def test_a_home_whose_run_has_crashed_is_changed_right_here() -> None:
+    home = Home()
+    run, stop = run_of_another_thread()
+    entered = home.entered()
+    run.call(entered.__enter__)
+    stop()
+    assert home.change(threading.get_ident) == threading.get_ident()
+
+
+async def test_a_home_of_two_threads_refuses_changes_with_nothing_changed() -> None:
+    home, changed = Home(), list[int]()
+    run, stop = run_of_another_thread()
+    entered = home.entered()
+    run.call(entered.__enter__)
+    try:
+        with home.entered(), pytest.raises(RuntimeError, match="make one server for each thread"):
+            home.change(partial(changed.append, 1))
+        assert changed == []
+    finally:
+        run.call(lambda: entered.__exit__(None, None, None))
+        stop()
+    home.change(partial(changed.append, 1))
+    assert changed == [1]

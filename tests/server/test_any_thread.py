@@ -1,0 +1,445 @@
+"""Every public method of a server, a context, a group, skills and a client, from any thread."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import (
+    Catalogue,
+    Changes,
+    Client,
+    ConnectedClient,
+    CreateMessageResult,
+    Group,
+    InMemory,
+    Limits,
+    MemberDescription,
+    MemoryTaskStore,
+    Progress,
+    RequestContext,
+    RequestLog,
+    Server,
+    Skills,
+    TaskContext,
+    Watch,
+    WorkerContext,
+    open_group,
+    open_memory,
+)
+from trio_mcp.server.offering import Offering
+
+READS = {
+    "capabilities",
+    "capabilities_in",
+    "offers",
+    "parts",
+    "provided_once",
+    "lifespan_in",
+    "statistics",
+}
+"""Members of a server that change nothing."""
+PACKAGE = {"running", "living", "acknowledge_cancels", "told"}
+"""Members that the package itself calls, in trio's thread or before the server is served."""
+
+
+def echo(text: str) -> str:
+    return text
+
+
+async def passing(request: Any, next: Any) -> Any:
+    return await next(request)
+
+
+CHANGES: dict[str, Callable[[Server], object]] = {
+    "tool": lambda server: server.tool(name="more")(echo),
+    "resource": lambda server: server.resource("note://{text}")(echo),
+    "prompt": lambda server: server.prompt(name="more")(echo),
+    "completion": lambda server: server.completion(argument="text", prompt="echo")(lambda value: [value]),
+    "on_roots_changed": lambda server: server.on_roots_changed(print),
+    "around": lambda server: server.around(passing),
+    "remove_tool": lambda server: server.remove_tool("echo"),
+    "remove_resource": lambda server: server.remove_resource("note://motto"),
+    "remove_prompt": lambda server: server.remove_prompt("echo"),
+    "disable": lambda server: server.disable("tag"),
+    "enable": lambda server: server.enable("tag"),
+    "list_changed": lambda server: server.list_changed("notifications/tools/list_changed"),
+    "resource_updated": lambda server: server.resource_updated("note://motto"),
+    "everything_changed": lambda server: server.everything_changed(),
+    "searchable": lambda server: server.searchable(pinned=["change", "probe"]),
+    "share_secret": lambda server: server.share_secret(bytes(32)),
+    "keep_tasks_in": lambda server: server.keep_tasks_in(MemoryTaskStore()),
+}
+REFUSED = {"handles", "notify", "mount"}
+"""Methods that such a server refuses, wherever they are called."""
+REFUSALS: dict[str, Callable[[Server], object]] = {
+    "handles": lambda server: server.handles(ROW),
+    "notify": lambda server: server.notify(ROW, None),
+    "mount": lambda server: server.mount(Server("other"), prefix="other"),
+}
+ROW: Any = type("Row", (), {"name": "none"})()
+
+
+def members(kind: type) -> Iterator[str]:
+    """The public methods of a class that are not async, and its properties."""
+    for name in dir(kind):
+        member = inspect.getattr_static(kind, name)
+        member = getattr(member, "__func__", member)
+        is_method = inspect.isfunction(member) and not inspect.iscoroutinefunction(member)
+        if name[0] != "_" and (is_method or isinstance(member, property)):
+            yield name
+
+
+def test_each_method_of_a_server_is_called_from_threads_here() -> None:
+    """A new method belongs in one of the tables: see `Home.change` and `Observers`."""
+    assert set(members(Server)) == READS | PACKAGE | set(CHANGES) | REFUSED
+    assert set(members(Offering)) <= set(members(Server))
+
+
+OTHERS: dict[type, set[str]] = {
+    # What changes is made in trio's thread, or refused; the rest reads.
+    Group: {"add", "close", "present", "resume_task", "statuses", "watch"},
+    Skills: {
+        *("add_files", "add_folder", "add_folders", "remove"),
+        *("check", "method", "notification", "register", "row_of", "serves", "settings_in"),
+    },
+    Changes: {"take_all"},
+    ConnectedClient: {"auth", "headers", "info", "lifespan", "revision", "session_id"},
+    TaskContext: {"status", "attempt", "has_started", "id", "requested_ttl", "restored", "ttl"},
+    RequestLog: {
+        *("alert", "critical", "debug", "emergency", "error", "info", "notice", "warning"),  # which are awaited
+        *("admits", "log_nowait", "minimum_rank"),
+    },
+    RequestContext: {
+        *("progress", "close_stream", "cancelled", "nursery", "cancel_scope", "log", "task", "task_store"),
+        *("auth", "cancellation", "client_extension", "client_supports", "has_input_response", "headers"),
+        *("input_response_as", "input_responses", "is_cancelled", "is_resubmit", "lifespan", "meta", "no_channel"),
+        *("peer_user", "request_id", "request_state", "request_state_as", "revision", "session_id", "stateless"),
+        "trace",
+    },
+    Catalogue: {
+        *("prompts", "resource_templates", "resources", "tools", "watch", "find", "known"),
+        *("add", "close", "remove", "replace", "show"),  # for the group
+    },
+    Watch: {"end", "put"},
+    Client: {
+        *("capabilities", "lost", "unreadable_messages", "relay", "server_extension", "told_by_streams", "meta_in"),
+        *("capabilities_in", "resume_task"),
+        *("list_directory", "list_prompts", "list_resource_templates", "list_resources", "list_skills", "list_tasks"),
+        *("list_tools", "listen", "open_stream"),  # which are iterated over, entered or awaited
+        *("adopt", "forward_to", "learn_skills"),  # for code that opens and forwards
+    },
+}
+"""Members that are not async. Whoever adds one sees to it that a thread may call it, and tests that below."""
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
+def test_each_member_of_what_handlers_reach_is_listed_here(kind: type) -> None:
+    assert set(members(kind)) == OTHERS[kind]
+
+
+def with_offers() -> Server:
+    server = Server("s", expose_errors=True)
+    server.tool(tags=["tag"])(echo)
+    server.resource("note://motto")(lambda: "never block")
+    server.prompt(echo)
+    return server
+
+
+def under_trio(call: Callable[[], Any]) -> Any:
+    async def main() -> Any:
+        await trio.lowlevel.checkpoint()
+        return call()
+
+    return trio.run(main)
+
+
+@pytest.mark.parametrize("run", [lambda call: call(), under_trio], ids=["thread", "run of trio"])
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_change_by_a_thread_of_the_author_is_made_and_calls_go_on(name: str, era: Any, run: Any) -> None:
+    server = with_offers()
+    server.tool(name="probe")(echo)
+    threads = list[int]()
+    with trio.fail_after(PATIENCE), ThreadPoolExecutor(1) as pool:
+        async with open_memory(server, era=era) as client, open_memory(server, era=era) as other:
+            await client.subscribe("note://motto")
+            done = trio.Event()
+            token = trio.lowlevel.current_trio_token()
+            change = pool.submit(run, partial(CHANGES[name], server))
+            change.add_done_callback(lambda _: token.run_sync_soon(done.set))
+            await done.wait()
+            change.result()
+            for each in (client, other):
+                assert (await each.call_tool("probe", {"text": "hi"})).text == "hi"
+            threads.append(1)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_a_refused_change_by_a_thread_raises_there_and_calls_go_on(name: str) -> None:
+    server = with_offers()
+    async with open_memory(server) as client:
+        with pytest.raises((ValueError, RuntimeError)):
+            await trio.to_thread.run_sync(REFUSALS[name], server)
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_a_taken_name_is_an_error_in_the_thread_that_declares() -> None:
+    server = with_offers()
+    async with open_memory(server) as client:
+        with pytest.raises(ValueError, match="there is a tool named 'echo' already"):
+            await trio.to_thread.run_sync(server.tool, echo)
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_a_change_of_a_mounted_server_by_a_thread_reaches_clients_of_the_whole() -> None:
+    whole, part, news = Server("whole"), Server("part"), list[object]()
+    part.tool(echo)
+    whole.mount(part, prefix="part")
+    async with open_memory(whole, on_list_changed=news.append) as client:
+        await trio.to_thread.run_sync(part.tool(name="more"), echo)
+        assert (await client.call_tool("part_more", {"text": "hi"})).text == "hi"
+        await trio.to_thread.run_sync(part.remove_tool, "more")
+        assert [tool.name async for tool in client.list_tools()] == ["part_echo"]
+
+
+async def test_skills_are_added_and_removed_by_threads(tmp_path: Path) -> None:
+    skills = Skills()
+    server = Server("s", extensions=[skills])
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "SKILL.md").write_text("---\nname: two\ndescription: d\n---\n")
+    one = {"SKILL.md": "---\nname: one\ndescription: d\n---\n"}
+    async with open_memory(server) as client:
+        await trio.to_thread.run_sync(skills.add_files, "one", one)
+        await trio.to_thread.run_sync(skills.add_folder, tmp_path / "two")
+        assert [skill.name async for skill in client.list_skills()] == ["one", "two"]
+        await trio.to_thread.run_sync(skills.remove, "one")
+        assert [skill.name async for skill in client.list_skills()] == ["two"]
+
+
+async def test_many_threads_change_a_server_at_once_and_nothing_is_lost() -> None:
+    server, news = with_offers(), list[object]()
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            server.tool(name=f"tool{number}")(echo)
+            server.resource_updated("note://motto")
+            server.disable("tag")
+            server.enable("tag")
+            server.remove_tool(f"tool{number}")
+        server.tool(name=f"tool{number}")(echo)
+
+    with trio.fail_after(PATIENCE):
+        async with open_memory(server, on_resource_updated=news.append) as client, trio.open_nursery() as nursery:
+            await client.subscribe("note://motto")
+            for number in range(8):
+                nursery.start_soon(trio.to_thread.run_sync, work, number)
+            for _ in range(50):
+                async for _ in client.list_tools():
+                    pass
+        async with open_memory(server) as client:
+            names = {tool.name async for tool in client.list_tools()}
+    assert names == {"echo", *(f"tool{number}" for number in range(8))}
+    assert news
+
+
+# What a handler says
+
+
+async def test_an_async_handler_that_blocks_trio_on_its_threads_reports_from_them() -> None:
+    server, heard = Server("s", limits=Limits(progress_interval=0)), list[float]()
+    server.resource("note://motto")(lambda: "never block")
+
+    @server.tool
+    async def work(ctx: RequestContext) -> list[bool]:
+        def step(number: int) -> bool:
+            server.resource_updated("note://motto")
+            return ctx.progress(number)
+
+        with ThreadPoolExecutor(1) as pool:
+            return list(pool.map(step, range(1, 4)))
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("work", on_progress=lambda progress: heard.append(progress.progress))
+    assert result.structured_content == {"result": [True, True, True]}
+    assert heard[-1] == 3, "a later report takes the place of one that was not read yet"
+
+
+async def test_progress_from_a_thread_inside_the_interval_is_kept() -> None:
+    server, heard = Server("s", limits=Limits(progress_interval=1000)), list[Progress]()
+
+    @server.tool
+    def work(ctx: WorkerContext) -> list[bool]:
+        with ThreadPoolExecutor(1) as pool:
+            return [pool.submit(ctx.progress, number).result() for number in range(1, 5)]
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("work", on_progress=heard.append)
+    assert result.structured_content == {"result": [True, False, False, False]}
+    assert heard == [Progress(1), Progress(4)]
+
+
+async def test_a_question_of_a_pools_thread_is_answered() -> None:
+    server = Server("s")
+
+    @server.tool
+    def work(ctx: WorkerContext) -> str:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(ctx.elicit, "name?", str).result().value
+
+    async with open_memory(server, elicitation=lambda _: {"value": "Ann"}) as client:
+        assert (await client.call_tool("work")).text == "Ann"
+
+
+async def test_a_cancel_reaches_a_pools_thread_that_asks() -> None:
+    server, asked, ended = Server("s"), trio.Event(), threading.Event()
+
+    @server.tool
+    def work(ctx: WorkerContext) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                pool.submit(ctx.sample, "?", max_tokens=1).result()
+            except trio.Cancelled:
+                with pytest.raises(trio.Cancelled):
+                    ctx.check_cancelled()
+                with pytest.raises((trio.Cancelled, RuntimeError)):
+                    pool.submit(ctx.check_cancelled).result()
+                ended.set()
+                raise
+
+    async def sampling(_: object) -> CreateMessageResult:
+        asked.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    with trio.fail_after(PATIENCE):
+        async with open_memory(server, era="legacy", sampling=sampling) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "work")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+    assert ended.is_set()
+
+
+async def test_a_context_used_by_a_thread_after_its_handler_is_refused_with_words() -> None:
+    server, kept = Server("s"), list[WorkerContext]()
+
+    @server.tool
+    def work(ctx: WorkerContext) -> None:
+        kept.append(ctx)
+
+    async with open_memory(server) as client:
+        await client.call_tool("work")
+        assert await trio.to_thread.run_sync(kept[0].progress, 1) is False
+        with pytest.raises(RuntimeError, match="the request is over"):
+            await trio.to_thread.run_sync(kept[0].log.info, "late")
+        await client.ping()
+
+
+# Groups and clients
+
+
+async def test_a_thread_adds_a_member_to_a_group() -> None:
+    description = MemberDescription(InMemory(with_offers()))
+    with trio.fail_after(PATIENCE):
+        async with open_group() as group:
+            await trio.to_thread.run_sync(group.add, "one", description)
+            with pytest.raises(ValueError, match="there is a member 'one' already"):
+                await trio.to_thread.run_sync(group.add, "one", description)
+            await group.settled()
+            assert (await group.call_tool("one__echo", {"text": "hi"})).text == "hi"
+            watch = await trio.to_thread.run_sync(group.catalogue.watch)
+            assert await watch.__anext__() in ("tools", "resources", "prompts", "resource_templates")
+        with pytest.raises(trio.ClosedResourceError):
+            await trio.to_thread.run_sync(group.add, "two", description)
+
+
+async def test_a_client_is_refused_in_another_run_of_trio_with_words_and_goes_on() -> None:
+    members = {"one": MemberDescription(InMemory(Server("o")))}
+    async with open_memory(with_offers()) as client, open_group(members) as group:
+        for call in (
+            client.ping,
+            client.until_lost,
+            client.roots_changed,
+            partial(client.send_notification, "example/notification"),
+            partial(client.call_tool, "echo", {"text": "hi"}),
+            group.settled,
+            partial(group.client, "one"),
+            partial(group.remove, "one"),
+            partial(group.call_tool, "one__echo"),
+            group.watch().__anext__,
+        ):
+            with pytest.raises(RuntimeError, match="belongs to the run of trio in another thread"):
+                await trio.to_thread.run_sync(trio.run, call)
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        assert "one" in group.statuses
+
+
+# Two runs
+
+
+def test_a_server_of_two_threads_refuses_changes_and_tells_the_clients_of_both() -> None:
+    server, barrier = with_offers(), threading.Barrier(2)
+    told, refused = list[str](), list[str]()
+
+    async def main(name: str) -> None:
+        heard = trio.Event()
+
+        def updated(_: object) -> None:
+            told.append(name)
+            heard.set()
+
+        with trio.fail_after(PATIENCE):
+            async with open_memory(server, on_resource_updated=updated) as client:
+                await client.subscribe("note://motto")
+                await trio.to_thread.run_sync(barrier.wait)
+                if name == "one":
+                    try:
+                        server.remove_tool("echo")
+                    except RuntimeError as error:
+                        refused.append(str(error))
+                    server.resource_updated("note://motto")
+                await heard.wait()
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+                await trio.to_thread.run_sync(barrier.wait)
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        for future in [pool.submit(trio.run, main, name) for name in ("one", "two")]:
+            future.result()
+    assert sorted(told) == ["one", "two"]
+    assert len(refused) == 1
+    assert "make one server for each thread" in refused[0]
+    server.remove_tool("echo")
+
+
+def test_a_declaration_before_and_after_serving_needs_no_trio() -> None:
+    server = with_offers()
+
+    async def main() -> None:
+        async with open_memory(server) as client:
+            await client.call_tool("echo", {"text": "hi"})
+
+    trio.run(main)
+    server.tool(name="later")(echo)
+    server.disable("tag")
+    server.resource_updated("note://motto")
+    assert server.tools.registry.known("later") is not None
+
+
+async def test_a_thread_that_outlives_the_server_may_change_it() -> None:
+    server = with_offers()
+    async with open_memory(server):
+        await wait_all_tasks_blocked()
+    await trio.to_thread.run_sync(server.remove_tool, "echo")
+    assert not len(server.tools.registry)
