@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from math import inf
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -69,7 +70,7 @@ class Outbound:
         self._tracer = tracer
         self._tell_deadlines = calls.tell_deadlines
         self._send_cancels = calls.send_cancels
-        self._run = present_run()
+        self._run, self._thread = present_run(), get_ident()
         self.answer_timeout = inf
         """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
         self.on_request: Callable[[RequestId], None] | None = None
@@ -107,7 +108,8 @@ class Outbound:
         before its return. Without ``tells_deadline`` the peer, whose work outlives the request, is not told how long we
         wait."""
         outbox = outbox or self._outbox
-        self.check_run()
+        if get_ident() != self._thread:
+            self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.over is None and outbox.is_full(REQUEST_MARKS):
             with self.while_connected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Report: TypeAlias = tuple[float, float | None, str | None]
 """The progress, the total in the same unit, and words for people."""
 
+_LATE: Final = threading.Lock()
 _LARGEST: Final = sys.float_info.max
 """Largest number that may be sent: a number further from zero is not finite in most JSON readers."""
 
@@ -76,6 +78,7 @@ class ProgressReporter:
         "_head",
         "_interval",
         "_last",
+        "_late",
         "_outbox",
         "_owner",
         "_pending",
@@ -110,6 +113,8 @@ class ProgressReporter:
         self._pending: Report | None = None
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
+        self._late: list[tuple[float, float | None, str | None]] | None = None
+        """Reports of other threads, which `let_in` makes; `None` while there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
         """Send to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
@@ -153,6 +158,20 @@ class ProgressReporter:
         self._pending = progress, total, message
         return False
 
+    def report_later(self, progress: float, total: float | None, message: str | None) -> None:
+        """Keep a report for `let_in`, which `flush` calls at the latest. May be called from any thread."""
+        with _LATE:
+            if self._late is None:
+                self._late = []
+            self._late.append((progress, total, message))
+
+    def let_in(self) -> None:
+        """Make the reports of other threads, in their order."""
+        with _LATE:
+            late, self._late = self._late, None
+        for report in late or ():
+            self.report(*report)
+
     def let_out(self) -> bool:
         """Send the kept value if its time has come. Return true when a notification went out."""
         if self._pending is None or current_time() < self._due:
@@ -166,6 +185,8 @@ class ProgressReporter:
 
     def flush(self) -> bool:
         """Send the kept value now, regardless of the interval. Return true when a value was kept."""
+        if self._late is not None:
+            self.let_in()
         if self._pending is None:
             return False
         return self._send(*self._pending)

@@ -412,18 +412,23 @@ class RequestScope:
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end. In
-        another thread than trio's, return true for a report that trio's thread makes soon."""
+        another thread than trio's, return true for a report that trio's thread makes soon, and before the answer."""
         if not self.sends:
             return False
-        if self._reporter is None:
+        if (reporter := self._reporter) is None:
             return self.task is not None and self.task.report_progress(progress, total, message)
         try:
-            return self._reporter.report(progress, total, message)
+            return reporter.report(progress, total, message)
         except RuntimeError:
             run = self.runner.trio_run
             if run.is_present:
                 raise
-            return run.soon(self.progress, progress, total, message)
+            reporter.report_later(progress, total, message)
+            return run.soon(self._let_progress_in)
+
+    def _let_progress_in(self) -> None:
+        if self.sends and self._reporter is not None:
+            self._reporter.let_in()
 
     def ask(
         self,
