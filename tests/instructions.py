@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -40,11 +41,11 @@ def _monitored(function: Callable[[], object]) -> int:
     # From 3.12 on the events of `sys.settrace` are made of these ones, and in 3.13.0 some were missing.
     monitoring: Any = sys.monitoring  # pyright: ignore[reportAttributeAccessIssue] where the checker has Python 3.11
     tool, event = monitoring.PROFILER_ID, monitoring.events.INSTRUCTION
-    count = 0
+    count, thread = 0, get_ident()
 
-    def executed(*_: object) -> None:
+    def executed(*_: object) -> None:  # in all threads, that of a log or of pytest-xdist for example
         nonlocal count
-        count += 1
+        count += get_ident() == thread
 
     monitoring.use_tool_id(tool, "instructions")
     try:

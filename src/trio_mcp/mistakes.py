@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dis import opname
 from typing import Any, Final, NoReturn, cast
 
 _SERVE: Final = "await serve_stdio(server), or await serve_http(server, port=8000)"
@@ -214,7 +215,7 @@ def _words_for(error: BaseException, said: str) -> str | None:
         _FROM_TRIO in said or any(text in said for text in _OF_ASYNCIO)
     ):
         return _words_on_asyncio(error)
-    if isinstance(error, TypeError) and "can't be used in 'await'" in said:
+    if isinstance(error, TypeError) and _comes_of_await(error):
         return (
             "This is not awaited: ctx.progress and all functions of trio that do not wait are called plainly; "
             "a function of your own that is awaited is an async def."
@@ -224,6 +225,16 @@ def _words_for(error: BaseException, said: str) -> str | None:
     if isinstance(error, TypeError) and "coroutine has no JSON form" in said:
         return "An async function was called and not awaited: return await function(...)"
     return None
+
+
+def _comes_of_await(error: TypeError) -> bool:
+    """Return whether the operand of an ``await`` is the mistake, whatever words the interpreter has for that."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "GET_AWAITABLE"
 
 
 def _words_on_asyncio(error: BaseException) -> str:

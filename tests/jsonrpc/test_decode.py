@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.codec import check_levels, decode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
 from trio_mcp.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response, Unreadable
 from trio_mcp.jsonrpc.sizes import MOST_LEVELS
@@ -392,3 +392,19 @@ def test_each_member_of_a_long_batch_counts_for_itself() -> None:
     sizes = [member.size for member in batch.members if isinstance(member, Request)]
     assert sizes[0] == pytest.approx(alone.size, rel=0.01)
     assert set(sizes[1:]) == {len(line(id=2, method="b").replace(b" ", b""))}
+
+
+@pytest.mark.parametrize("wrapped", [b"[%s]", b'{"a": %s}'])
+def test_check_levels_raises_recursion_error_beyond_the_bound_of_messages_alone(wrapped: bytes) -> None:
+    def nested(levels: int) -> bytes:
+        text = b"[]"
+        for _ in range(levels - 1):
+            text = wrapped % text
+        return text
+
+    many = b"[" + b"[]," * 1000 + b"[]]"
+    for text in (nested(MOST_LEVELS), nested(MOST_LEVELS).decode(), many, b'"' + b"[" * 1000 + b'"'):
+        check_levels(text)
+    for text in (nested(MOST_LEVELS + 1), nested(MOST_LEVELS + 1).decode(), nested(2000)):
+        with pytest.raises(RecursionError):
+            check_levels(text)

@@ -4,6 +4,7 @@ run again (AR-01, AR-02, AR-03)."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterable
+from functools import partial
 from typing import Any, Literal
 
 import attrs
@@ -643,3 +644,17 @@ async def test_the_functions_of_a_mounted_server_are_not_left_out_in_silence() -
     with pytest.raises(RuntimeError, match="arounds of its own"):
         async with open_memory(outer):
             raise AssertionError("it does not start")
+
+
+async def test_a_partial_call_of_an_async_function_runs_around() -> None:
+    server, seen = Server("s"), list[str]()
+    server.tool(name="echo")(lambda text="hi": text)
+
+    async def noted(word: str, request: ServerRequest, next: Next) -> Any:
+        seen.append(word)
+        return await next(request)
+
+    server.around("tools/call")(partial(noted, "around"))
+    async with open_memory(server) as client:
+        await client.call_tool("echo")
+    assert seen == ["around"]

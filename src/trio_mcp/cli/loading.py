@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -87,7 +88,8 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         raise Unusable(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
-    if not inspect.isroutine(found) and not inspect.isclass(found):
+    # A partial call is a routine from CPython 3.14 on.
+    if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
         raise Unusable(f"{source}:{name} is no Server but of type {type(found).__name__}")
     try:
         made = found()

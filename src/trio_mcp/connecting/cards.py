@@ -10,6 +10,7 @@ import msgspec
 
 from ..auth.fetching import Fetch, Fetched, FetchFailed, HttpFetcher, UrlRules
 from ..classes import frozen
+from ..jsonrpc.codec import check_levels
 from ..jsonrpc.errors import MCPError, clean
 from ..protocol.converters import structure
 from ..protocol.types.server_cards import (
@@ -153,11 +154,13 @@ def _next(answer: Fetched, where: str) -> str:
 def _decoded(body: bytes) -> Any:
     """Return the JSON in ``body``. Raises `ValueError`."""
     try:
-        return msgspec.json.decode(body)
+        data = msgspec.json.decode(body)
+        check_levels(body)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ValueError("it is no JSON in UTF-8") from None
+    return data
 
 
 def _card(data: Any) -> ServerCard:

@@ -291,6 +291,14 @@ def pack_value(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def check_levels(text: bytes | str) -> None:
+    """Raise `RecursionError` for JSON of more than `MOST_LEVELS` levels. msgspec does so at a depth that depends on the
+    stack, and that is out of reach from CPython 3.14 on."""
+    brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(text.count(each) for each in cast("Any", brackets)) > MOST_LEVELS and is_too_deep(_decoder.decode(text)):
+        raise RecursionError(_TOO_DEEP)
+
+
 def decode_value(text: bytes) -> Any:
     """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` where the stack is nearly full."""
     if len(text) < _LARGE:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from ..classes import frozen
+from ..jsonrpc.codec import check_levels
 
 _LONGEST: Final = 256 * 1024
 
@@ -44,7 +45,9 @@ class _Document:
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: more than {_LONGEST} bytes")
         try:
-            return msgspec.json.decode(data, type=cls, strict=not cls._HAS_SECONDS_IN_TEXT)
+            document = msgspec.json.decode(data, type=cls, strict=not cls._HAS_SECONDS_IN_TEXT)
+            check_levels(data)
+            return document
         except msgspec.ValidationError as error:
             reason = str(error)  # which member it is, and what was expected
         except RecursionError:

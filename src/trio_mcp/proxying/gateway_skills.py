@@ -15,6 +15,7 @@ import trio
 
 from ..client.client import Client
 from ..hosting.catalogue import catalogue_uri, parse_uri
+from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.errors import UPSTREAM_LOST, MethodUnavailable
@@ -141,7 +142,7 @@ def _written(member: str, cursor: str | None) -> str:
 
 def _read(cursor: str) -> tuple[str, str | None]:
     try:
-        member, own = decode_value(base64.b64decode(cursor, altchars=b"-_", validate=True))
+        member, own = decode_value(decode_base64url(cursor))
     except (ValueError, TypeError):
         raise CodedError(INVALID_PARAMS, _NO_CURSOR) from None
     if not (isinstance(member, str) and isinstance(own, str | None)):

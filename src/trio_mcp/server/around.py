@@ -157,7 +157,9 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
 def check_around(function: object) -> None:
     """Raise `TypeError` for anything that cannot run around requests."""
     name = getattr(function, "__qualname__", repr(function)[:200])
-    called: Any = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    # A partial call is a routine from CPython 3.14 on.
+    is_function = inspect.isroutine(function) or issubclass(type(function), partial)
+    called: Any = function if is_function else getattr(function, "__call__", function)  # noqa: B004
     fits = inspect.iscoroutinefunction(called)
     if fits:
         try:

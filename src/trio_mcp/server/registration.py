@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypedD
 import attrs
 
 from ..classes import frozen, show_fields
+from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject
 from ..protocol.methods import ROWS
@@ -363,7 +364,7 @@ class Registry(Generic[T]):
 
     def _read_cursor(self, cursor: str) -> int:
         try:
-            kind, _, serial = base64.b64decode(cursor, altchars=b"-_", validate=True).decode().rpartition(":")
+            kind, _, serial = decode_base64url(cursor).decode().rpartition(":")
             if kind == self.kind and serial.isascii() and serial.isdigit():
                 return int(serial)
         except ValueError:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import math
 import secrets
@@ -18,6 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..classes import frozen
+from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision
@@ -192,8 +192,8 @@ class StateCipher:
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:
-            sealed = base64.b64decode(text, altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
+            sealed = decode_base64url(text)
+        except ValueError:
             raise BadRequestState("not base64") from None
         if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
             raise BadRequestState("not spelled as it was given")

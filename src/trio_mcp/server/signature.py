@@ -175,13 +175,13 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 def _checked_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for errors. Raises `TypeError` for what is no function or method."""
-    if inspect.isroutine(function) and callable(function):
-        return function.__qualname__
-    if isinstance(function, functools.partial):
+    if isinstance(function, functools.partial):  # first: from CPython 3.14 on, this is a routine, too
         raise TypeError(
             "a partial function has no name, docstring and parameters of its own: write a function around it, or "
             "Annotated[Type, Provide(function)] for what callers do not give"
         )
+    if inspect.isroutine(function) and callable(function):
+        return function.__qualname__
     if inspect.isclass(function):
         raise TypeError(
             f"{function.__name__} is a class, and a handler is a function. Offer the methods of an object:\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..concurrency.bounded_dict import BoundedDict
+from ..jsonrpc.base64url import decode_base64url
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN
 from ..stores.decoding import decode_stored
@@ -76,7 +77,7 @@ class ToldElsewhere:
 
     def _opened(self, thing: str) -> _Told | None:
         try:
-            sealed = base64.urlsafe_b64decode(thing.removeprefix(TOLD))
+            sealed = decode_base64url(thing.removeprefix(TOLD))
         except ValueError:
             sealed = b""
         for key in self._keys:

@@ -9,7 +9,6 @@ its waiters.
 
 from __future__ import annotations
 
-import base64
 import copy
 import logging
 import math
@@ -25,6 +24,7 @@ import trio
 
 from ...classes import define
 from ...concurrency.contexts import contextmanager
+from ...jsonrpc.base64url import decode_base64url
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch, Fetcher, FetchFailed
 from ..signing import ProofKey
@@ -117,8 +117,8 @@ def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
         return None
-    claims = proof.split(b".")[1]
-    return msgspec.json.decode(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)), type=_NonceClaim).nonce
+    claims = proof.decode("ascii").split(".")[1]
+    return msgspec.json.decode(decode_base64url(claims, padded=False), type=_NonceClaim).nonce
 
 
 logger = logging.getLogger("trio_mcp")

@@ -8,7 +8,6 @@ Each configuration has its grant below: client credentials (RFC 6749 section 4.4
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ import attrs
 import msgspec
 
 from ...classes import frozen
+from ...jsonrpc.base64url import decode_base64url
 from ...protocol.authorization import ServerMetadata
 from ..credentials import AuthorizationError, Credentials, UserIsAsked, calling_user_code
 from ..storage.records import RegisteredClient
@@ -180,7 +180,7 @@ def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
     has verified the signature, which is the business of the server."""
     try:
         claims = assertion.split(".")[1]
-        audience = msgspec.json.decode(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_AudienceClaim).aud
+        audience = msgspec.json.decode(decode_base64url(claims, padded=False), type=_AudienceClaim).aud
     except (IndexError, ValueError, RecursionError):
         return False
     named = [audience] if isinstance(audience, str) else audience

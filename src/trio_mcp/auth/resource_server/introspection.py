@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from ...classes import frozen
+from ...jsonrpc.codec import check_levels
 from ...runtime.peer import Principal
 from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
@@ -167,6 +168,7 @@ def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:
         answer: object = msgspec.json.decode(fetched.body)
+        check_levels(fetched.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         answer = None
     if not isinstance(answer, dict):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -20,6 +19,8 @@ import trio
 
 from ...classes import frozen
 from ...extras import extra, require
+from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import check_levels
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
 from .verification import Signed, VerifierUnavailable
@@ -137,7 +138,7 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
 
 def _bits(modulus: str) -> int:
     try:
-        return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4)), "big").bit_length()
+        return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
     except ValueError:  # of a text whose length no number has
         return 0
 
@@ -146,7 +147,10 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
     """Return the keys of a JWK set that can be used here (RFC 7517 section 5: others are ignored). Raises
     `UnusableKey` for what is no set of 1 to 100 keys, and where none of the keys can be used."""
     try:
-        found: object = msgspec.json.decode(document) if isinstance(document, bytes | str) else document
+        found: object = document
+        if isinstance(document, bytes | str):
+            found = msgspec.json.decode(document)
+            check_levels(document)
         jwks: object = cast("Mapping[str, Any]", found).get("keys") if isinstance(found, Mapping) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         jwks = None

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import math
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, cast
@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from ...classes import frozen
 from ...concurrency.bounded_dict import BoundedDict
 from ...concurrency.fair_share import leaves_enough
+from ...jsonrpc.base64url import decode_base64url
 from ...runtime.peer import Principal
 from ...stores.sealing import derived_key
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, check_extra, read_key
@@ -183,7 +184,7 @@ class ProofNonces:
         if len(nonce) != _NONCE_LENGTH or not nonce.isascii():
             return None
         try:
-            data = urlsafe_b64decode(nonce)
+            data = decode_base64url(nonce)
         except ValueError:
             return None
         time = data[:_TIME_BYTES]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -18,6 +18,8 @@ import attrs
 import msgspec
 
 from ...classes import frozen
+from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import check_levels
 from ...runtime.peer import Principal
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origins import split_url
@@ -257,7 +259,7 @@ def _decoded(segment: str) -> bytes:
     """Return the bytes of ``segment``, which has to be written in the one canonical way: else a token could be written
     in several ways that all are good."""
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
-        decoded = urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+        decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
             return decoded
     raise Untrusted("a part is not in base64url")
@@ -266,6 +268,7 @@ def _decoded(segment: str) -> bytes:
 def _object(text: bytes) -> Mapping[str, Any]:
     try:
         value: object = msgspec.json.decode(text)
+        check_levels(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Untrusted("a part is no JSON") from None
     if not isinstance(value, dict):
