@@ -16,6 +16,7 @@ from trio_mcp.state.events import (
     Event,
     Ignored,
     Refused,
+    ReplyUnreadable,
     RequestReceived,
     ResultReceived,
     Unread,
@@ -105,8 +106,10 @@ def test_a_client_takes_a_batch_of_replies(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
-def test_a_client_without_batches_settles_nothing_from_one(revision: Revision) -> None:
+def test_an_answer_in_a_batch_is_unreadable_for_a_client_without_batches(revision: Revision) -> None:
     client = client_of(revision)
     call = client.open_request("tools/list", revision)
-    assert not isinstance(client.receive(Batch((Response(call.id, {}),))), BatchReceived | ResultReceived)
-    assert client.outbound == (call,)
+    [event] = events_of(client.receive(Batch((Response(call.id, {}),))))
+    assert isinstance(event, ReplyUnreadable)
+    assert event.request is call
+    assert client.outbound == ()

@@ -107,7 +107,7 @@ def test_replies_settle_requests_in_any_order(client: ConnectionState) -> None:
         assert client.receive(Response(one.id, {})) == ResultReceived(one, {})
 
 
-@pytest.mark.parametrize("reply_id", ["1", 2, -1, "", "x"])
+@pytest.mark.parametrize("reply_id", ["2", 2, -1, "", "x"])
 def test_a_reply_nobody_waits_for_settles_nothing(
     client: ConnectionState, call: OutboundRequest, reply_id: Any
 ) -> None:
@@ -115,6 +115,29 @@ def test_a_reply_nobody_waits_for_settles_nothing(
     assert isinstance(client.receive(Response(reply_id, {})), Ignored)
     assert isinstance(client.receive(ErrorResponse(reply_id, -1, "no")), Ignored)
     assert client.outbound == (call,)
+
+
+@pytest.mark.parametrize("reply", [Response("1", {}), ErrorResponse("1", -1, "no")])
+def test_an_id_that_differs_in_its_type_belongs_to_the_only_request(
+    client: ConnectionState, call: OutboundRequest, reply: Any
+) -> None:
+    event = client.receive(reply)
+    assert isinstance(event, ReplyUnreadable)
+    assert (event.request, client.outbound) == (call, ())
+
+
+def test_an_id_that_differs_in_its_type_belongs_to_none_of_two_requests(client: ConnectionState) -> None:
+    calls = tuple(client.open_request("ping", LATEST_LEGACY) for _ in range(2))
+    assert isinstance(client.receive(Response("1", {})), Ignored)
+    assert client.outbound == calls
+
+
+def test_a_server_takes_no_id_of_another_type_for_its_request() -> None:
+    server = server_of(LATEST_LEGACY)
+    question = server.open_request("ping", LATEST_LEGACY)
+    for line in (b'{"jsonrpc":"2.0","id":"1","result":{}}', b'{"jsonrpc":"2.0","id":1}'):
+        assert not isinstance(server.receive(decode(line)), ReplyUnreadable)
+    assert server.outbound == (question,)
 
 
 def test_a_second_reply_settles_nothing(client: ConnectionState, call: OutboundRequest) -> None:
@@ -144,7 +167,6 @@ def test_a_reply_that_makes_no_sense_settles_the_call_that_it_names(
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"jsonrpc":"2.0","id":1}',
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
         b'{"jsonrpc":"2.0","id":true,"result":{}}',
         b'{"jsonrpc":"2.0","id":1.0,"result":{}}',

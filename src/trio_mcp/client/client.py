@@ -115,7 +115,7 @@ class Client(Requests):
             self.host,
             graces=graces,
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
-            on_unreadable=self._unreadable.received,
+            on_unreadable=self._received_unreadable,
         )
         super().__init__(self.connection.outbound, answers, timeouts, settings, self.callbacks.urls)
         self.callbacks.watchers.append(self.tool_calls.changed)
@@ -129,6 +129,10 @@ class Client(Requests):
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.instructions: str | None = None
         """The server's advice to the model."""
+
+    def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
+        self.connection.outbound.stray(line)
+        self._unreadable.received(reason, line)
 
     @property
     def lost(self) -> ConnectionLost | None:

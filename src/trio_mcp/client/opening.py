@@ -34,6 +34,7 @@ from ..protocol.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
+from ..runtime.outbound import Outbound
 from ..runtime.transport import ConnectionLost, Transport
 from ..state.events import NotificationReceived
 from .client import Client
@@ -70,14 +71,20 @@ def open_client(channel: Transport, **options: Unpack[ClientOptions]) -> Abstrac
 
 
 @contextmanager
-def connecting(settings: ClientSettings, begun: float, timeouts: CallTimeouts) -> Generator[None]:
+def connecting(
+    settings: ClientSettings, begun: float, timeouts: CallTimeouts, outbound: Outbound | None = None
+) -> Generator[None]:
     """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``; the
-    time in which all ``timeouts`` of the client stand still does not count."""
+    time in which all ``timeouts`` of the client stand still does not count. The error quotes what the server has sent
+    instead of answers to ``outbound``."""
     passed = trio.current_time() - begun - timeouts.stood_still
     with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
         yield
     if scope.cancelled_caught:
-        raise trio.TooSlowError(f"the server was not ready within {settings.connect_timeout:g} s (connect_timeout)")
+        also = "" if outbound is None else outbound.strays_since(0)
+        raise trio.TooSlowError(
+            f"the server was not ready within {settings.connect_timeout:g} s (connect_timeout){also}"
+        )
 
 
 @asynccontextmanager
@@ -107,7 +114,7 @@ async def open_over(
         if watch is not None:
             nursery.start_soon(watch, client)
         try:
-            with connecting(settings, begun, client.timeouts):
+            with connecting(settings, begun, client.timeouts, client.outbound):
                 await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.change_streams.follow_lists(

@@ -68,15 +68,19 @@ class CallTimeouts:
 
     @contextmanager
     def _limited(self) -> Generator[None]:
-        limit: trio.CancelScope | None = None
+        scope: trio.CancelScope | None = None
+        hint = ""
         try:
-            with fail_after_work(self._seconds) as limit, self._known(call_limits()):
-                yield
+            with fail_after_work(self._seconds) as scope, self._known(limits := call_limits()):
+                try:
+                    yield
+                finally:
+                    hint = limits[-1].hint
         except trio.TooSlowError:
-            if limit is None or not limit.cancelled_caught:
+            if scope is None or not scope.cancelled_caught:
                 raise  # not by this limit
             # The caller set no limit, so the error names the source of this limit.
-            raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout)") from None
+            raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 
     @contextmanager
     def _known(self, limits: tuple[TimeLimit, ...]) -> Generator[None]:

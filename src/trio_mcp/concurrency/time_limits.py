@@ -32,6 +32,8 @@ class TimeLimit:
         """True when progress of the calls inside starts the limit anew."""
         self.over = False
         """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
+        self.hint = ""
+        """What may be the cause when the limit is reached, in words for the error."""
         self._run()
 
     def _run(self) -> None:
@@ -161,8 +163,9 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
     around = last_deadline()  # not the effective deadline: a limit around this one may move its own
-    with trio.CancelScope() as scope:
-        limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
+    scope = trio.CancelScope()
+    limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
+    with scope:
         token = _limits.set((*_limits.get(), limit))
         try:
             yield scope
@@ -170,7 +173,7 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
             _limits.reset(token)
             limit.over = True
     if scope.cancelled_caught:
-        raise trio.TooSlowError
+        raise trio.TooSlowError(f"the time is over: {seconds:g} s{limit.hint}") if limit.hint else trio.TooSlowError
 
 
 class Graces:

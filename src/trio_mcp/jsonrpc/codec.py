@@ -165,10 +165,10 @@ def _unreadable(
     remains: Salvage, reason: str, code: int, message: str, *, too_long: bool = False, may_be_answer: bool = False
 ) -> Unreadable:
     if remains.is_reply:
-        return Unreadable(reason, None, remains.id, is_answer=True)
+        return Unreadable(reason, None, remains.id, is_answer=True, also=remains.also)
     if remains.is_request or not may_be_answer:
         owed = ErrorResponse(remains.id if remains.is_request else None, code, message)
-        return Unreadable(reason, owed, too_long=too_long)
+        return Unreadable(reason, owed, too_long=too_long, also=remains.also)
     return Unreadable(reason, ErrorResponse(None, code, message), remains.id, too_long=too_long, may_be_answer=True)
 
 
@@ -178,11 +178,11 @@ def _classify(data: _Envelope, size: int) -> Message | Unreadable:
         return _classify_reply(data)
     request_id = data.id
     if data.jsonrpc != "2.0":
-        return _invalid('the member "jsonrpc" must be "2.0"', request_id)
+        return _no_request('the member "jsonrpc" must be "2.0"', data)
     if type(method) is not str:
-        return _invalid("the method must be a string", request_id)
+        return _no_request("the method must be a string", data)
     if data.result is not UNSET or data.error is not UNSET:
-        return _invalid("a request has neither result nor error", request_id)
+        return _no_request("a request has neither result nor error", data)
     params = None if data.params is UNSET else data.params
     if request_id is UNSET:
         return Notification(method, params)
@@ -198,7 +198,7 @@ def _classify_reply(data: _Envelope) -> Message | Unreadable:
     if not has_result and not has_error:
         # It may be a broken request or a broken reply. An error under the id of a reply could settle one of the
         # peer's own calls, so the error names no id.
-        return _invalid("a message has a method, a result or an error")
+        return _invalid("a message has a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
@@ -226,10 +226,10 @@ def _bad_reply(reason: str, data: _Envelope) -> Unreadable:
     """Return the `Unreadable` for a malformed reply: no error for the peer, but an end for the named call."""
     reply_id = None if data.id is UNSET else data.id
     if is_request_id(reply_id):
-        return Unreadable(reason, None, reply_id, is_answer=True)
+        return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
     # An error under null may be about anything, and an object that is not JSON-RPC may be something the peer printed.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
-    return Unreadable(reason, None, is_answer=surely)
+    return Unreadable(reason, None, is_answer=surely, named=reply_id)
 
 
 def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unreadable:
@@ -249,9 +249,18 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     )
 
 
-def _invalid(reason: str, request_id: Any = None) -> Unreadable:
+def _no_request(reason: str, data: _Envelope) -> Unreadable:
+    """Return the `Unreadable` for an object with a method that is no request."""
+    named = None if data.id is UNSET else data.id
+    is_reply = data.result is not UNSET or data.error is not UNSET
+    asks = data.method if type(data.method) is str and not is_reply else None
+    return _invalid(reason, named, named=named, asks=asks)
+
+
+def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: str | None = None) -> Unreadable:
     known = request_id if is_request_id(request_id) else None
-    return Unreadable(reason, ErrorResponse(known, INVALID_REQUEST, f"Invalid request: {reason}"))
+    owed = ErrorResponse(known, INVALID_REQUEST, f"Invalid request: {reason}")
+    return Unreadable(reason, owed, named=named, asks=asks)
 
 
 def encode_value(value: Any, around: int = 0) -> bytes:

@@ -26,6 +26,9 @@ _NAME: Final = re.compile(rb"\s*+(" + _STRING + rb")\s*+:\s*+", re.DOTALL)
 _SCALAR: Final = re.compile(_STRING + rb'|[^\s",:\[\]{}]++', re.DOTALL)
 _BRACKETS: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[{]++|[\]}]++)", re.DOTALL)
 _NEXT: Final = re.compile(rb"\s*+,")
+_NEXT_OBJECT: Final = re.compile(rb"\s*+\}[\s,]*+\{")
+_MOST_OBJECTS: Final = 1000
+"""Bound of the objects on one line that are looked at, as of the members of a batch."""
 
 _LOOKED_AT: Final = 65536
 """Bytes of the end that are looked at."""
@@ -46,6 +49,8 @@ class Salvage:
     """Value of the member ``id``; `None` if the value cannot be the id of a request."""
     is_request: bool
     is_reply: bool
+    also: tuple[RequestId, ...] = ()
+    """Ids of the objects behind the first one that are no requests."""
 
 
 NOTHING: Final = Salvage(None, is_request=False, is_reply=False)
@@ -62,23 +67,42 @@ def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
         return NOTHING
     names: set[bytes] = set()
     request_id: Any = None
+    further: list[tuple[set[bytes], Any]] = []
     for name, text in _members(line, start.end()):
+        if name == _OBJECT:
+            if len(further) == _MOST_OBJECTS:
+                break
+            further.append((names, request_id))
+            names, request_id = set(), None
         names.add(name)
         if name == b'"id"':
             request_id = _id_in(text)
+    if further:
+        (names, request_id), *others = (*further, (names, request_id))
+        also = tuple(each for known, each in others if each is not None and b'"method"' not in known)
+        return _salvaged(names, request_id, also)
     if request_id is None:
         for name, text in _last_members(tail or line):
             if tail:
                 names.add(name)
             if name == b'"id"' and request_id is None:
                 request_id = _id_in(text)
+    return _salvaged(names, request_id)
+
+
+def _salvaged(names: set[bytes], request_id: RequestId | None, also: tuple[RequestId, ...] = ()) -> Salvage:
     is_request = b'"method"' in names
     is_reply = not is_request and (b'"result"' in names or b'"error"' in names)
-    return Salvage(request_id, is_request, is_reply)
+    return Salvage(request_id, is_request, is_reply, also)
+
+
+_OBJECT: Final = b"{"
+"""Given for a name where a further object begins."""
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield names, in their quotes, and the texts of their values; `None` for arrays and objects."""
+    """Yield names, in their quotes, and the texts of their values; `None` for arrays and objects. A further object on
+    the line begins with `_OBJECT`."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -100,7 +124,10 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
             at += depth  # the last run may have closed brackets around the value, too
         following = _NEXT.match(line, at)
         if following is None:
-            return
+            following = _NEXT_OBJECT.match(line, at)
+            if following is None:
+                return
+            yield _OBJECT, None
         at = following.end()
 
 

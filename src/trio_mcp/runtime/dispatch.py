@@ -12,6 +12,7 @@ from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .calls import Posted, Progress
 from .exchange import BatchExchange, Exchange
+from .outbound import quoted
 from .replies import error_line
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class Dispatch:
             case events.RequestFailed():
                 self._outbound.settle(event.request, None, event.error)
             case events.ReplyUnreadable():
-                self._outbound.unreadable_answer(event.request, event.reason)
+                shown = f": {quoted(line)}" if event.is_odd else ""
+                self._outbound.unreadable_answer(event.request, event.reason + shown)
             case events.StreamReceived():
                 if (on_notification := self._outbound.call_of(event.request).on_notification) is not None:
                     on_notification(event.notification, _size(line, batch, event.notification.params))
@@ -102,6 +104,8 @@ class Dispatch:
                 self._unread(event, line)
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
+                if event.is_reply:
+                    self._outbound.stray(line)
         if batch is not None:
             batch.reply(None)  # a member that gets no reply
 

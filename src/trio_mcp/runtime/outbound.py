@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from math import inf
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -17,8 +17,8 @@ from ..classes import frozen
 from ..concurrency.backlog import Backlog
 from ..concurrency.contexts import contextmanager
 from ..concurrency.threads import present_run
-from ..concurrency.time_limits import last_deadline
-from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
+from ..concurrency.time_limits import call_limits, last_deadline
+from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer, clean
 from ..protocol.meta import PROGRESS_TOKEN, TraceContext
 from ..protocol.types.input_required import asks_for_input
 from ..protocol.types.tools import created_id
@@ -80,6 +80,8 @@ class Outbound:
         """Reason why no reply will ever come any more; `None` while one may."""
         self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
+        self._strays = 0
+        self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
 
     def check_run(self) -> None:
@@ -119,7 +121,7 @@ class Outbound:
         deadline = last_deadline()
         if deadline < inf and self._tell_deadlines and tells_deadline:
             params = with_remaining(method, params, deadline)
-        request = self._state.open_request(method, revision)
+        request, strays = self._state.open_request(method, revision), self._strays
         if self.on_request is not None:
             self.on_request(request.id)
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
@@ -138,10 +140,13 @@ class Outbound:
             outbox.put_request(request.id, method, params, call)
             told = self._told
             seen, running = told.received, told.running
-            end = await (call.outcome() if self.answer_timeout == inf else self._outcome_in_time(call))
+            end = await (call.outcome() if self.answer_timeout == inf else self._outcome_in_time(call, strays))
             if told.handled < end.after:
                 await told.finished(seen, end.after, running)
         except BaseException as error:
+            if self._strays != strays:
+                for limit in call_limits():
+                    limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
             if cancel_task is not None and call.end is not None:  # the answer has come, and nobody will read it
@@ -160,16 +165,35 @@ class Outbound:
         if span is not None:
             span.end(end.result, end.error)
         if end.error is not None:
-            raise _again(end.error)
+            raise self._raised(end.error, strays)
         return end.result
 
-    async def _outcome_in_time(self, call: Call) -> Settled:
+    def _raised(self, error: MCPError, strays: int) -> MCPError:
+        fresh = _again(error)
+        if self._strays != strays and isinstance(fresh, ConnectionLost):
+            fresh.reason += self.strays_since(strays)
+            fresh.args = (fresh.reason,)
+        return fresh
+
+    async def _outcome_in_time(self, call: Call, strays: int) -> Settled:
         """Wait as `Call.outcome`, but no longer than `answer_timeout`. Raises `trio.TooSlowError` then."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
-        raise trio.TooSlowError(
-            f"{call.request.method.name}: no answer within {self.answer_timeout:g} s (answer_timeout)"
-        )
+        method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
+        raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
+
+    def stray(self, line: bytes | bytearray) -> None:
+        """Keep the beginning of a line of the server that belongs to no call: it may be the answer which a call waits
+        for in vain, and is quoted in the error that ends the wait."""
+        self._strays += 1
+        self._last_stray = bytes(line[:_QUOTED])
+
+    def strays_since(self, strays: int) -> str:
+        """Return words about the last line that belongs to no call; none where no more than ``strays`` such lines have
+        come."""
+        if self._strays == strays:
+            return ""
+        return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
 
     def post(
         self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
@@ -321,6 +345,15 @@ class Outbound:
             self._calls[request.id].settle(Settled(None, error))
         for scope in tuple(self._waiting):
             scope.cancel(reason=error.reason)
+
+
+_QUOTED: Final = 200
+"""Number of bytes of a line that an error shows."""
+
+
+def quoted(line: bytes | bytearray) -> str:
+    """Return the beginning of ``line`` in quotes, as printable text."""
+    return repr(clean(line[:_QUOTED].decode("utf-8", "replace")))
 
 
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ never meet.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError, clean
@@ -66,7 +67,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
+_IN_BATCH: Final = "the answer is a batch, which the revision has not"
 _NO_CAPABILITIES: Final = ClientCapabilities()
+_QUOTED: Final = 200
+"""Number of characters of an id, or of the name of a method, that a reason quotes."""
 
 
 class ConnectionState:
@@ -202,15 +206,17 @@ class ConnectionState:
             case Response():
                 call = self._outbound.pop(message.id, None)
                 if call is None:
-                    return Ignored("a result for no request in flight")
+                    return self._receive_stray(message.id, "a result for no request in flight")
                 return ResultReceived(call, message.result)
             case Notification():
                 return self._receive_notification(message)
             case ErrorResponse():
                 call = None if message.id is None else self._outbound.pop(message.id, None)
                 if call is None:
-                    return Ignored(
-                        f"an error for no request in flight: {message.message[:200]!r}", noteworthy=message.id is None
+                    return self._receive_stray(
+                        message.id,
+                        f"an error for no request in flight: {message.message[:200]!r}",
+                        noteworthy=message.id is None,
                     )
                 return ErrorReceived(call, message)
             case Unreadable():
@@ -228,7 +234,57 @@ class ConnectionState:
         entry = self._inbound.get(request_id)
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
+    def _receive_stray(self, named: Any, what: str, *, noteworthy: bool = False) -> Event:
+        """Rule on a reply whose id is not in flight."""
+        call = self._meant(named)
+        if call is None:
+            return Ignored(what, noteworthy=noteworthy, is_reply=self.role == "client")
+        return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
+
+    def _meant(self, named: Any) -> OutboundRequest | None:
+        """Take the request of ours out of the table that an object of the server with the id ``named``, which is no
+        good reply, is about; `None` when that cannot be known. An id that differs only in its type belongs to the only
+        request that waits (DESIGN ruling 13)."""
+        if self.role != "client" or named is None:
+            return None
+        if is_request_id(named) and named in self._outbound:
+            return self._outbound.pop(named)
+        waiting = [*islice((call for call in self._outbound.values() if not call.method.streams), 2)]
+        if len(waiting) != 1 or _plain(named) != _plain(waiting[0].id):
+            return None
+        return self._outbound.pop(waiting[0].id)
+
+    def _is_no_request(self, method: str, request_id: Any) -> bool:
+        """Return whether an object with ``method`` under the id of a request of ours is one that the server may not
+        send: the request itself, come back, for example. A server counts its own requests, too, and may send methods
+        that are unknown here."""
+        call = self._outbound.get(request_id) if is_request_id(request_id) else None
+        if call is None:
+            return False
+        if method == call.method.name:
+            return method not in self._requests_of(self.peer, self.revision or LATEST_LEGACY)
+        if self._never_replies:
+            return not method.startswith("notifications/")
+        row = METHODS.get(method)
+        return row is not None and row.is_request and not row.sent_by("server")
+
+    def _receive_odd(self, message: Unreadable) -> Event | None:
+        """Rule on a line of the server that is about requests of ours; `None` for any other line."""
+        if message.is_answer and message.settles is None:
+            return None
+        named, asks = message.named, message.asks
+        meant = self._meant(named) if asks is None or self._is_no_request(asks, named) else None
+        if meant is None and not message.also:
+            return None
+        calls = [meant, self._outbound.pop(message.settles, None) if message.settles is not None else None]
+        calls += [self._outbound.pop(each, None) for each in message.also]
+        is_odd = message.reply is not None
+        failed = tuple(ReplyUnreadable(call, message.reason, is_odd) for call in calls if call is not None)
+        return None if not failed else failed[0] if len(failed) == 1 else BatchReceived(failed)
+
     def _receive_unreadable(self, message: Unreadable) -> Event:
+        if self.role == "client" and (event := self._receive_odd(message)) is not None:
+            return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
             # Where nobody asks, a server refuses what may be a request.
@@ -258,6 +314,10 @@ class ConnectionState:
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
         if self.revision is None or not self.revision.batches:
+            named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
+            named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
+            if meant := [call for call in map(self._meant, named) if call is not None]:
+                return BatchReceived(tuple(ReplyUnreadable(call, _IN_BATCH, is_odd=True) for call in meant))
             return self._receive_unreadable(Unreadable(_NO_BATCHES, ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES)))
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
@@ -270,6 +330,9 @@ class ConnectionState:
 
     def _receive_request(self, message: Request) -> Event:
         request_id = message.id
+        if self.role == "client" and self._outbound and self._is_no_request(message.method, request_id):
+            call = self._outbound.pop(request_id)
+            return ReplyUnreadable(call, f"it is a request, {clean(message.method[:_QUOTED])}", is_odd=True)
         if self.role == "client" and self._never_replies:
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
             return Ignored(
@@ -442,6 +505,15 @@ class ConnectionState:
             # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the end of the task.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
+
+
+def _plain(request_id: Any) -> str | None:
+    """Return the text of a number or string, whichever of the two it is; `None` for what cannot be an id."""
+    if type(request_id) is str:
+        return request_id
+    if type(request_id) is float and request_id.is_integer():
+        return str(int(request_id))
+    return str(request_id) if type(request_id) is int else None
 
 
 class _NotOurs(Exception):

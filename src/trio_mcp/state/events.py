@@ -101,6 +101,8 @@ class ReplyUnreadable:
 
     request: OutboundRequest
     reason: str
+    is_odd: bool = False
+    """True for JSON that only its id makes an answer, so that the reason alone does not say what came."""
 
 
 @value
@@ -140,6 +142,8 @@ class Ignored:
 
     reason: str
     noteworthy: bool = False
+    is_reply: bool = False
+    """True for a reply that belongs to no request in flight."""
 
 
 @value

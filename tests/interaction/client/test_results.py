@@ -121,13 +121,13 @@ def _wrong_replies(call_id: int) -> list[str]:
     """Replies that settle nobody, for a call of this id."""
     lines = [
         '{"jsonrpc":"2.0","id":999,"result":{}}',
-        '{"jsonrpc":"2.0","id":"ID","result":{}}',
+        '{"jsonrpc":"2.0","id":"x","result":{}}',
         '{"result":{}}',
-        '{"jsonrpc":"2.0","id":ID}',
+        '{"jsonrpc":"2.0","id":999}',
         '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
         '{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"}}',
         '{"jsonrpc":"2.0","id":999,"error":{"code":1,"message":"m"}}',
-        '[{"jsonrpc":"2.0","id":ID,"result":{}}]',
+        '[{"jsonrpc":"2.0","id":999,"result":{}}]',
         "{bad",
         "42",
         '"text"',

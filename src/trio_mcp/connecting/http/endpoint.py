@@ -252,10 +252,6 @@ def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: S
                 raise HTTPError(200, "the server has answered several requests at once")
             _note_questions(endpoint, message.members, session, request.id)
             endpoint.inbox.put(frame)
-            if ids and request.id is not None:
-                # Where the revision has no batches, the reader makes nothing of the reply.
-                batch = UnreadableAnswer(f"{request.method}: the answer is a batch, which the revision has not")
-                endpoint.inbox.put(ReplyLost(request.id, batch))
             return bool(ids)
     endpoint.inbox.put(frame)
     return False
