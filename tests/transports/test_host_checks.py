@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trio_mcp.transports.host_checks import HostChecks, host_checks_for, is_loopback
@@ -21,6 +23,15 @@ from trio_mcp.transports.host_checks import HostChecks, host_checks_for, is_loop
         ("null", "null", True),
         ("https://app.example", "null", False),
         ("https://app.example", "", False),
+        ("https://app.example:443", "https://app.example", True),
+        ("http://app.example:80", "http://app.example", True),
+        ("https://app.example:80", "https://app.example", False),
+        ("https://app.example:443", "https://app.example:8443", False),
+        ("http://[::1]:*", "http://[::1]:8000", True),
+        ("http://[0:0:0:0:0:0:0:1]:8000", "http://[::1]:8000", True),
+        ("Chrome-Extension://abcdefghijklmnop", "chrome-extension://abcdefghijklmnop", True),
+        ("tauri://localhost", "tauri://localhost", True),
+        ("http://my_app:3000", "http://my_app:3000", True),
     ],
 )
 def test_origins(allowed: str, origin: str, let_in: bool) -> None:
@@ -39,6 +50,19 @@ def test_origins(allowed: str, origin: str, let_in: bool) -> None:
         ("mcp.example", "mcp.example:1@evil", False),
         ("[::1]", "[::1]:8765", True),
         ("mcp.example", "", False),
+        ("mcp.example:*", "mcp.example", True),
+        ("mcp.example:*", "mcp.example:8765", True),
+        ("mcp.example:*", "mcp.example.evil:8765", False),
+        ("mcp.example:*", "mcp.example:*", False),
+        ("[::1]:*", "[::1]:8765", True),
+        ("[0:0::1]", "[::1]", True),
+        ("127.0.0.1:*", "127.0.0.1:1", True),
+        ("mcp.example:443", "mcp.example", True),
+        ("mcp.example:80", "mcp.example", True),
+        ("mcp.example:8443", "mcp.example", False),
+        ("mcp.example:0443", "mcp.example:443", True),
+        ("my_app", "my_app:8000", True),
+        ("mcp.example.", "mcp.example.", True),
     ],
 )
 def test_hosts(allowed: str, host: str, let_in: bool) -> None:
@@ -56,6 +80,109 @@ def test_any() -> None:
     assert checks == HostChecks("*", "*")
     assert checks.allows_origin("null")
     assert checks.allows_host("whatever")
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("*", 'hosts="\\*", without a list'),
+        ("*.example", "each name as an entry"),
+        ("*:8000", "each name as an entry"),
+        ("mcp.*", "each name as an entry"),
+        ("https://mcp.example", 'no scheme; write "mcp.example"'),
+        ("https://mcp.example/mcp", 'no scheme; write "mcp.example"'),
+        ("mcp.example/mcp", "no path"),
+        ("mcp.example/", "no path"),
+        ("mcp.example?x=1", "no path"),
+        ("user@mcp.example", "no user"),
+        ("", "is empty"),
+        (" mcp.example", "no spaces"),
+        ("mcp.example ", "no spaces"),
+        ("mcp.example other.example", "no spaces"),
+        ("mcp.example\n", "no spaces"),
+        ("mcp.example,other.example", "no name of a host"),
+        ("mcp.example:0", "a port is 1 to 65535"),
+        ("mcp.example:65536", "a port is 1 to 65535"),
+        ("mcp.example:" + "9" * 5000, "a port is 1 to 65535"),
+        ("mcp.example:", "a port is 1 to 65535"),
+        ("mcp.example:-1", "a port is 1 to 65535"),
+        ("mcp.example:http", "a port is 1 to 65535"),
+        ("mcp.example:**", "a port is 1 to 65535"),
+        (":8000", "no name of a host"),
+        (".example", "no name of a host"),
+        ("mcp..example", "no name of a host"),
+        ("-mcp.example", "no name of a host"),
+        ("x" * 254, "no name of a host"),
+        ("::1", 'write "\\[::1\\]"'),
+        ("[::1", "in brackets"),
+        ("[::1]8000", "in brackets"),
+        ("[::1%eth0]", "no IPv6 address"),
+        ("[mcp.example]", "no IPv6 address"),
+        ("bücher.example", "in ASCII"),
+        (b"mcp.example", "list of strings"),
+        (None, "list of strings"),
+        (8000, "list of strings"),
+    ],
+)
+def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"hosts= has .*matches no client.*{reason}"):
+        host_checks_for("127.0.0.1", None, ["localhost", entry])
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("*", 'origins="\\*", without a list'),
+        ("app.example", "begins with a scheme"),
+        ("://app.example", "begins with a scheme"),
+        ("https:app.example", "begins with a scheme"),
+        ("https://*", "each name as an entry"),
+        ("https://*.example", "each name as an entry"),
+        ("*://app.example", "begins with a scheme"),
+        ("https://app.example/", "no path"),
+        ("https://app.example/page", "no path"),
+        ("https://user:password@app.example", "no user"),
+        ("https://", "no name of a host"),
+        ("https://app.example:0", "a port is"),
+        ("https://app.example:99999", "a port is"),
+        ("https://app.example https://other.example", "no spaces"),
+        ("https://bücher.example", "in ASCII"),
+        ("https://::1", "in brackets"),
+        ("", "is empty"),
+        (None, "list of strings"),
+    ],
+)
+def test_origins_that_match_no_page_are_refused_with_what_to_write(entry: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"origins= has .*matches no client.*{reason}"):
+        host_checks_for("127.0.0.1", [entry], None)
+
+
+def test_no_hosts_are_refused() -> None:
+    with pytest.raises(ValueError, match="hosts=\\[\\] lets no client in"):
+        host_checks_for("127.0.0.1", None, [])
+
+
+def test_checks_can_be_made_of_checks() -> None:
+    checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
+    assert host_checks_for(None, checks.origins, checks.hosts) == checks
+
+
+@pytest.mark.parametrize("value", ["mcp.example", "mcp.example:80", "[::1]:80", "https://app.example"])
+def test_refused_headers_are_shown_where_they_are_names(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    checks = host_checks_for("127.0.0.1", None, None)
+    assert repr(value) in checks.refused_host(value)
+    assert repr(value) in checks.refused_origin(value)
+    assert [repr(value) in record.getMessage() for record in caplog.records] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "user:secret@evil", "x" * 10_000, "a b", "<script>", "Bearer secret", "a\x1b[31m"]
+)
+def test_other_refused_headers_are_not_shown(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    checks = host_checks_for("127.0.0.1", None, None)
+    for words in (checks.refused_host(value), checks.refused_origin(value), *caplog.messages):
+        assert f"({len(value)} characters that are no name)" in words
+        assert not value or value not in words
 
 
 def test_a_string_is_no_list() -> None:

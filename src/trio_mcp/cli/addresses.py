@@ -121,10 +121,12 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
     hosts = list(addresses.names) or None
     options = {"origins": origins, "hosts": hosts, "proxies": _trusted(addresses.proxies)}
     if addresses.http is not None and address.startswith(_ON_SOCKET):
+        _check_names("localhost", origins, hosts)
         return {"unix": _socket_path(address.removeprefix(_ON_SOCKET)), **options}
     host, port = _host_and_port(address)
     if origins is None or hosts is None:
         _check_decided(host)
+    _check_names(host, origins, hosts)
     return {"host": host, "port": port, **options}
 
 
@@ -202,6 +204,13 @@ def _check_decided(host: str) -> None:
             f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
             "for example --origin https://app.example.com --host mcp.example.com, or --origin none"
         )
+
+
+def _check_names(host: str, origins: list[str] | None, hosts: list[str] | None) -> None:
+    try:
+        host_checks_for(host, origins, hosts)
+    except ValueError as error:
+        raise Unusable(f"--host and --origin are the hosts= and origins= of serve_http: {error}") from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

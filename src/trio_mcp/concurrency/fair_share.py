@@ -89,19 +89,19 @@ class Caller:
 
     @property
     def tag(self) -> str:
-        """A name for this `Caller`, random and of this process: see `part`."""
+        """A random name for this `Caller`, for `part` in another process."""
         if self._tag is None:
             self._tag = secrets.token_urlsafe(_TAG_BYTES)
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new part, for one connection or session. A party that is known by nothing but its connection is that
-        part itself."""
+        """Return a new part, for one connection or session. A party without a ``key`` is a connection already, and the
+        only part."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the part that gives this ``name``, one and the same for as long as anything refers to it. A name is
-        believed: a false one takes from the other parts alone, as one connection more would."""
+        """Return the part with this ``name``, one and the same while referred to. A name is believed: a false name takes
+        from other parts of the same party alone, as one more connection would."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)

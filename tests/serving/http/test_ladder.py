@@ -31,7 +31,17 @@ from tests.serving.http.raw_http import (
     open_endpoint,
 )
 
-from trio_mcp import CancelCause, Limits, PeerError, RequestContext, Server
+from trio_mcp import (
+    CancelCause,
+    Limits,
+    PeerError,
+    RequestContext,
+    Server,
+    http_app,
+    serve_http,
+    serve_websocket,
+)
+from trio_mcp.diagnostics.log_shares import BURST
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -167,6 +177,37 @@ async def test_a_foreign_host_is_forbidden_whatever_is_asked(host: str, target: 
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
         assert answer.status == 403
+
+
+async def test_refused_host_and_origin_are_named_in_the_answer_and_a_few_times_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as (endpoint, _):
+        for name, value in (("Host", "evil.example"), ("Origin", "https://evil.example")):
+            answers = [await endpoint.ask(modern("tools/list"), {name: value}) for _ in range(2 * BURST)]
+            assert {answer.status for answer in answers} == {403}
+            assert f"the {name} {value!r} is not allowed here" in answers[0].body.decode()
+            assert f"{name.lower()}s=" in answers[0].body.decode()
+            told = [record.getMessage() for record in caplog.records if repr(value) in record.getMessage()]
+            assert told == [f"a request is refused (403): {name.lower()}s= does not list its {name}, {value!r}"] * BURST
+        answer = await endpoint.ask(modern("tools/list"), {"Host": "127.0.0.1@user:secret"})
+        assert answer.status == 403
+        assert "secret" not in answer.body.decode() + caplog.text
+
+
+async def test_host_with_any_port_is_served() -> None:
+    async with serving(origins=[], hosts=["127.0.0.1:*"]) as (endpoint, _):
+        for host in ("127.0.0.1", f"127.0.0.1:{endpoint.port}", "127.0.0.1:1"):
+            assert (await endpoint.ask(modern("tools/list"), {"Host": host})).status == 200
+
+
+@pytest.mark.parametrize("serve", [serve_http, serve_websocket])
+@pytest.mark.parametrize("entry", ["*", "*.example", "https://mcp.example", "", "a b", "mcp.example/mcp", "a:70000"])
+async def test_server_with_a_host_that_matches_no_client_does_not_start(serve: Any, entry: str) -> None:
+    with pytest.raises(ValueError, match=r"hosts= has .*, which matches no client: "):
+        await serve(watched_server().server, "127.0.0.1", 0, origins=[], hosts=[entry])
+    with pytest.raises(ValueError, match=r"hosts= has .*, which matches no client: "):
+        http_app(watched_server().server, origins=[], hosts=[entry])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])

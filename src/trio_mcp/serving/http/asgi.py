@@ -251,10 +251,11 @@ class CatalogApp:
         if scope["type"] != "http" or self._document is None:
             raise RuntimeError(f"there is no catalogue for an ASGI scope of type {scope['type']!r}")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if self._checks.allows_host(headers.get(b"host", "")):
+        host = headers.get(b"host", "")
+        if self._checks.allows_host(host):
             answer = self._document.answer(scope["method"], headers.get(b"if-none-match", ""))
         else:
-            answer = text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+            answer = text(HTTPStatus.FORBIDDEN, self._checks.refused_host(host))
         await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
         await send({"type": "http.response.body", "body": answer.body})
 

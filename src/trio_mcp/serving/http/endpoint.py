@@ -89,14 +89,14 @@ class Entrance:
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
-                return self._health(head) or text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+                return self._health(head) or text(HTTPStatus.FORBIDDEN, checks.refused_host(host))
             self._host = host
         if gate is not None and head.path in gate.metadata_paths:
             return resource_metadata(gate.metadata, head.method)
         origin, extra = headers.get("origin"), b""
         if origin is not None:
             if not checks.allows_origin(origin):
-                return self._public(head) or text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
+                return self._public(head) or text(HTTPStatus.FORBIDDEN, checks.refused_origin(origin))
             extra = self._cors.headers(origin)
         if head.path != self._settings.path and not self._settings.covers(head.path):
             return self._public(head) or self._route(head, extra)

@@ -254,11 +254,12 @@ def _parse(received: bytearray) -> h11.Request:
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
     """Raise `Rejection` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
     headers = request.headers
-    if not checks.allows_host(headers.get("host", "")):
-        raise Rejection(HTTPStatus.FORBIDDEN, f"the Host {headers.get('host', '')[:100]!r} is not allowed")
+    host = headers.get("host", "")
+    if not checks.allows_host(host):
+        raise Rejection(HTTPStatus.FORBIDDEN, checks.refused_host(host))
     origin = headers.get("origin")
     if origin is not None and not checks.allows_origin(origin):
-        raise Rejection(HTTPStatus.FORBIDDEN, f"the Origin {origin[:100]!r} is not allowed")
+        raise Rejection(HTTPStatus.FORBIDDEN, checks.refused_origin(origin))
     if request.path.partition("?")[0] != path:
         raise Rejection(HTTPStatus.NOT_FOUND, "there is nothing here")
     upgrades = [token.lower() for token in request.tokens("upgrade")]
