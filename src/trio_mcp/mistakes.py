@@ -6,7 +6,8 @@ Imported at the moment of a mistake, and at no other time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from dis import opname
 from typing import Any, Final, NoReturn, cast
 
@@ -49,7 +50,7 @@ SERVER_OPTIONS: Final = {
         ("auth", "token_verifier", "auth_server_provider"),
         "serve_http(server, auth=Protected(...)): docs/authorization.md",
     ),
-    "transport_security": "serve_http(server, allowed_hosts=...)",
+    "transport_security": "serve_http(server, hosts=[...], origins=[...])",
     "log_level": "logging.basicConfig(level=...), Python's own",
     "debug": "expose_errors=True",
     "mask_error_details": "nothing: errors are masked unless expose_errors=True",
@@ -163,10 +164,51 @@ def raise_no_name(name: str) -> None:
         raise ImportError(words) if caller.f_code.co_name == "_handle_fromlist" else AttributeError(words)
 
 
-def raise_no_option(function: str, name: str, names: Mapping[str, str], known: str) -> NoReturn:
+_SERVE_OPTIONS: Final = {
+    **dict.fromkeys(("allowed_hosts", "host_names"), "hosts=[...]"),
+    **dict.fromkeys(("allowed_origins", "cors_origins"), "origins=[...]"),
+    "transport_security": "hosts=[...], origins=[...]",
+    **dict.fromkeys(("stateless_http", "stateless_mode"), "stateless=True"),
+    **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path"), "path=..."),
+    "json_response": "nothing: an answer is JSON unless something comes before it",
+    "event_store": "nothing: streams are replayed by themselves",
+    **dict.fromkeys(("ssl_certfile", "ssl_keyfile"), "ssl_context=..."),
+    "uds": "unix=...",
+    "custom_routes": "routes={path: handler}",
+    "middleware": "@server.around",
+    "log_level": "logging.basicConfig(level=...), Python's own",
+}
+_OPEN_OPTIONS: Final = {
+    **dict.fromkeys(("timeout", "read_timeout_seconds", "request_timeout", "sse_read_timeout"), "call_timeout=..."),
+    **dict.fromkeys(("init_timeout", "open_timeout"), "connect_timeout=..."),
+    **dict.fromkeys(("sampling_callback", "sampling_handler"), "sampling=..."),
+    **dict.fromkeys(("elicitation_callback", "elicitation_handler"), "elicitation=..."),
+    **dict.fromkeys(("list_roots_callback", "roots_handler"), "roots=..."),
+    **dict.fromkeys(("logging_callback", "log_handler"), "on_log=..."),
+    "message_handler": "on_notification=..., or on_list_changed=...",
+    "progress_handler": "client.call_tool(name, arguments, on_progress=...)",
+    "client_info": "info=...",
+}
+
+
+_CLOSE: Final = 0.65
+"""How alike a misspelled option and a known one are: 1 for equal names."""
+
+
+def options_of(function: str) -> Mapping[str, str]:
+    """Return what to write in place of options of other SDKs, for ``function``."""
+    return _SERVE_OPTIONS if function.startswith("serve_") else _OPEN_OPTIONS if "open" in function else {}
+
+
+def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
     """Raise `TypeError` for an option that ``function`` does not have, with the ``known`` ones."""
-    instead = f"; write {names[name]}" if name in names else ""
-    raise TypeError(f"{function} has no option {name!r}{instead}. Its options: {known}")
+    options = list(known)
+    if name in names:
+        instead = f"; write {names[name]}."
+    else:
+        close = get_close_matches(name, options, 1, _CLOSE)
+        instead = f"; did you mean {close[0]}=?" if close else "."
+    raise TypeError(f"{function} has no option {name!r}{instead} Its options: {', '.join(options)}")
 
 
 _LIBRARIES: Final = {

@@ -13,6 +13,7 @@ from ..bridging.calls import run_at_once
 from ..bridging.thread import TrioThread
 from ..bridging.views import Same, View
 from ..client.options import ClientOptions
+from ..concurrency.misuse import check_keywords
 from ..hosting import catalogue as of_catalogue
 from ..hosting import group as of_group
 from ..hosting.catalogue import Entry
@@ -90,6 +91,7 @@ class Group(View):
 def open_group(
     members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
 ) -> AbstractContextManager[Group]:
+    check_keywords(of_group.open_group, options)
     described = {name: _described(description) for name, description in (members or {}).items()}
     return Opened(lambda: of_group.open_group(described, **_adapted(options)), Group, TrioThread.begin)
 

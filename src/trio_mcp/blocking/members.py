@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from ..bridging.calls import run_blocking
 from ..bridging.thread import TrioThread
 from ..bridging.views import View
+from ..concurrency.misuse import check_keywords
 from .waiting import Opened, Steps, in_threads
 
 P = ParamSpec("P")
@@ -74,6 +75,7 @@ def opening(
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:
+        check_keywords(function, kwargs)
         open_in_trio = cast("Callable[..., AbstractAsyncContextManager[Any]]", function)
         return Opened(lambda: open_in_trio(*args, **in_threads(kwargs)), view, TrioThread.begin)
 

@@ -100,8 +100,8 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the part with this ``name``, one and the same while referred to. A name is believed: a false name takes
-        from other parts of the same party alone, as one more connection would."""
+        """Return the part with this ``name``, one and the same while referred to. A name is believed: a false name
+        takes from other parts of the same party alone, as one more connection would."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)

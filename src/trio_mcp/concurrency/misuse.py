@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import wraps
+from functools import cache, wraps
+from inspect import Parameter, signature, unwrap
 from types import CoroutineType, TracebackType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, get_args
 
 import trio
 
@@ -18,16 +19,51 @@ def entered(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
     """Decorate a function ``open_*`` that returns a context manager: awaiting the result raises `TypeError` with the
-    correct code. ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
+    correct code, and so does calling with an unknown option. ``what`` is what the block gets, in a word, ``"client"``
+    for example; empty for nothing."""
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
         def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+            if kwargs:
+                check_keywords(function, kwargs)
             return _Entered(function(*args, **kwargs), function.__name__, what)
 
         return opened
 
     return decorate
+
+
+def check_keywords(function: Callable[..., Any], given: Iterable[str]) -> None:
+    """Raise `TypeError`, in the name of ``function``, for one of the ``given`` keywords that ``function`` does not
+    take."""
+    check_options(function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
+
+
+def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `TypeError` for one of the ``given`` options of ``function`` that is not ``known``."""
+    for name in given:
+        if name not in known:
+            from ..mistakes import options_of, raise_no_option
+
+            raise_no_option(function, name, options_of(function), known)
+
+
+_OF_NOBODY: Final = ("self", "task_status")
+"""Parameters that users leave to Python and trio."""
+
+
+@cache
+def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the keywords of ``function``, the keys of the `TypedDict` of its options included."""
+    known: list[str] = []
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            documented = eval(parameter.annotation, unwrap(function).__globals__)  # noqa: S307, ``Unpack[...]``, of ours
+            known += get_args(documented)[0].__optional_keys__
+        elif parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) and name not in _OF_NOBODY:
+            known.append(name)
+    return tuple(sorted(known))
 
 
 class _Entered(AbstractAsyncContextManager[T]):

@@ -21,7 +21,7 @@ from ..client.opening import LegacyServers, LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..client.timeouts import answers, in_progress
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_opened_under_trio, entered
+from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
 from ..concurrency.nurseries import open_service_nursery
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.transport import ConnectionLost
@@ -132,6 +132,7 @@ class Command:
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """Start the child and connect to it: see `open_stdio`."""
         check_opened_under_trio("open_stdio")
+        check_keywords(Command.open, options)
         begun, settings = trio.current_time(), ClientSettings(**options)
         legacy_first = settings.era == "auto" and _LEGACY_COMMANDS.holds(self.identity)
         opened = False

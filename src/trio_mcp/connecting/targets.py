@@ -15,6 +15,7 @@ from ..auth.credentials import ClientAuth
 from ..classes import frozen
 from ..client.client import Client
 from ..client.options import ClientOptions
+from ..concurrency.misuse import check_keywords
 from ..server.server import Server
 from ..transports.http_client.origins import split_socket_url
 from .bad_target import BadTarget
@@ -81,6 +82,7 @@ class Address:
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
+        check_keywords(Address.open, options)
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https", "http+unix"):
             return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
@@ -102,6 +104,7 @@ class InMemory:
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Run the server and connect to it: see `open_memory`."""
+        check_keywords(InMemory.open, options)
         return open_memory(self.server, stateless=self.stateless, **options)
 
 

@@ -16,6 +16,7 @@ import attrs
 
 from ..classes import frozen, not_negative
 from ..client.options import ClientOptions
+from ..concurrency.misuse import check_options
 from ..concurrency.time_limits import growing_delay
 from ..connecting.targets import Target, target_of
 from ..jsonrpc.errors import MCPError
@@ -38,6 +39,9 @@ class MemberDescription:
     """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
     """True for a member that is known but not started."""
+
+    def __attrs_post_init__(self) -> None:
+        check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
 
 def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:

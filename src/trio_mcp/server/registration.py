@@ -452,7 +452,7 @@ def check_options(decorator: str, options: Mapping[str, Any], documented: type) 
         if name not in known:
             from ..mistakes import OPTIONS, raise_no_option
 
-            raise_no_option(decorator, name, OPTIONS, ", ".join(sorted(known)))
+            raise_no_option(decorator, name, OPTIONS, sorted(known))
         kind, words = _KINDS.get(name, (object, ""))
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{decorator}({name}=...) takes {words}, not {repr(value)[:100]}")

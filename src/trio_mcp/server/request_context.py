@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 import trio
 
+from ..concurrency.misuse import check_keywords
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import RequestId
 from ..protocol.converters import NotExpressible, unstructure
@@ -377,7 +378,11 @@ class RequestContext(ContextNames[L_co]):
             raise TypeError(AS_TASK)
         if isinstance(messages, str):
             messages = [SamplingMessage("user", TextContent(messages))]
-        params = CreateMessageParams(list(messages), max_tokens, **options)
+        try:
+            params = CreateMessageParams(list(messages), max_tokens, **options)
+        except TypeError:
+            check_keywords(RequestContext.sample, options)
+            raise
         return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:

@@ -427,7 +427,7 @@ def _check_usable(version: str, lifespan: object, page_size: int | None) -> None
 def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
     from ..mistakes import SERVER_OPTIONS, raise_no_option
 
-    known = ", ".join(name for name in signature(Server).parameters if name != "foreign")
+    known = [name for name in signature(Server).parameters if name != "foreign"]
     raise_no_option("Server", next(iter(foreign)), SERVER_OPTIONS, known)
 
 

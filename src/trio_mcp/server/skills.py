@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from ..classes import define
+from ..concurrency.misuse import check_keywords
 from ..protocol.types.skills import SKILL_FILE
 from ..skills.folder import ReadSkill, read_files, read_folder, skill_folders, stamps_of
 from ..skills.front_matter import check_extra
@@ -53,6 +54,7 @@ class Skills(SkillsExtension):
         **options: Unpack[SkillOptions],
     ) -> None:
         check_extra()
+        check_keywords(Skills.__init__, options)
         super().__init__(directory_read=directory_read)
         self._recheck = recheck
         self._skills: dict[str, tuple[ReadSkill, SkillOptions]] = {}
@@ -70,12 +72,14 @@ class Skills(SkillsExtension):
     def add_folder(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
         """Offer ``folder`` as the skill ``skill://PREFIX/NAME``, where ``NAME`` is the name of the folder and in its
         front matter. Clients are told. Raises as the class, and for a path that is taken."""
+        check_keywords(Skills.add_folder, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 
     def add_folders(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
         """Offer each folder with a ``SKILL.md`` below ``folder``, however deep, as a skill whose prefix is ``prefix``
         and the path in between: ``folder/acme/refunds`` is ``skill://acme/refunds``. Skills that come to ``folder`` or
         go from it later come and go here, too. See `add_folder`."""
+        check_keywords(Skills.add_folders, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=True, options=options))
 
     def add_files(
@@ -83,6 +87,7 @@ class Skills(SkillsExtension):
     ) -> None:
         """Offer ``files``, contents by their paths in the skill, as the skill ``skill://PREFIX/NAME``. See
         `add_folder`."""
+        check_keywords(Skills.add_files, options)
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         skill = read_files(name, contents, prefix)
 

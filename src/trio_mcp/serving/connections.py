@@ -15,7 +15,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.fair_share import Caller, HeldBytes, SharedBytes
-from ..concurrency.misuse import check_served_under_trio
+from ..concurrency.misuse import check_keywords, check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import share_of_a_peer
 from ..runtime.limits import Limits
@@ -254,6 +254,7 @@ async def serve_tcp(
     """
 
     check_served_under_trio("serve_tcp")
+    check_keywords(serve_tcp, options)
 
     async def listen() -> SocketListeners:
         opened = await trio.open_tcp_listeners(port, host=host)
@@ -278,6 +279,7 @@ async def serve_unix(
     its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
     check_served_under_trio("serve_unix")
+    check_keywords(serve_unix, options)
     with unix_listener(path) as listener:
 
         async def listen() -> SocketListeners:

@@ -13,7 +13,7 @@ import trio
 from ..auth.resource_server.refusals import Refusal
 from ..classes import frozen
 from ..concurrency.fair_share import HeldBytes
-from ..concurrency.misuse import check_served_under_trio
+from ..concurrency.misuse import check_keywords, check_served_under_trio
 from ..concurrency.nurseries import ServiceNursery
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
@@ -78,6 +78,7 @@ async def serve_websocket(
     Meanwhile Python's garbage collector runs less often, unless the application has set a threshold of its own.
     """
     check_served_under_trio("serve_websocket")
+    check_keywords(serve_websocket, options)
     checks = host_checks_for(None if listeners is not None else host, origins, hosts)
 
     async def listen() -> SocketListeners:

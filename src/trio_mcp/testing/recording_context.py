@@ -23,6 +23,7 @@ from ..client.options import ClientSettings, ElicitationHandler, RootsHandler, S
 from ..client.timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.fair_share import Caller
+from ..concurrency.misuse import check_keywords
 from ..concurrency.nurseries import failures_in
 from ..concurrency.time_limits import Graces
 from ..concurrency.workers import Workers
@@ -185,6 +186,7 @@ class RecordingContext(RequestContext):
         task: TaskContext | None = None,
         **user: Unpack[UserOptions],
     ) -> None:
+        check_keywords(RecordingContext.__init__, user)
         self._given = {
             "request_id": request_id,
             "revision": REVISIONS[revision],

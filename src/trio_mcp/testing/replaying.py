@@ -11,6 +11,7 @@ import trio
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
+from ..concurrency.misuse import check_keywords
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
 from ..connecting.messages import open_messages
@@ -47,6 +48,7 @@ async def assert_replays(
 
     A message may come ``patience`` seconds late.
     """
+    check_keywords(assert_replays, options)
     recorded = read_recording(recording)
     if isinstance(server, Command | Address):
         async with open_messages(server, opening_of(recorded).modern) as transport:

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from functools import cache
+from inspect import signature
 from typing import Any, cast
 
 import trio
 
+from ..concurrency.misuse import check_options
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from .process import ProcessGroup
 
@@ -31,6 +34,7 @@ async def run_process_tree(
     Started by ``process = await ctx.nursery.start(run_process_tree, command)``, the function gives the `trio.Process`.
     Raises as `trio.run_process`, and `ValueError` for a ``grace`` that is no positive number of seconds.
     """
+    check_options("run_process_tree", options, _known_options())
     if not grace > 0:
         raise ValueError(f"the grace is a positive number of seconds, not {grace!r}")
     pipes = [name for name in ("stdin", "stdout", "stderr") if options.get(name) is subprocess.PIPE]
@@ -46,6 +50,12 @@ async def run_process_tree(
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * grace):
                 await tree.end()
             tree.kill()
+
+
+@cache
+def _known_options() -> tuple[str, ...]:
+    known = {*signature(trio.run_process).parameters, *signature(subprocess.Popen).parameters}
+    return tuple(sorted(known - {"command", "args", "options", "task_status", "deliver_cancel", "start_new_session"}))
 
 
 class _Tree:

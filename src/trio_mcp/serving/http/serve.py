@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from ...concurrency.fair_share import Caller
-from ...concurrency.misuse import check_served_under_trio
+from ...concurrency.misuse import check_keywords, check_served_under_trio
 from ...diagnostics.log import share_of_a_peer
 from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
@@ -116,6 +116,7 @@ async def serve_http(
     is ended properly.
     """
     check_served_under_trio("serve_http")
+    check_keywords(serve_http, options)
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= is a listener by itself, without TLS: leave listeners= and ssl_context= out")
