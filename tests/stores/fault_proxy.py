@@ -50,6 +50,8 @@ class FaultProxy:
         self._let_go = trio.Event()
         self._moving = trio.Event()
         self._moving.set()
+        self.pace = 0.0
+        """Seconds that each 64 KiB take on each connection, in each direction."""
         self.refuses = False
         """True while new connections are cut at once."""
         self.corrupt: Callable[[bytes], bytes] | None = None
@@ -118,6 +120,8 @@ class FaultProxy:
         try:
             while data := await source.receive_some():
                 await self._moving.wait()
+                if self.pace:
+                    await trio.sleep(self.pace * len(data) / 2**16)
                 if way == "answers" and self.corrupt is not None:
                     data = self.corrupt(data)
                 fault = self._fault

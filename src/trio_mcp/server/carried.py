@@ -5,6 +5,7 @@ each `CarriedExchange` brings the lines of its handler to the replica that waits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = LEASE
 """Seconds for which the storage may fail while a retry is carried."""
-_MOST_OF_BATCH: Final = 256 * 1024
+_MOST_OF_BATCH: Final = 128 * 1024
+WINDOW: Final = 8
+"""Batches of one call that are on their way without a receipt."""
 _MOST_GIVEN_UP: Final = 1000
 
 _ENDED: Final = "the process that ran this call has ended; call again"
@@ -245,6 +248,26 @@ class RetriesHere:
                 self._ended.unpark_all()
 
     async def _send_all(self, exchange: CarriedExchange) -> None:
+        failed = list[Exception]()
+        window = trio.Semaphore(WINDOW)
+
+        async def send(batch: LinesLetter) -> None:
+            content = self._seal.seal(LINES, exchange.taker, batch)
+            try:
+                await self._letters.send(exchange.taker, LINES, content, patience=PATIENCE)
+            except (ReplicaDead, LetterRefused, OSError) as error:
+                failed.append(error)
+                nursery.cancel_scope.cancel(reason="a batch of lines could not be sent")
+            window.release()
+
+        async with trio.open_nursery() as nursery:
+            await self._send_batches(exchange, window, partial(nursery.start_soon, send))
+        if failed:
+            raise failed[0]
+
+    async def _send_batches(
+        self, exchange: CarriedExchange, window: trio.Semaphore, send: Callable[[LinesLetter], None]
+    ) -> None:
         place, is_last = 0, False
         while not is_last:
             lines = await exchange.outbox.take()
@@ -254,6 +277,6 @@ class RetriesHere:
             for start in range(0, max(len(lines), 1), _MOST_OF_BATCH):
                 end = start + _MOST_OF_BATCH
                 batch = LinesLetter(exchange.number, place, bytes(lines[start:end]), is_last and end >= len(lines))
-                content = self._seal.seal(LINES, exchange.taker, batch)
-                await self._letters.send(exchange.taker, LINES, content, patience=PATIENCE)
+                await window.acquire()
+                send(batch)
                 place += 1

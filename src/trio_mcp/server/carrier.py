@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -26,7 +25,7 @@ from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.decoding import decode_stored
 from ..stores.letters import Letter, LetterRefused, Letters, ReplicaDead
 from ..stores.task_store import UnreadableRecord
-from .carried import PATIENCE, RetriesHere, replica_lost
+from .carried import PATIENCE, WINDOW, RetriesHere, replica_lost
 from .retry_letters import (
     CANCEL,
     CHECK,
@@ -70,15 +69,22 @@ class _Call:
         """True once the owner has the retry."""
         self.is_over = False
         """True once nothing comes from the owner any more."""
-        self.waiting = deque[tuple[Letter, LinesLetter]]()
-        """Batches without a receipt: one, but where the owner has repeated itself."""
+        self.waiting: dict[int, tuple[Letter, LinesLetter]] = {}
+        """Batches without a receipt, by their places, which letters that overtake each other do not keep."""
+        self.place = 0
+        """Place of the next batch."""
         self._failure: CodedError | None = None
         self._sleeper = Sleeper()
 
     def come(self, letter: Letter, batch: LinesLetter) -> None:
         """Take a batch that has come."""
-        self.waiting.append((letter, batch))
-        self._sleeper.wake()
+        if batch.place < self.place:  # it was forgotten that this one has come
+            letter.take()
+        elif batch.place >= self.place + WINDOW:
+            letter.refuse("there is no room for so many")
+        else:
+            self.waiting[batch.place] = letter, batch
+            self._sleeper.wake()
 
     def fail(self, error: CodedError) -> None:
         """Have `next` raise ``error``, since no batch comes any more."""
@@ -86,20 +92,22 @@ class _Call:
         self._sleeper.wake()
 
     async def next(self) -> LinesLetter:
-        """Wait for the next batch, which stays the first of ``waiting`` until `took`."""
-        while not self.waiting:
+        """Wait for the next batch, which stays in ``waiting`` until `took`."""
+        while self.place not in self.waiting:
             if self._failure is not None:
                 raise self._failure
             await self._sleeper.sleep()
-        return self.waiting[0][1]
+        return self.waiting[self.place][1]
 
     def took(self) -> None:
         """Let the owner send the next batch."""
-        self.waiting.popleft()[0].take()
+        letter, _ = self.waiting.pop(self.place)
+        self.place += 1
+        letter.take()
 
     def refuse_all(self) -> None:
         """Let the owner know that nobody waits for more."""
-        for letter, _ in self.waiting:
+        for letter, _ in self.waiting.values():
             letter.refuse("the client has left")
         self.waiting.clear()
 
@@ -193,16 +201,13 @@ class Carrier:
         call.is_taken = True
 
     async def _relay(self, scope: RequestScope, call: _Call) -> Any:
-        lines, place = bytearray(), 0
+        lines = bytearray()
         while True:
             batch = await call.next()
-            if batch.place < place:  # it was forgotten that this one has come
-                call.took()
-                continue
-            place += 1
+            before = len(lines)  # bytes of a line that has come in part
             lines += batch.lines
             # Of the last batch, the last line is the reply; of others, it may have come in part.
-            end = lines.rfind(b"\n", 0, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
+            end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
                 del lines[:end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ from tests.patience import PATIENCE
 from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.serving.http.scenes import messages_in, text_of
 from tests.serving.http.test_shared_changes import Listener
+from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores import letters
+from trio_mcp.stores.redis.link import Link
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Shared
 from trio_mcp.stores.sqlite_shared import SQLite
@@ -97,6 +99,77 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
                     answer = await two.call("talk", arguments, before=question, answers=accepted(question, name=name))
                     question = question_in(answer) if name == "Ada" else question
             assert text_of(answer.json).startswith("Ada Bob from 0")
+
+
+def add_large(server: Server, members: Fleet, number: int) -> None:
+    @server.tool
+    async def large(size: int, ctx: RequestContext) -> str:
+        await ctx.elicit("Who?", FORM)
+        return "x" * size
+
+
+async def carried(members: Fleet, count: int, size: int) -> list[int]:
+    """Return the lengths of the results of ``count`` retries at once, all of which are carried."""
+    one, two = members
+    found: list[int] = []
+
+    async def call_large(question: dict[str, Any]) -> None:
+        arguments = {"size": size}
+        answer = await two.call("large", arguments, before=question, answers=accepted(question, name="A"))
+        found.append(len(text_of(answer.json)))
+
+    questions = [question_in(await one.call("large", {"size": size})) for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for each in questions:
+                nursery.start_soon(call_large, each)
+    return found
+
+
+@pytest.mark.parametrize(("count", "size"), [(60, 10**6), (1, 30 * 10**6)])
+async def test_large_results_are_carried_in_bounded_pieces(
+    redis_server: RedisServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
+    size: int,
+) -> None:
+    """A few on their way at a time, while signs of life go out on a connection of their own."""
+    on_their_way: set[int] = set()
+    most, longest = 0, 0
+    send = Link._exchange
+
+    async def watched(link: Link, commands: Sequence[Sequence[Any]], deadline: float) -> Any:
+        nonlocal most, longest
+        length = sum(len(word) for command in commands for word in command if isinstance(word, bytes))
+        longest = max(longest, length)
+        if length > 2**16:
+            on_their_way.add(id(commands))
+            most = max(most, len(on_their_way))
+        try:
+            return await send(link, commands, deadline)
+        finally:
+            on_their_way.discard(id(commands))
+
+    monkeypatch.setattr(Link, "_exchange", watched)
+    bounds = {"max_message_bytes": 2**26, "max_in_flight": 200}
+    async with fleet(add_large, shared=Redis(redis_server.url, limit=PATIENCE), **bounds) as members:
+        assert await carried(members, count, size) == [size] * count
+        assert longest < 300_000
+        assert most <= 4
+    assert "no sign of life" not in caplog.text
+
+
+async def test_slow_way_to_redis_ends_no_replica_with_large_results(redis_server: RedisServer) -> None:  # noqa: F811
+    """With all pieces at once, each command would take longer than its limit."""
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        fleet(add_large, shared=Redis(proxy.url, limit=1.0)) as members,
+    ):
+        proxy.pace = 0.02
+        assert await carried(members, 12, 10**6) == [10**6] * 12
+        for member in members:
+            assert await member.storage.replica.courier.live(lease=5000)  # as all the time before
 
 
 async def test_owner_that_has_ended_is_known(shared: Shared) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from trio_mcp.stores.letters import Letter, Letters
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Noted, Replica, StoredSession
 from trio_mcp.stores.task_store import StoreDown, Uncertain, new_mark
-from trio_mcp.testing.store_records import HOUR
+from trio_mcp.testing.store_records import HOUR, create, record
 
 # A Redis that goes away
 
@@ -356,3 +358,61 @@ async def test_list_of_letters_is_bounded_in_number_bytes_and_time(redis_server:
         assert redis_server.ask("ZRANGE", listed, 0, -1) == [newest]
         await one.courier.post("nobody", newest[1:])
         assert redis_server.ask("ZCARD", listed) == 1
+
+
+async def test_signs_of_life_and_leases_go_beside_a_connection_that_is_full(redis_server: RedisServer) -> None:
+    """All other commands wait there."""
+    async with (
+        open_proxy(redis_server.port) as proxy,
+        Redis(proxy.url, limit=0.5).join("tested") as one,
+    ):
+        await create(one.tasks, record("task", holder="me"))
+        await one.courier.live(lease=HOUR)
+        await use_seen(one)
+        fault = proxy.fail("hold", after=0, for_connection=0)
+        with pytest.raises(Uncertain):
+            await use_seen(one)
+        assert fault.happened.is_set()
+        assert await one.courier.live(lease=HOUR) is True
+        assert await one.tasks.renew({"task": "me"}, lease=HOUR) == []
+        proxy.let_go()
+
+
+async def use_seen(replica: Replica) -> None:
+    await replica.seen.add(new_mark() * 4, ttl=HOUR)
+
+
+async def test_loss_and_return_of_redis_are_told_once_although_there_are_two_links(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RedisServer(tmp_path) as server:
+        async with Redis(server.url, limit=1.0).join("tested") as one:
+            server.kill()
+            await until(lambda: one.counts is not None and not one.counts.is_up)
+            await trio.sleep(0.3)  # the other link learns of the loss
+            server.start()
+            await until_done(partial(one.courier.live, lease=HOUR))
+            await until_done(partial(use_seen, one))
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert ["cannot be used" in text for text in told] == [True, False]
+    assert told[1].endswith("can be used again")
+
+
+@pytest.mark.parametrize("length", [4096, 4097, 2**18, 2**18 + 1, 2**19, 3 * 2**18 + 5])
+async def test_letter_of_several_pieces_is_read_whole_and_leaves_nothing(
+    redis_server: RedisServer, length: int
+) -> None:
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
+        letter = random.Random(length).randbytes(length)
+        for number in (1, 1, None):
+            await one.courier.post(one.id, letter, number=number)
+            assert await next_of(mailbox) == letter
+        assert redis_server.ask("KEYS", "*:m:*") == []
+
+
+async def test_long_letters_are_fetched_together_in_order(redis_server: RedisServer) -> None:
+    async with Redis(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
+        letters = [bytes([n]) * (100_000 if n % 3 else 10) for n in range(20)]
+        for number, letter in enumerate(letters):
+            await one.courier.post(one.id, letter, number=number)
+        assert [await next_of(mailbox) for _ in letters] == letters

@@ -139,9 +139,9 @@ class Client:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            # A pool that was closed while a place in it was waited for raises RuntimeError; an answer that coredis
-            # cannot read in the handshake raises anything.
-            except Exception as error:
+            except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
+                raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
+            except Exception as error:  # of answers that coredis cannot read
                 raise OSError(errno.ENOTCONN, f"no connection to Redis could be made: {error}") from error
 
     def release(self, connection: Any) -> None:

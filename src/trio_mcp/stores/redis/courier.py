@@ -8,6 +8,7 @@ and the list have its name alone, since Redis ends the connection of a reader fo
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
@@ -32,6 +33,11 @@ _LISTED: Final = 10_000
 """Milliseconds for which a letter is listed: longer than a lost subscription takes to be noticed and made again."""
 _KEEP: Final = 30_000
 """Milliseconds for which a long letter waits for its reader."""
+_PIECE: Final = 256 * 1024
+"""Bytes of a long letter that are sent or fetched together."""
+_MOST_PIECES: Final = 4
+"""Pieces of long letters that are on their way to Redis at a time."""
+_TAKEN: Final = tuple[int, bytes]
 _READ_AGAIN: Final = 0.25
 """Seconds until the list is read again that could not be read."""
 _LAST_WORDS: Final = 1.0
@@ -39,7 +45,8 @@ _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
 """The first byte of a message: the letter follows, or its name."""
 
-# The list is a sorted set by time: a copy of a letter takes the place of the one before.
+# The list is a sorted set by time: a copy of a letter takes the place of the one before. The last piece of a long
+# letter comes with its name.
 _POST: Final = Script(
     "letter_post",
     """
@@ -48,7 +55,8 @@ local most, listed = tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if KEYS[2] then
-    redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[6])
+    redis.call('SETRANGE', KEYS[2], ARGV[5], ARGV[6])
+    redis.call('PEXPIRE', KEYS[2], ARGV[7])
 end
 redis.call('ZADD', list, now, message)
 redis.call('ZREMRANGEBYSCORE', list, '-inf', now - listed)
@@ -68,6 +76,21 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], now - tonumber(ARGV[1]), '+inf')
 """,
 )
 
+# With the last piece, the letter is gone.
+_TAKE: Final = Script(
+    "letter_take",
+    """
+local start, size = tonumber(ARGV[2]), tonumber(ARGV[3])
+local whole = redis.call('STRLEN', KEYS[1])
+local piece = redis.call('GETRANGE', KEYS[1], start, start + size - 1)
+if start + size >= whole then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[2], ARGV[1])
+end
+return {whole, piece}
+""",
+)
+
 
 class RedisCourier:
     """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
@@ -80,6 +103,10 @@ class RedisCourier:
     def __init__(self, link: Link, prefix: str, replica: str) -> None:
         self._link = link
         self._prefix = prefix.encode()
+        self.signs = link
+        """The link by which signs of life go."""
+        self._bulk = trio.CapacityLimiter(_MOST_PIECES)
+        """Held while a piece of a long letter is on its way: there is room for short ones between."""
         self._letters: Hints[bytes] | None = None
         self._replica = replica
         self.channel: Final = f"{prefix}:r:{replica}"
@@ -94,16 +121,21 @@ class RedisCourier:
         if len(letter) > MAX_LETTER:
             raise ValueError(f"a letter has at most {MAX_LETTER} bytes, not {len(letter)}")
         base = b"%b:r:%b" % (self._prefix, encoded(replica))
-        keys, args = [_list_of(base)], list[Value]()
         if len(letter) <= _MOST_TOLD:
-            message = _WHOLE + letter
-        else:
-            text = secrets.token_urlsafe(_ID_BYTES) if number is None else f"{self._replica}.{number}"
-            name = text.encode()
-            message = _IN_KEY + name
-            keys.append(_key_of(base, name))
-            args += [letter, _KEEP]
-        await self._link.script(_POST, keys, [base, message, _MOST_LISTED, _LISTED, *args])
+            await self._link.script(_POST, [_list_of(base)], [base, _WHOLE + letter, _MOST_LISTED, _LISTED])
+            return
+        text = secrets.token_urlsafe(_ID_BYTES) if number is None else f"{self._replica}.{number}"
+        name = text.encode()
+        key, message = _key_of(base, name), _IN_KEY + name
+        last = (len(letter) - 1) // _PIECE * _PIECE
+        for start in range(0, last, _PIECE):
+            piece = letter[start : start + _PIECE]
+            async with self._bulk:
+                # A piece stands at its place, however often and late it is written.
+                await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _KEEP]])
+        async with self._bulk:
+            args: list[Value] = [base, message, _MOST_LISTED, _LISTED, last, letter[last:], _KEEP]
+            await self._link.script(_POST, [_list_of(base), key], args)
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | Gap]]:
@@ -133,12 +165,12 @@ class RedisCourier:
 
     async def live(self, *, lease: int) -> bool:
         """Count as alive. See `Courier.live`."""
-        [before] = await self._link.pipeline([[b"SET", self._alive(self._replica), b"1", b"PX", b"%d" % lease, b"GET"]])
+        [before] = await self.signs.pipeline([[b"SET", self._alive(self._replica), b"1", b"PX", b"%d" % lease, b"GET"]])
         return before is not None
 
     async def leave(self) -> None:
         """Count as dead. See `Courier.leave`."""
-        await self._link.pipeline([[b"DEL", self._alive(self._replica)]])
+        await self.signs.pipeline([[b"DEL", self._alive(self._replica)]])
 
     async def dead(self, replicas: Collection[str]) -> Collection[str]:
         """Return the dead among ``replicas``. See `Courier.dead`."""
@@ -156,12 +188,17 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         self._link = link
         self._base = base
         self._letters = letters
-        self._listed = deque[bytes]()
+        self._waiting = deque[bytes | Gap]()
         """Messages of the list, which are read before others."""
+        self._fetched = deque[bytes | Gap]()
+        """Letters that were long, in order."""
         self._may_miss = False
         """True from a gap on until the list was read."""
 
     async def __anext__(self) -> bytes | Gap:
+        if self._fetched:
+            await trio.lowlevel.checkpoint()
+            return self._fetched.popleft()
         message = await self._next()
         if isinstance(message, Gap):
             self._may_miss = True
@@ -170,36 +207,66 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
             return message[1:]
         if message[:1] != _IN_KEY:  # of a version to come
             return GAP
-        return await self._long(message)
+        await self._fetch(message)
+        return self._fetched.popleft()
 
     async def _next(self) -> bytes | Gap:
-        while not self._listed:
+        while not self._waiting:
             if self._may_miss:
                 await self._read_list()
-            if self._listed:
+            if self._waiting:
                 break
             # While the list cannot be read, letters come by the channel alone, and the list is read again soon.
-            with trio.move_on_after(_READ_AGAIN if self._may_miss else float("inf")):
+            with trio.move_on_after(_READ_AGAIN if self._may_miss else math.inf):
                 return await anext(self._letters)
-        return self._listed.popleft()
+        return self._waiting.popleft()
 
     async def _read_list(self) -> None:
         try:
             found = await self._link.script(_READ, [_list_of(self._base)], [_LISTED])
-            self._listed += columns("the letters of this replica", found, LINES)
+            self._waiting += columns("the letters of this replica", found, LINES)
         except OSError as error:  # the link tells its outages
             logger.debug("letters that came meanwhile could not be read: %s", error)
         else:
             self._may_miss = False
 
+    async def _fetch(self, message: bytes) -> None:
+        """Fetch a long letter, and those right behind, together."""
+        messages = [message]
+        while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
+            messages.append(more)
+        found: list[bytes | Gap] = [GAP] * len(messages)
+
+        async def fetch(place: int, message: bytes) -> None:
+            found[place] = await self._long(message)
+
+        async with trio.open_nursery() as nursery:
+            for place, each in enumerate(messages):
+                nursery.start_soon(fetch, place, each)
+        self._fetched += found
+
+    def _next_long(self) -> bytes | None:
+        if not self._waiting and (next_one := self._letters.take_now()) is not None:
+            self._waiting.append(next_one)
+        if not self._waiting or isinstance(first := self._waiting[0], Gap) or first[:1] != _IN_KEY:
+            return None
+        self._waiting.popleft()
+        return first
+
     async def _long(self, message: bytes) -> bytes | Gap:
         # The key is one of our own, whatever the message says.
         key = _key_of(self._base, message[len(_IN_KEY) :])
+        letter, whole = bytearray(), 1
         try:
-            letter, _ = await self._link.pipeline([[b"GETDEL", key], [b"ZREM", _list_of(self._base), message]])
+            while len(letter) < whole:
+                found = await self._link.script(_TAKE, [key, _list_of(self._base)], [message, len(letter), _PIECE])
+                whole, piece = columns("a letter", found, _TAKEN)
+                if not piece or whole > MAX_LETTER:  # it has waited too long, or is none
+                    return GAP
+                letter += piece
         except OSError:  # a letter that is lost, as far as its reader knows
             return GAP
-        return GAP if letter is None else letter
+        return bytes(letter)
 
 
 def _list_of(base: bytes) -> bytes:

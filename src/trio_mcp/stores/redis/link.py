@@ -61,8 +61,9 @@ class _Sent:
 class Link:
     """A way to Redis, made by `open_link`. All methods may be called by any number of tasks at a time."""
 
-    def __init__(self, address: Address, limit: float, own_channel: str) -> None:
+    def __init__(self, address: Address, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
         self._address = address
+        self._level = logging.DEBUG if is_quiet else logging.WARNING
         self._limit = limit
         self._client: Client | None = None
         """The connections; `None` while Redis cannot be used."""
@@ -302,13 +303,13 @@ class Link:
         self._why = why = why.removeprefix(self._cannot_be_used)
         if not self._is_loss_told:
             self._is_loss_told = True
-            logger.warning("Redis at %s cannot be used: %s", self._address, why)
+            logger.log(self._level, "Redis at %s cannot be used: %s", self._address, why)
 
     def _note_return(self) -> None:
         if self._is_loss_told:
             self._is_loss_told = False
             self.reconnects += 1
-            logger.warning("Redis at %s can be used again", self._address)
+            logger.log(self._level, "Redis at %s can be used again", self._address)
 
     async def serve(self) -> None:
         """Keep connections to Redis, until cancelled."""
@@ -366,14 +367,21 @@ class Link:
 
 @asynccontextmanager
 async def open_link(
-    url: str, *, limit: float = 1.0, prefix: str = "trio-mcp", ssl_context: ssl.SSLContext | None = None
+    url: str,
+    *,
+    limit: float = 1.0,
+    prefix: str = "trio-mcp",
+    ssl_context: ssl.SSLContext | None = None,
+    is_quiet: bool = False,
 ) -> AsyncGenerator[Link]:
     """Open a link to the Redis at ``url``, which is closed at the end of the block. The entry does not wait for Redis:
     until Redis answers, calls raise `StoreDown`. ``limit``: seconds that a call may take. The link sends messages to
-    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``."""
+    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``. One that
+    ``is_quiet`` writes loss and return to the log at the level ``DEBUG``: another link to the same Redis tells them."""
     if not limit > 0:
         raise ValueError(f"limit must be greater than 0, not {limit!r}")
-    link = Link(parse_url(url, ssl_context), limit, f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}")
+    own_channel = f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}"
+    link = Link(parse_url(url, ssl_context), limit, own_channel, is_quiet=is_quiet)
     async with open_service_nursery("the link to Redis was closed") as nursery:
         nursery.start_soon(link.serve)
         nursery.start_soon(link.serve_subscriptions)

@@ -6,6 +6,7 @@ import logging
 import secrets as randomness
 import ssl
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from itertools import count
 from typing import Final
 from urllib.parse import quote
@@ -82,7 +83,8 @@ class Redis:
         check_secrets(secrets)
         prefix = f"{self._prefix}:{quote(name, safe='', errors='surrogatepass')}:{_LAYOUT}"
         replica = new_replica_id()
-        async with open_link(self._url, limit=self._limit, prefix=prefix, ssl_context=self._ssl_context) as link:
+        open_one = partial(open_link, self._url, limit=self._limit, prefix=prefix, ssl_context=self._ssl_context)
+        async with open_one() as link:
             secret = _CommonSecret(link, f"{prefix}:secret")
             await secret.agree(patience=self._limit)
             await _check_policy(link)
@@ -91,22 +93,55 @@ class Redis:
             bus = Bus(f"{prefix}:bus", courier, looks.notice)
             async with (
                 link.subscribe([bus.channel, courier.channel]) as messages,
+                open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
+                # Signs of life and leases wait behind no large result of a call.
+                courier.signs = signs
+                with trio.move_on_after(self._limit):
+                    await signs.wait_until_up()
                 nursery.start_soon(bus.run, messages)
                 nursery.start_soon(secret.keep, looks)
                 yield Replica(
                     id=replica,
                     secret=secret.value,
-                    tasks=RedisTaskStore(link, prefix.encode(), bus.channel.encode(), bus.tasks, secrets),
+                    tasks=RedisTaskStore(link, prefix.encode(), bus.channel.encode(), bus.tasks, secrets, leases=signs),
                     sessions=RedisSessions(link, prefix, bus.channel, bus.sessions),
                     events=RedisEvents(link, prefix, bus.channel, bus.events),
                     changes=RedisChanges(link, prefix, bus.channel, bus.changes),
                     courier=courier,
                     seen=RedisSeenOnce(link, prefix),
                     rates=RedisRateLimits(link, prefix),
-                    counts=link,
+                    counts=_Counts(link, signs),
                 )
+
+
+class _Counts:
+    """The counts of two links to one Redis, of which ``link`` tells outages, and has the subscriptions."""
+
+    def __init__(self, link: Link, signs: Link) -> None:
+        self._link = link
+        self._signs = signs
+
+    @property
+    def is_up(self) -> bool:
+        return self._link.is_up
+
+    @property
+    def round_trips(self) -> int:
+        return self._link.round_trips + self._signs.round_trips
+
+    @property
+    def reconnects(self) -> int:
+        return self._link.reconnects
+
+    @property
+    def gaps(self) -> int:
+        return self._link.gaps
+
+    @property
+    def uncertain(self) -> int:
+        return self._link.uncertain + self._signs.uncertain
 
 
 class _CommonSecret:

@@ -67,7 +67,8 @@ class RedisTaskStore:
     """A `TaskStore` in Redis 7, or Valkey. All keys begin with ``prefix``, and lie in one slot.
 
     ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
-    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`.
+    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`. Leases are renewed by the link
+    ``leases``, if there is one.
 
     ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
     in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
@@ -80,9 +81,17 @@ class RedisTaskStore:
     """
 
     def __init__(
-        self, link: Link, prefix: bytes, bus: bytes, watchers: Watchers[str], secrets: Sequence[bytes] = ()
+        self,
+        link: Link,
+        prefix: bytes,
+        bus: bytes,
+        watchers: Watchers[str],
+        secrets: Sequence[bytes] = (),
+        *,
+        leases: Link | None = None,
     ) -> None:
         self._link = link
+        self._leases = leases or link
         self._base = b"{%b:t}:" % prefix
         self._bus = bus
         self._watchers = watchers
@@ -175,7 +184,7 @@ class RedisTaskStore:
     async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
         """Lengthen the leases of tasks. See `TaskStore.renew`."""
         lost = list[str]()
-        with self._steps() as step:
+        with self._steps(self._leases) as step:
             for batch in _batches(list(held.items())):
                 pairs = [encoded(text) for pair in batch for text in pair]
                 lost += map(decoded, await step(scripts.RENEW, [lease, *pairs]))
@@ -215,11 +224,11 @@ class RedisTaskStore:
             return True
         return False
 
-    def _run(self, script: Script, args: Sequence[Value]) -> Awaitable[Any]:
-        return self._link.script(script, [self._base], [self._bus, *args])
+    def _run(self, script: Script, args: Sequence[Value], link: Link | None = None) -> Awaitable[Any]:
+        return (link or self._link).script(script, [self._base], [self._bus, *args])
 
     @contextmanager
-    def _steps(self) -> Generator[_Step]:
+    def _steps(self, link: Link | None = None) -> Generator[_Step]:
         """Give the function that runs the scripts of one call. When the first script has run, the call goes on to its
         end, in spite of a cancel; where the next ones fail, a part has happened."""
         has_begun = False
@@ -227,7 +236,7 @@ class RedisTaskStore:
         async def step(script: Script, args: Sequence[Value]) -> Any:
             nonlocal has_begun
             scope.shield = has_begun
-            reply = await self._run(script, args)
+            reply = await self._run(script, args, link)
             has_begun = True
             return reply
 
