@@ -252,3 +252,26 @@ async def test_store_that_cannot_be_reached_is_told_as_that_and_once_in_the_log(
 
 async def _start(caller: Caller) -> None:
     await caller.start("sleep", seconds=1)
+
+
+@pytest.mark.parametrize(
+    "failure", [StoreDown("away"), Uncertain("no answer"), OSError("no disk"), RuntimeError("defect")]
+)
+async def test_outage_is_told_without_a_stack_for_each_task_that_waits(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    """Of the code that waits there is nothing to learn. A failure of an unknown kind has one traceback for all."""
+    caplog.set_level(logging.WARNING)
+    store = TouchyStore(failure=failure)
+    async with calling(Effects().server(store)) as caller:
+        tasks = [await caller.start("sleep", seconds=5 * number) for number in range(1, 30)]
+        store.die()
+        await trio.sleep(200)
+        store.fails.clear()
+        await trio.sleep(LEASE)
+        assert all([(await caller.get(task))["status"] != "working" for task in tasks])
+    assert sum(bool(record.exc_info or record.exc_text) for record in caplog.records) <= 1
+    lines = [record.getMessage() for record in caplog.records]
+    assert not [line for line in lines if "\n" in line]
+    assert len(lines) < 80, lines
+    assert [line for line in lines if line.endswith("its outcome is not kept yet; it no longer counts as in flight")]

@@ -67,6 +67,11 @@ class Exchange:
         """Tasks that wait until no request, or no stream, is left; `None` until the first such task."""
 
     @property
+    def is_keeping(self) -> bool:
+        """True from the moment when `keep` begins to keep an outcome: the handler is over, and only our code waits."""
+        return False
+
+    @property
     def party(self) -> object:
         """The party that may come back for a waiting handler: the principal, or, where the transport knows no
         principal, the exchange itself. All who come to an endpoint without principals are one party, on each of its

@@ -200,9 +200,11 @@ class TaskRecords:
                 record = await self.change(task_id, ours, transition)
             except OSError:  # the log was told
                 await trio.sleep(_AGAIN)
-            except Exception:  # a defect of the store is no reason to lose anything, either
+            except Exception as error:  # a defect of the store is no reason to lose anything, either
                 if not has_failed:
-                    logger.exception("a change of task %s cannot be kept; trying again every %g s", task_id, _AGAIN)
+                    words = "a change of task %s cannot be kept; trying again every %g s: %r"
+                    # The log has the traceback of a store that fails, once for all tasks that wait.
+                    logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failed)
                 has_failed = True
                 await trio.sleep(_AGAIN)
             else:
@@ -333,9 +335,10 @@ class TaskRecords:
                                 tell(hint)
                             if self.on_hint is not None:
                                 self.on_hint(hint)
-            except Exception:
+            except Exception as error:
                 if not has_failed:
-                    logger.exception("the store of tasks cannot be watched; trying again every %g s", _RETRY)
+                    words = "the store of tasks cannot be watched; trying again every %g s: %r"
+                    logger.log(logging.ERROR, words, _RETRY, error, exc_info=not isinstance(error, OSError))
                 has_failed = True
             await trio.sleep(_RETRY)
             self._gap.set()

@@ -53,6 +53,10 @@ class TaskExchange(Exchange):
         """The task that keeps the reply and learns of the end, until its end."""
         self.related_task = related_task
 
+    @property
+    def is_keeping(self) -> bool:
+        return self.task is not None and self.task.has_ended
+
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
         """Do nothing: the task has the scope of its request."""
 

@@ -363,6 +363,18 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
+        if scope.exchange.is_keeping:  # our own code waits, and the log knows what for
+            logger.warning(
+                "%s (request %.100r) has ended, and its outcome is not kept yet; it no longer counts as in flight",
+                scope.request.method.name,
+                scope.request.id,
+            )
+        else:
+            self._tell_overrun(scope)
+        for ready in self.admission.release_slot(scope.ticket):
+            self.start(ready)
+
+    def _tell_overrun(self, scope: RequestScope) -> None:
         request, task = scope.request, scope.handler_task
         frames: Any = () if task is None else frames_of(task)
         warn = partial(
@@ -377,8 +389,6 @@ class RequestRunner:
             warn()
         else:  # so that the log knows the source of the record
             task.context.run(warn)
-        for ready in self.admission.release_slot(scope.ticket):
-            self.start(ready)
 
     def detach(self) -> None:
         """Drop the handler, since the connection is over, and so are all its requests."""
