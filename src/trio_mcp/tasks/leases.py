@@ -55,7 +55,7 @@ class Leases:
     the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
     claims, a bounded number at a time and only while renewals work, tasks of the tools that ``offers`` names.
 
-    A task runs once under each claim. No run starts with less of its lease left than the guard may sleep, and a claim
+    A task runs once under each claim. The guard looks at each run that starts, and a claim
     that takes a task which is here already starts no run: the run that is here goes on under the new claim.
 
     A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
@@ -93,6 +93,8 @@ class Leases:
         self._works = False
         """True where that renewal has worked."""
         self._renewer = Sleeper()
+        self._looker = Sleeper()
+        """The guard, which is woken for a run that starts with a part of its lease."""
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
@@ -177,7 +179,9 @@ class Leases:
                 if due:
                     logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
             ends = {task.held_until for task in self._live if task.is_at_risk}  # few, since they are renewed together
-            await trio.sleep(min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)]))
+            pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
+            with trio.move_on_after(pause):
+                await self._looker.sleep()
 
     def _due(self, until: float) -> list[RequestTask]:
         return [task for task in self._live if task.is_at_risk and task.held_until <= until]
@@ -251,9 +255,14 @@ class Leases:
         return True
 
     async def lasts(self, held: Claimed | RequestTask) -> bool:
-        """Return whether a lease lasts until the guard has looked at it, so that a run may start; where less is left,
-        after one more renewal. Nothing else happens between the answer and the next checkpoint."""
-        least = self._interval + 2 * self._margin
-        if held.held_until - (now := trio.current_time()) < least:
+        """Return whether enough of a lease is left for a run to start; if that is doubtful, after further renewals.
+        Nothing else happens between the answer and the next checkpoint."""
+        until_looked = self._interval + self._margin
+        for _ in range(_PARTS):
+            if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
+                break
             await self._asked(now)
-        return held.held_until - trio.current_time() >= least
+        left = held.held_until - trio.current_time()
+        if left < until_looked:  # the guard may sleep for longer
+            self._looker.wake()
+        return left >= 2 * self._margin
