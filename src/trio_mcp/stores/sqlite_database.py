@@ -38,8 +38,10 @@ class Database:
 
     def __init__(self, location: Location) -> None:
         self.path = location.path
-        self._writing = _Access(location)
-        self._reading = _Access(location)
+        self.now = Clock(location.schema)
+        """The clock of the file, for functions of `write` and `read`."""
+        self._writing = _Access(location, self.now)
+        self._reading = _Access(location, self.now)
         self._log = WriteAheadLog(location.path)
         self._turn = trio.Lock()
 
@@ -76,8 +78,9 @@ class Database:
 class _Access:
     """One connection, used by one thread at a time. The threads are no handlers', which may wait for tasks."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
+        self._clock = clock
         self._limiter = trio.CapacityLimiter(1)
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
@@ -108,8 +111,13 @@ class _Access:
             try:
                 self._opened.append(self._location.connect())
                 self._file = _identity(path)
+                self._clock.begin(self._opened[0])
             except OSError as error:
+                _close(self._opened)
                 raise StoreDown(error.errno, error.strerror, error.filename) from error
+            except sqlite3.Error:
+                _close(self._opened)
+                raise
         elif _identity(path) != self._file:
             _close(self._opened)
             raise StoreDown(
@@ -154,6 +162,8 @@ class Schema:
     version: int
     script: str
     """Statements that make the tables of this version."""
+    at_boot: str
+    """Statement for a file that was used before the machine started: all its processes are dead."""
 
 
 TASKS: Final = Schema(
@@ -216,6 +226,7 @@ END;
 -- The latest changes, for other processes that watch. Numbers only grow, since the last row is never deleted.
 CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB NOT NULL);
 """,
+    "UPDATE leases SET leased_until = 0",
 )
 
 
@@ -314,8 +325,73 @@ def _statements(script: str) -> list[str]:
 
 
 def time_of_day() -> int:
-    """Return the time of the machine, in milliseconds since the epoch."""
+    """Return the time of the machine, in milliseconds since the epoch. Somebody may set it."""
     return int(time.time() * 1000)
+
+
+def steady_time() -> int:
+    """Return the milliseconds of a clock that nobody sets, and that all processes of the machine share."""
+    return int(time.monotonic() * 1000)
+
+
+def boot_id() -> bytes:
+    """Return the name of the time since the machine started; empty where the system has no such name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return b""
+
+
+_FIND_CLOCK: Final = "SELECT ahead FROM clock WHERE boot = ?"
+_MAKE_CLOCK: Final = """
+CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1), boot BLOB NOT NULL, ahead INTEGER)
+"""
+
+
+class Clock:
+    """The clock of a file, in milliseconds since the epoch: the time of day at the first use of the file since the
+    machine has started, and from there on the steady time, whatever becomes of the time of day.
+
+    The file keeps by how much its clock is ahead of the steady one, so that all processes count alike, and the name of
+    the time since the start of the machine. Where the system has no such name, the clock is the time of day. A file
+    without the table, which an earlier version has made, is given one.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._at_boot = schema.at_boot
+        self._ahead: int | None = None
+
+    def __call__(self) -> int:
+        return time_of_day() if self._ahead is None else steady_time() + self._ahead
+
+    @property
+    def steady(self) -> float:
+        """The steady time, in seconds."""
+        return steady_time() / 1000
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Go by the clock of the file that was opened."""
+        boot = boot_id()
+        self._ahead = self._find(connection, boot) if boot else None
+        if boot and self._ahead is None:
+            with transaction(connection):
+                self._ahead = self._find(connection, boot)  # another process may have been first
+                if self._ahead is None:
+                    self._ahead = self._set(connection, boot)
+
+    def _find(self, connection: sqlite3.Connection, boot: bytes) -> int | None:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchone():
+            return None
+        found = connection.execute(_FIND_CLOCK, (boot,)).fetchone()
+        return None if found is None else found[0]
+
+    def _set(self, connection: sqlite3.Connection, boot: bytes) -> int:
+        connection.execute(_MAKE_CLOCK)
+        if connection.execute("DELETE FROM clock").rowcount:
+            connection.execute(self._at_boot)
+        ahead = time_of_day() - steady_time()
+        connection.execute("INSERT INTO clock VALUES (1, ?, ?)", (boot, ahead))
+        return ahead
 
 
 _KIND_OF_ERROR: Final = 0xFF

@@ -21,7 +21,7 @@ from ..concurrency.nurseries import open_service_nursery
 from .record_codec import encoded
 from .sealing import check_secrets
 from .shared import SECRET_BYTES, Replica, new_replica_id
-from .sqlite_database import Database, Location, Schema, time_of_day
+from .sqlite_database import Database, Location, Schema
 from .sqlite_hints import HintPoller, sweep
 from .sqlite_messages import SqliteChanges, SqliteCourier
 from .sqlite_sessions import SqliteEventLog, SqliteSessions
@@ -120,6 +120,7 @@ CREATE INDEX seen_by_end ON seen (until);
 CREATE TABLE buckets (key BLOB PRIMARY KEY, until REAL NOT NULL);
 CREATE INDEX buckets_by_end ON buckets (until);
 """,
+    "DELETE FROM replicas",
 )
 
 _HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
@@ -140,8 +141,8 @@ class SQLite:
     disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
     their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
 
-    The clock is the one of the machine. Files that are deleted or replaced while in use are `StoreDown`, once, and the
-    new ones are used then; replicas that join later have another secret.
+    The clock is the one of `SqliteTaskStore`. Files that are deleted or replaced while in use are `StoreDown`, once,
+    and the new ones are used then; replicas that join later have another secret.
     """
 
     def __init__(
@@ -158,7 +159,8 @@ class SQLite:
         self._synchronous: Literal["normal", "full"] = synchronous
         self._poll_interval = poll_interval
         self._busy_timeout = busy_timeout
-        self._now = time_of_day
+        self._now: Callable[[], int] | None = None
+        """The clock of what is not a task; `None`: the one of the file."""
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
@@ -178,7 +180,7 @@ class SQLite:
             opened.push_async_callback(database.aclose)
             await opened.enter_async_context(tasks)
             await _reached(path, partial(tasks.marks, ()))
-            replica, now = new_replica_id(), self._now
+            replica, now = new_replica_id(), self._now or database.now
             hints = HintPoller(database, replica, self._poll_interval)
             await _reached(database.path, hints.begin)
             services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))

@@ -10,9 +10,8 @@ import logging
 import os
 import secrets as randomness
 import sqlite3
-import time
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -22,7 +21,7 @@ import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from .record_codec import RecordCodec, StoredRecord, decoded, encoded
-from .sqlite_database import Database, Location, time_of_day
+from .sqlite_database import Database, Location
 from .task_store import GAP, Hint, Hints, Kept, Position, StoreFull, TaskRecord, UnreadableRecord, Watchers, as_created
 
 logger = logging.getLogger("trio_mcp")
@@ -107,10 +106,12 @@ class SqliteTaskStore:
     of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
     processes.
 
-    The clock is the one of the machine; where somebody sets the clock forward, no task is taken over for one lease. A
-    file that is deleted or replaced while in use is `StoreDown`, once; then the new one is used. A record that cannot
-    be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets or versions, which
-    another process may read. Each method is done in one of two threads.
+    The clock is the one of the machine at the first use since its start, and goes on steadily from there: to set the
+    clock of the machine changes nothing before the next start. Where the system has no name for the time since its
+    start (all but Linux), the clock is the one of the machine, and if it is set forward, no task is taken over for one
+    lease. A file that is deleted or replaced while in use is `StoreDown`, once; then the new one is used. A record that
+    cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets or versions,
+    which another process may read. Each method is done in one of two threads.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class SqliteTaskStore:
         self._poll_interval = poll_interval
         self._is_sealed = bool(secrets)
         self._watchers = Watchers[str]()
-        self._now = time_of_day
+        self._now: Callable[[], int] = self._database.now
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
         self._set_forward_until = 0.0
@@ -274,9 +275,10 @@ class SqliteTaskStore:
         return claimed
 
     def _free_before(self, now: int, lease: int) -> int:
-        """Return the time before which a lease has to end for its task to be free. The clock of the machine may have
-        been set forward, and all leases would seem to be over: then those who live have one lease to renew theirs."""
-        steady = time.monotonic()
+        """Return the time before which a lease has to end for its task to be free. Where the clock is the one of the
+        machine, and was set forward, all leases would seem to be over: then those who live have one lease to renew
+        theirs."""
+        steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
         if before is not None and ahead - before > _CLOCK_STEP:
