@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.tasks.callers import Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, WorkerContext
+from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, SqliteTaskStore, WorkerContext
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.limits import Limits
@@ -238,3 +239,29 @@ async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_go
     release.set()
     record = await record_in(store, task_id)
     assert record.phase is TaskPhase.ENDED
+
+
+@pytest.mark.parametrize("tool", ["once", "again"])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+async def test_ends_of_a_thousand_tasks_are_written_in_few_transactions(
+    tmp_path: Path, tool: str, is_cut_off: bool
+) -> None:
+    async with SqliteTaskStore(tmp_path / "tasks.db") as store:
+        statements = list[str]()
+        database: Any = store._database
+        await database.write(lambda connection: connection.set_trace_callback(statements.append))
+        ends = Ends()
+        with trio.CancelScope() as scope:
+            server = ends.server(store, drain_timeout=0.01)
+            async with calling(server) as caller:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(1000):
+                        nursery.start_soon(partial(caller.start, tool, seconds=1000))
+                statements.clear()
+                if is_cut_off:
+                    scope.cancel()
+        records = await store.page("", None, 2000)
+        assert len(records) == len(ends.causes) == 1000
+        assert {record.phase.is_final for record in records} == {tool == "once"}
+        assert {record.holder for record in records} == {None}
+        assert statements.count("BEGIN IMMEDIATE") <= 50

@@ -12,21 +12,27 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import trio
 
-from ..classes import frozen
+from ..classes import define, frozen
 from ..concurrency.contexts import contextmanager
 from .task_store import StoreDown, Uncertain, UnreadableRecord
 
 T = TypeVar("T")
 
+_UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
+"""What functions raise when they read a value of a type that no replica writes."""
 _CLOSING: Final = 10.0
 """Seconds for calls that have begun."""
+_MOST_TOGETHER: Final = 100
+"""Functions that are called in one go. Others, and renewals of leases above all, wait for the end."""
 
 
 class Database:
@@ -43,26 +49,34 @@ class Database:
         self._writing = _Access(location, self.now)
         self._reading = _Access(location, self.now)
         self._log = WriteAheadLog(location.path)
-        self._turn = trio.Lock()
+        self._writes = _Together(self._writing, self._write_all)
+        self._reads = _Together(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Return the result of ``change``, all of which is kept; nothing where ``change`` raises. ``first``: before all
-        other writes of this process that have not begun."""
-
-        def changed(connection: sqlite3.Connection) -> T:
-            with transaction(connection):
-                result = change(connection)
-            self._log.keep_short(connection)
-            return result
-
+        """Return the result of ``change``, all of which is kept; nothing where ``change`` raises. Changes that wait at
+        the same time are written in one transaction. ``first``: before all other writes of this process that have not
+        begun."""
         if first:
-            return await self._writing.run(changed)
-        async with self._turn:  # so that one at most is ahead of a write that comes first
-            return await self._writing.run(changed)
+            alone = _Call(change)
+            await self._writing.run(partial(self._write_all, lambda: [alone]))
+            return alone.value()
+        return await self._writes.run(change)
+
+    def _write_all(self, take: _Take, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            calls = take()
+            for call in calls:
+                if len(calls) == 1:
+                    call.call(connection)
+                else:
+                    _call_apart(call, connection)
+                if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
+                    raise call.error  # nothing is kept of all: some failures end the transaction
+        self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of ``look``, which changes nothing."""
-        return await self._reading.run(look)
+        return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
         """Return numbers that change with the file: see `WriteAheadLog.state`."""
@@ -73,6 +87,127 @@ class Database:
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
             await self._writing.aclose()  # the last one tidies the log up
+
+
+@define(eq=False)
+class _Call(Generic[T]):
+    """A function that waits for its turn, and has a result or an error afterwards."""
+
+    work: Callable[[sqlite3.Connection], T]
+    task: trio.lowlevel.Task | None = None
+    """Task that sleeps until the function is over, or until the turn has come to call all that wait."""
+    result: T | None = None
+    error: Exception | None = None
+    is_over: bool = False
+
+    def call(self, connection: sqlite3.Connection) -> None:
+        """Call the function, and note the result or the error."""
+        try:
+            self.result = self.work(connection)
+        except Exception as error:
+            self.error = error
+
+    def value(self) -> T:
+        """Return the result. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.result)
+
+
+_Take: TypeAlias = Callable[[], Sequence[_Call[Any]]]
+
+
+def _call_apart(call: _Call[Any], connection: sqlite3.Connection) -> None:
+    """Call the function. If the function raises, none of its changes stays, and all changes of before do."""
+    connection.execute("SAVEPOINT call")
+    call.call(connection)
+    if connection.in_transaction:
+        if call.error is not None:
+            connection.execute("ROLLBACK TO call")
+        connection.execute("RELEASE call")
+
+
+def _read_all(take: _Take, connection: sqlite3.Connection) -> None:
+    for call in take():
+        call.call(connection)
+
+
+class _Together:
+    """Functions that wait for ``access`` at the same time, and are called in one go of its thread, by ``call_all``.
+
+    Each caller waits. The first one leads: it has the thread call all that wait by then, its own function among them,
+    wakes their callers, and leaves the lead to the next. Until a function has begun, its caller can be cancelled.
+    """
+
+    def __init__(self, access: _Access, call_all: Callable[[_Take, sqlite3.Connection], None]) -> None:
+        self._access = access
+        self._call_all = call_all
+        self._waiting = deque[_Call[Any]]()
+        """Functions that have not begun, first come first served; the thread takes them out."""
+        self._begun = list[_Call[Any]]()
+        self._is_led = False
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of ``work``."""
+        call = _Call(work)
+        self._waiting.append(call)
+        if self._is_led:
+            await self._sleep(call)
+        if not call.is_over:
+            await self._lead(call)
+        return call.value()
+
+    async def _sleep(self, call: _Call[Any]) -> None:
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            return trio.lowlevel.Abort.SUCCEEDED if self._withdraw(call) else trio.lowlevel.Abort.FAILED
+
+        call.task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _withdraw(self, call: _Call[Any]) -> bool:
+        """Take a waiting function out. Return false for a function that has begun."""
+        try:
+            self._waiting.remove(call)
+        except ValueError:
+            return False
+        return True
+
+    async def _lead(self, call: _Call[Any]) -> None:
+        self._is_led = True
+        try:
+            await self._access.run(partial(self._call_all, self._take))
+        except Exception as error:
+            if not self._begun:  # all have waited for the same: a file that is locked, or gone
+                self._begun.extend(self._waiting)
+                self._waiting.clear()
+            for each in self._begun:
+                if each.error is not error:  # an error is raised once, since it gathers where it was raised
+                    each.error = type(error)(*error.args) if isinstance(error, OSError) else error
+                    each.error.__cause__ = error.__cause__
+        finally:
+            self._withdraw(call)  # where it was cancelled
+            self._end()
+            for each in self._begun:
+                if each is not call and each.task is not None:
+                    trio.lowlevel.reschedule(each.task)
+            self._begun = []
+            self._is_led = bool(self._waiting)
+            if self._waiting:
+                following = self._waiting[0].task
+                assert following is not None, "it sleeps, as all do that come while another leads"
+                trio.lowlevel.reschedule(following)
+
+    def _end(self) -> None:
+        for each in self._begun:
+            each.is_over = True
+            if isinstance(error := each.error, (sqlite3.Error, *_UNREADABLE)):
+                each.error = self._access.failure(error)
+                each.error.__cause__ = error
+
+    def _take(self) -> Sequence[_Call[Any]]:
+        while self._waiting and len(self._begun) < _MOST_TOGETHER:
+            self._begun.append(self._waiting.popleft())
+        return self._begun
 
 
 class _Access:
@@ -93,17 +228,17 @@ class _Access:
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._connection())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *_UNREADABLE) as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> Exception:
+        """Return the error for callers that ``error`` stands for."""
+        title = f"the {self._location.schema.title} in {self._location.path}"
+        if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
-            raise StoreDown(
-                errno.EIO if is_database else errno.EINVAL,
-                f"the {self._location.schema.title} in {self._location.path} failed: {error}",
-            ) from error
-        except (AttributeError, OverflowError, TypeError, UnicodeError) as error:
-            # SQLite keeps values of any type in any column, so this is what stands in the file.
-            raise UnreadableRecord(
-                f"the {self._location.schema.title} in {self._location.path} holds what no replica writes: {error}"
-            ) from error
+            return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
+        # SQLite keeps values of any type in any column, so this is what stands in the file.
+        return UnreadableRecord(f"{title} holds what no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:
         path = self._location.path
@@ -350,7 +485,7 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 class Clock:
     """The clock of a file, in milliseconds since the epoch: the time of day at the first use of the file since the
-    machine has started, and from there on the steady time, whatever becomes of the time of day.
+    machine has started, and from there on the steady time. Steps of the time of day change nothing.
 
     The file keeps by how much its clock is ahead of the steady one, so that all processes count alike, and the name of
     the time since the start of the machine. Where the system has no such name, the clock is the time of day. A file

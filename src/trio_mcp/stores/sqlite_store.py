@@ -108,7 +108,7 @@ class SqliteTaskStore:
 
     The clock is the one of the machine at the first use since its start, and goes on steadily from there: to set the
     clock of the machine changes nothing before the next start. Where the system has no name for the time since its
-    start (all but Linux), the clock is the one of the machine, and if it is set forward, no task is taken over for one
+    start (all but Linux), the clock is the one of the machine, and after a step forward, no task is taken over for one
     lease. A file that is deleted or replaced while in use is `StoreDown`, once; then the new one is used. A record that
     cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets or versions,
     which another process may read. Each method is done in one of two threads.

@@ -236,8 +236,8 @@ class TaskHost:
             raise store_unreachable() from None
 
     async def lasts(self, task: RequestTask) -> bool:
-        """Return whether ``task``, whose record is kept, is still ours for a while, so that it may start: the store may
-        have been slow, or a client may have taken its time for a question."""
+        """Return whether ``task``, with a record that is kept, is ours for a while and may start: the store may have
+        been slow, or a client may have taken its time for a question."""
         return self._leases is None or task.holder is None or await self._leases.lasts(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
@@ -396,8 +396,8 @@ class LiveTasks:
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
         self.pending: dict[str, RequestTask | Claimed] = {}
-        """Tasks that are ours and do not run yet, by their ids: new ones whose requests are not answered with them, and
-        claimed ones. Their leases are renewed, too."""
+        """Tasks that are ours and do not run yet, by their ids: claimed tasks, and new tasks before the answer to the
+        request. Their leases are renewed, too."""
         self._places = 0
         self._callers = Counter[object]()
         self._parts: Counter[Caller] = Counter()

@@ -29,6 +29,8 @@ _BATCH: Final = 100
 """Tasks that are claimed at a time."""
 _TRY_AGAIN: Final = 1.0
 """Seconds after which a renewal that failed is tried again."""
+_RELEASE: Final = 2.0
+"""Seconds for giving up a task that was claimed and is not run."""
 _PARTS: Final = 3
 """Renewals in the length of a lease."""
 _MARGIN: Final = 10
@@ -47,7 +49,7 @@ class Claimed:
 
 
 class Leases:
-    """The leases of the ``live`` tasks, which run in ``process``, and of those that are about to run.
+    """The leases of the ``live`` tasks, which run in ``process``, and of tasks that are about to run.
 
     Three tasks of ours share the work. One renews all leases in one step, several times in the length of a lease, and
     waits for nothing else. One is the guard, and cancels each task with a lease that is about to run out, counted by
@@ -221,10 +223,12 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
+            if record.attempt < ours.attempt:  # it was given up before the claim, and only has to hear so
+                await self._release(record)
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
             ours.cancel(CancelCause.LEASE, LOST)
-            await self._records.change(record.id, holder, lambda kept, _: released(kept))
+            await self._release(record)
             return False
         self._live.pending[record.id] = claimed = Claimed(holder, until)
         try:
@@ -236,7 +240,7 @@ class Leases:
         """Run a task, which is not here yet, once more, or write that it has failed. Return whether that was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.lasts(claimed) or self._ending.is_set() or record.name not in self._offers():
-            await change(record.id, holder, lambda kept, _: released(kept))
+            await self._release(record)
             return False
         if record.on_restart != "fail":
             request_of(record, self._records.now)  # a record that we cannot read is not for us to change
@@ -249,13 +253,18 @@ class Leases:
             return True
         # The change may have taken as long as the lease.
         if not await self.lasts(claimed) or self._ending.is_set():
-            await change(kept.id, holder, lambda record, _: released(record, counts=False))
+            await self._release(record, counts=False)
             return False
         self._run_again(kept, claimed.held_until)
         return True
 
+    async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
+        """Give up a claimed task, which would else wait for the end of its lease; also when this process ends."""
+        with trio.move_on_after(_RELEASE, shield=True):
+            await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
+
     async def lasts(self, held: Claimed | RequestTask) -> bool:
-        """Return whether enough of a lease is left for a run to start; if that is doubtful, after further renewals.
+        """Return whether enough of a lease is left for a run to start; in doubt, after further renewals.
         Nothing else happens between the answer and the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):

@@ -103,8 +103,9 @@ class EndWriter:
         if self._records.settings.store is None:
             return  # the records end with the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            for task in tasks:
-                await self._write(task, None)
+            async with trio.open_nursery() as nursery:  # stores write together what waits
+                for task in tasks:
+                    nursery.start_soon(self._write, task, None)
 
     async def _write(self, task: RequestTask, outcome: Outcome | None) -> None:
         end = self._cut_off(task) if outcome is None else outcome

@@ -372,8 +372,8 @@ class RequestTask:
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def is_told_by(self, record: TaskRecord) -> bool:
-        """Return whether a ``record`` that was kept during this run tells what to do. A record that is not ours may be
-        one from before our own claim, whose answer was quicker: then the record has to be read again."""
+        """Return whether a ``record`` that was kept during this run can be acted on. A record that is not ours may be
+        from before our own claim, with an answer that was quicker: then the record has to be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
