@@ -156,3 +156,30 @@ async def test_a_run_after_a_restart_knows_who_has_called(autojump_clock: MockCl
         assert again is not None
         assert (again.token, again.principal.id, again.scopes) == ("", ada.id, frozenset())
         assert PrincipalId(*again.principal.id) == ada.id
+
+
+@pytest.mark.parametrize("task", [{}, {"task": False}, {"task": None}])
+@pytest.mark.parametrize("on_restart", ["again", "resume"])
+def test_on_restart_without_a_task_raises_value_error(on_restart: Any, task: dict[str, Any]) -> None:
+    server = Server("words")
+    words = f'tool \'work\': on_restart="{on_restart}" needs a task, .* add task="optional" or task="required"'
+    with pytest.raises(ValueError, match=words):
+
+        @server.tool(on_restart=on_restart, **task)
+        def work() -> str:
+            return ""
+
+    with pytest.raises(ValueError, match="needs a task"):
+        server.tool(work_plainly, on_restart=on_restart, **task)
+    server.tool(work_plainly, task="optional", on_restart=on_restart)
+
+
+@pytest.mark.parametrize("task", [{}, {"task": False}, {"task": "optional"}])
+def test_on_restart_that_says_the_default_needs_no_task(task: dict[str, Any]) -> None:
+    server = Server("words")
+    server.tool(work_plainly, on_restart="fail", **task)
+    server.tool(work_plainly, name="again", on_restart="again", task="required")
+
+
+def work_plainly() -> str:
+    return ""

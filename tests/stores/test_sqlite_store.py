@@ -419,7 +419,7 @@ async def test_clock_that_is_set_forward_takes_no_task_from_who_lives(path: Path
         assert set(await claim(other, "you 2", lease=60_000)) == {"free"}, "what was given up is free"
         assert await claim(other, "you 3", lease=60_000) == {}
         assert set(await store.renew({"held": "me"}, lease=HOUR)) == set()
-        other._set_forward_until = 0.0  # a lease later
+        other._spared_until = 0.0  # a lease later
         assert await claim(other, "you 4") == {}
         ahead = 4 * HOUR
         assert await claim(other, "you 5", lease=1) == {}

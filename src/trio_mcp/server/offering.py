@@ -76,7 +76,7 @@ class Offering:
         handler calls `TaskContext.start`. The handler is the same for both, and for ordinary calls, in which
         ``ctx.task`` is `None`. ``"required"``: always a task; other clients are refused. ``on_restart``: the fate of a
         task whose process ends before the task, where `TaskSettings.store` outlives the process. With ``"fail"`` a
-        handler runs at most once; with ``"again"`` and ``"resume"`` at least once.
+        handler runs at most once; with ``"again"`` and ``"resume"``, which need ``task``, at least once.
 
         Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that

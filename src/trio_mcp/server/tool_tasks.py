@@ -22,11 +22,16 @@ TaskSupport: TypeAlias = Literal["optional", "required"]
 
 
 def check_declaration(name: str, task: object, on_restart: object) -> None:
-    """Raise `ValueError` for words that clients cannot read, or that nobody would heed at a restart."""
+    """Raise `ValueError` for words that clients cannot read, or that would have no effect at a restart."""
     if not (task is None or task is False or task in get_args(TaskSupport)):
         raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
     if on_restart not in get_args(OnRestart):
         raise ValueError(f'tool {name!r}: on_restart is "fail", "again" or "resume", not {on_restart!r}')
+    if on_restart != "fail" and not task:
+        raise ValueError(
+            f'tool {name!r}: on_restart="{on_restart}" needs a task, since any other call ends with its process: add'
+            ' task="optional" or task="required", or leave on_restart out'
+        )
 
 
 def missed_task(error: AttributeError, scope: RequestScope) -> str | None:

@@ -87,6 +87,8 @@ _EXPIRE: Final = """
 DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ? LIMIT ?) RETURNING id
 """
 
+_LOCKED: Final = 3
+"""Part of a lease for which a claim waits only if the file cannot be written, by others neither: one of so many."""
 _CLOCK_STEP: Final = 1.0
 """Seconds by which no clock goes ahead between two claims unless somebody sets the clock."""
 _BEFORE_ALL: Final = (-(2**63), b"")
@@ -133,7 +135,8 @@ class SqliteTaskStore:
         self._now: Callable[[], int] = self._database.now
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
-        self._set_forward_until = 0.0
+        self._spared_until = 0.0
+        """Steady time until which leases that are over are left to those who hold them."""
         self._writer = randomness.token_bytes(8)
         """Our name in the list of changes: our own watchers are told at once."""
 
@@ -251,10 +254,11 @@ class SqliteTaskStore:
 
     async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
         """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
             now, forms = self._now(), self._codec.forms
-            over_before = self._free_before(now, lease)
+            over_before = self._free_before(now, lease, asked)
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
@@ -270,20 +274,28 @@ class SqliteTaskStore:
             note_changes(connection, self._writer, [row[0] for row in rows])
             return list(self._readable(rows))
 
-        claimed = await self._database.write(take)
+        try:
+            claimed = await self._database.write(take)
+        except OSError:
+            self._spare(lease)
+            raise
         self._watchers.tell(record.id for record in claimed)
         return claimed
 
-    def _free_before(self, now: int, lease: int) -> int:
-        """Return the time before which a lease has to end for its task to be free. Where the clock is the one of the
-        machine, and was set forward, all leases would seem to be over: then those who live have one lease to renew
-        theirs."""
+    def _spare(self, lease: int) -> None:
+        """Leave tasks to those who hold them for one lease: they may live, and have one lease to renew theirs."""
+        self._spared_until = self._database.now.steady + lease / 1000
+
+    def _free_before(self, now: int, lease: int, asked: float) -> int:
+        """Return the time before which a lease has to end for its task to be free, to a claim that was ``asked`` for at
+        a steady time. While the file was locked, or the clock of the machine was set forward, all leases ran out."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
-        if before is not None and ahead - before > _CLOCK_STEP:
-            self._set_forward_until = steady + lease / 1000
-        return 1 if steady < self._set_forward_until else now  # a task that was given up has a lease until 0
+        was_set = before is not None and ahead - before > _CLOCK_STEP
+        if was_set or steady - asked > lease / 1000 / _LOCKED:
+            self._spare(lease)
+        return 1 if steady < self._spared_until else now  # a task that was given up has a lease until 0
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:

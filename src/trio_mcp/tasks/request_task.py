@@ -339,8 +339,9 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs that another process must not run at the same time."""
-        return self.phase is RunPhase.RUNNING
+        """True while the handler runs that another process must not run at the same time. A handler that is never run
+        again goes on when its lease is over: another process can only write that the task has failed."""
+        return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
     def needs_lease(self) -> bool:
