@@ -5,17 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import sqlite3
 import sys
 import tomllib
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from tests.cli.commands import TRIO_MCP, Ended, plain_environment, run, written
 from tests.published_schemas import MANIFEST, SERVER_JSON, faults
 
-from trio_mcp import Command
+from trio_mcp import Command, Server, SQLite, SqliteTaskStore, serve_http
+from trio_mcp.cli.bundles import files_of
+from trio_mcp.cli.printable import Unusable
 
 PACK = [*TRIO_MCP, "pack"]
 NAME = ["--name", "com.example/weather"]
@@ -179,6 +185,146 @@ async def test_what_looks_like_a_secret_is_refused_unless_left_out(folder: Path,
     assert f"{name} looks like a secret" in ended.stderr
     assert not (folder / "dist").exists()
     assert (await pack(folder, "--exclude", name)).status == 0
+
+
+DER = bytes.fromhex("308204be020100300d06092a864886f70d0101010500048204a8")
+KEY_TEXT = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
+KEY_LINES = f"-----BEGIN PRIVATE KEY-----\n{KEY_TEXT}\n-----END PRIVATE KEY-----\n"
+ENCRYPTED = f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00FF\n\n{KEY_TEXT}\n"
+NAMES = """
+    prod.env config/prod.env.local env.production settings.local.json secret.txt my-secrets.yml
+    token.json tokens.json token access_token.txt github-token googleToken.json auth.json oauth.yaml
+    gcp-key.json gcp_key.json api_key.txt apikey keyfile.json apiKeys.yaml master.key
+    credentials aws-credentials.ini db_creds.toml my-credentials.csv passwords.txt db-password
+    htpasswd netrc pgpass.conf vault.kdbx kubeconfig user_accessKeys.csv serviceAccount.json
+    app-firebase-adminsdk-1.json terraform.tfstate prod.tfvars vpn.ovpn krb5.keytab
+    deploy_rsa id_ed25519 k.ppk store.jks cert.p12 AuthKey_1.p8 backup.gpg
+    traffic.har wire.pcap cookies.txt secrets/db credentials/a.json private/x.yml
+    claude_desktop_config.json.bak
+"""
+SECRETS: dict[str, bytes | str] = {
+    **dict.fromkeys(NAMES.split(), "{}"),
+    "deploy": KEY_LINES,
+    "notes.txt": "here it is:\n  " + KEY_LINES.replace("\n", "\n  "),
+    "service.json": '{"key": "' + KEY_LINES.replace("\n", "\\n") + '"}',
+    "app_settings.py": f"KEY = ({KEY_LINES.splitlines(keepends=True)!r})",
+    "far.bin": b"\0" * 3_000_000 + KEY_LINES.encode(),
+    "windows.txt": KEY_LINES.replace("\n", "\r\n").encode("utf-16"),
+    "encrypted": ENCRYPTED,
+    "ssh": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY_TEXT}",
+    "gnu": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n{KEY_TEXT}",
+    "putty": "PuTTY-User-Key-File-3: ssh-ed25519\n",
+    "age": "# created\nAGE-SECRET-KEY-1QQPQQPQQPQQPQQPQQPQQPQQ",
+    "wg0.conf": "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=",
+    "some.der": DER,
+    "jwk.data": '{"kty":"EC","crv":"P-256","d":"jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}',
+    "session.log": '{"recording":1,"id":"0123456789abcdef","role":"server","pid":1,"wall":1.0}\n',
+    "kept": '{"stored":{"current":"https://i","issuers":{"https://i":{"tokens":{"access_token":"x"}}}},"version":1}',
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_secrets_are_recognised_by_name_or_content(tmp_path: Path, name: str) -> None:
+    content = SECRETS[name]
+    (path := tmp_path / name).parent.mkdir(exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(Unusable, match=f"{re.escape(name)} looks like a secret"):
+        files_of(tmp_path, tmp_path / "dist", [])
+    assert list(files_of(tmp_path, tmp_path / "dist", [name]).files) == []
+    assert list(files_of(tmp_path, tmp_path / "dist", [], [name]).files) == [name]
+
+
+A_STORE = "looks like a secret .a store of tasks or of sessions"
+
+
+async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) -> None:
+    async with SqliteTaskStore(tmp_path / "data.bin") as store:
+        await store.expire(most=0)
+        with pytest.raises(Unusable, match=r"data\.bin-wal looks like a secret .the log of a database that is in"):
+            files_of(tmp_path, tmp_path / "dist", [])
+    with pytest.raises(Unusable, match=f"data.bin {A_STORE}"):
+        files_of(tmp_path, tmp_path / "dist", [])
+
+
+async def test_a_shared_store_is_recognised(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLite(tmp_path / "data.bin")))
+        nursery.cancel_scope.cancel(reason="the store is made")
+    with pytest.raises(Unusable, match=f"data.bin {A_STORE}"):
+        files_of(tmp_path, tmp_path / "dist", ["*.bin-*"])
+
+
+def test_files_that_only_look_a_little_like_secrets_are_packed(tmp_path: Path) -> None:
+    plain = {
+        **dict.fromkeys(
+            ("tokenizer.json", "tokens.py", "auth.py", "keymap.json", "key_bindings.json", "monkey.txt"), "{}"
+        ),
+        **dict.fromkeys(("authors.txt", "public-key.txt", "credentials.md", "environment.yml", "keyboard.png"), "x"),
+        "check.py": 'if "-----BEGIN PRIVATE KEY-----" in text: raise ValueError',
+        "ca.crt": "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQ",
+        "lines.jsonl": '{"recordings": 1}\n',
+        "jwks_public.data": '{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU"}',
+    }
+    for name, text in plain.items():
+        (tmp_path / name).write_text(text)
+    with sqlite3.connect(tmp_path / "places.db") as database:
+        database.execute("CREATE TABLE places (name)")
+    database.close()
+    found = files_of(tmp_path, tmp_path / "dist", [])
+    assert set(found.files) == {*plain, "places.db"}
+
+
+async def test_all_secrets_are_named_at_once_and_all_that_is_left_out_is_listed(folder: Path) -> None:
+    for name in ("prod.env", "token.json", ".env", ".git/config", "notes.db", "__pycache__/app.pyc"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    ended = await pack(folder)
+    assert ended.status == 2
+    assert "prod.env looks like a secret (by its name); token.json looks like a secret (by its name). " in ended.stderr
+    ended = await pack(folder, "--exclude", "*.env", "--include", "token.json", "--exclude", "notes.db")
+    assert ended.status == 0
+    left_out = [line for line in ended.stderr.splitlines() if line.endswith("is not in the bundle")]
+    listed = (".env", ".git/", "__pycache__/", "notes.db", "prod.env")
+    assert left_out == [f"trio-mcp: {name} is not in the bundle" for name in listed]
+    with bundle(folder) as archive:
+        assert "token.json" in archive.namelist()
+
+
+def test_files_of_installed_packages_are_public(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "some-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "lib" / "some").mkdir()
+    (tmp_path / "lib" / "some-1.0.dist-info" / "RECORD").write_text("some/token.json,sha256=x,2\n../prod.env,,\n")
+    (tmp_path / "lib" / "some" / "token.json").write_text("{}")
+    assert "lib/some/token.json" in files_of(tmp_path, tmp_path / "dist", []).files
+    (tmp_path / "prod.env").write_text("A=1")
+    with pytest.raises(Unusable, match=r"^prod\.env looks like a secret"):
+        files_of(tmp_path, tmp_path / "dist", [])
+
+
+async def test_loops_of_links_and_links_to_what_is_left_out_are_refused(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    for options in ([], ["--folder", str(folder)]):
+        ended = await pack(folder, *options)
+        assert (ended.status, ended.stderr.count("\n"), "loop is no file" in ended.stderr) == (2, 1, True)
+    assert (await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder / "loop")])).stderr.count("\n") == 1
+    (folder / "loop").unlink()
+    for name, complaint in ((".env", "a link to .env, which is left out"), ("prod.env", "looks like a secret")):
+        (folder / name).write_text("A=1")
+        (folder / "settings").symlink_to(name)
+        ended = await pack(folder)
+        assert (ended.status, complaint in ended.stderr) == (2, True)
+        (folder / "settings").unlink()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+async def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
+    for name in ("file", "below"):
+        path = folder / name
+        path.mkdir() if name == "below" else path.write_text("")
+        path.chmod(0)
+        ended = await pack(folder)
+        assert (ended.status, ended.stderr.count("\n"), f"{name} cannot be read" in ended.stderr) == (2, 1, True)
+        path.chmod(0o700)
 
 
 async def test_a_certificate_is_no_secret(folder: Path) -> None:

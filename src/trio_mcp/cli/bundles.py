@@ -4,6 +4,7 @@ install. The same files give the same bytes, whenever and by whomever they are p
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -11,25 +12,22 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ..classes import frozen
 from .printable import Unusable, name_shown
+from .secret_files import why_secret
 
 MANIFEST: Final = "manifest.json"
 ENTRY: Final = "trio_mcp_entry.py"
 """The file that hosts start."""
 
 _NEVER: Final = ("__pycache__", "node_modules", "*.pyc", "*.mcpb")
-_SECRETS: Final = (
-    *("*.p12", "*.pfx", "*.keystore", "*.jks", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
-    *("credentials.json", "client_secret*.json", "service-account*.json", "service_account*.json", "secrets.*"),
-)
-_KEYS: Final = ("*.pem", "*.key")
-_PRIVATE: Final = b"PRIVATE KEY-----"
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 256 * 1024 * 1024
+_MOST_NAMED: Final = 20
+"""Files that an error names."""
 _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file: the first one that archives know."""
 
@@ -37,60 +35,110 @@ _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 @frozen
 class BundledFiles:
     """The files below a folder that are packed, by their names in the bundle, in order; and what of the folder is left
-    out although it may hold secrets."""
+    out, folders with a slash at the end."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
 
 
-def files_of(folder: Path, output: Path, exclude: Sequence[str]) -> BundledFiles:
+def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequence[str] = ()) -> BundledFiles:
     """Return the files of ``folder`` to pack. Hidden files, environments, caches, the folder ``output`` and what fits a
     pattern of ``exclude``, by its name or its path, are left out.
 
-    Raises `Unusable` for a file that looks like a secret, for links that leave the folder or lead to folders, for what
-    is no file, and for far too many files or bytes: a bundle goes to strangers.
+    Raises `Unusable` for files that look like secrets and are not named in ``include``, for links that leave the folder
+    or lead to folders, for what is no file or cannot be read, and for far too many files or bytes: a bundle goes to
+    strangers.
     """
-    root, files, left_out, size = folder.resolve(), dict[str, Path](), list[str](), 0
-    for path, name in _walk(root, output.resolve(), exclude, left_out):
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
-            raise Unusable(f"{name} is a link that leaves the folder: {_MEND}")
-        if not path.is_file():
-            raise Unusable(f"{name} is no file: {_MEND}")
-        if _is_secret(path):
-            raise Unusable(f"{name} looks like a secret, and a bundle goes to strangers: {_MEND}")
-        files[name] = path
-        size += path.stat().st_size
-        if len(files) > _MOST_FILES or size > _MOST_BYTES:
-            raise Unusable(f"{folder} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes: choose with --folder")
+    root, left_out, secrets = _resolved(folder), list[str](), dict[str, str]()
+    files, size = dict[str, Path](), 0
+    try:
+        for path, name in _walk(root, _resolved(output), exclude, left_out):
+            if not path.is_file():
+                raise Unusable(f"{name} is no file: {_MEND}")
+            real = _resolved(path)
+            if not real.is_relative_to(root):
+                raise Unusable(f"{name} is a link that leaves the folder: {_MEND}")
+            place = real.relative_to(root).as_posix()
+            if any(_is_left_out(part, place, exclude) for part in real.relative_to(root).parts):
+                raise Unusable(f"{name} is a link to {place}, which is left out: {_MEND}")
+            size += path.stat().st_size
+            if len(files) == _MOST_FILES or size > _MOST_BYTES:
+                raise Unusable(
+                    f"{folder} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes: choose with --folder"
+                )
+            files[name] = path
+            if name not in include and (why := why_secret(place, _content(path)) or why_secret(name, b"")):
+                secrets[name] = why
+        if secrets:
+            published = _published(files)
+            secrets = {name: why for name, why in secrets.items() if name not in published}
+    except OSError as error:
+        raise Unusable(f"{error.filename} cannot be read: {error.strerror}; {_MEND}") from None
+    if secrets:
+        named = [f"{name} looks like a secret ({why})" for name, why in sorted(secrets.items())[:_MOST_NAMED]]
+        named += [f"so do {len(secrets) - _MOST_NAMED} more"] if len(secrets) > _MOST_NAMED else []
+        raise Unusable(
+            f"{'; '.join(named)}. A bundle goes to strangers: {_MEND}, or, for a file without a secret, name its path "
+            "with --include"
+        )
     for name in (MANIFEST, ENTRY):
         if name in files:
             raise Unusable(f"{name} is made for the bundle: {_MEND}")
-    return BundledFiles(dict(sorted(files.items())), left_out)
+    return BundledFiles(dict(sorted(files.items())), sorted(left_out))
 
 
 _MEND: Final = "move it away, or leave it out with --exclude"
 
 
+def _published(files: Mapping[str, Path]) -> set[str]:
+    """Return the names of the files that belong to installed packages, as pip has listed them: they are public."""
+    names = set[str]()
+    for name, path in files.items():
+        if fnmatch(name, "*.dist-info/RECORD"):
+            place = PurePosixPath(name).parent.parent
+            lines = _content(path).decode(errors="replace").splitlines()
+            names |= {str(place / row[0]) for row in csv.reader(lines) if row and ".." not in row[0]}
+    return names
+
+
+def _resolved(path: Path) -> Path:
+    """Return the real path. Unlike `Path.resolve` this raises for no loop of links."""
+    return Path(os.path.realpath(path))
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of the file, which may grow meanwhile."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise Unusable(f"{path} has more than {_MOST_BYTES} bytes: {_MEND}")
+    return data
+
+
 def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str]) -> Iterator[tuple[Path, str]]:
-    for folder, folders, names in os.walk(root):
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(root, onerror=fail):
         here = Path(folder)
         kept: list[str] = []
         for name in folders:
             path = here / name
             inside = path.relative_to(root).as_posix()
             if _is_left_out(name, inside, exclude) or path == output or (path / "pyvenv.cfg").exists():
-                continue
-            if path.is_symlink():
+                left_out.append(f"{inside}/")
+            elif path.is_symlink():
                 raise Unusable(f"{inside} is a link to a folder: {_MEND}")
-            kept.append(name)
+            else:
+                kept.append(name)
         folders[:] = kept
         for name in names:
             path = here / name
             inside = path.relative_to(root).as_posix()
-            if fnmatch(name.lower(), ".env*"):
-                left_out.append(inside)
             # What this command has written here before is no part of the next bundle.
-            elif not _is_left_out(name, inside, exclude) and inside != "server.json":
+            if _is_left_out(name, inside, exclude) or inside == "server.json":
+                left_out.append(inside)
+            else:
                 yield path, inside
 
 
@@ -100,23 +148,13 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
     return any(fnmatch(each, pattern) for pattern in (*_NEVER, *exclude) for each in (name, inside))
 
 
-def _is_secret(path: Path) -> bool:
-    name = path.name.lower()
-    if any(fnmatch(name, pattern) for pattern in _SECRETS):
-        return True
-    if not any(fnmatch(name, pattern) for pattern in _KEYS):
-        return False
-    with path.open("rb") as file:
-        return _PRIVATE in file.read(1024 * 1024)
-
-
 def entry_file(file: str, name: str) -> str:
     """Return the text of `ENTRY`, which serves ``file``, a path in the bundle, or its variable ``name``."""
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from trio_mcp.cli.main import main
 
@@ -141,7 +179,7 @@ def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
             info.create_system, info.compress_type = 3, zipfile.ZIP_DEFLATED
             runs = path is not None and path.stat().st_mode & stat.S_IXUSR
             info.external_attr = (stat.S_IFREG | (0o755 if runs else 0o644)) << 16
-            archive.writestr(info, made[name] if path is None else path.read_bytes())
+            archive.writestr(info, made[name] if path is None else _content(path))
     return buffer.getvalue()
 
 

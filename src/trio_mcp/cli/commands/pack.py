@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tomllib
 import traceback
@@ -30,6 +31,8 @@ _MANIFEST_VERSION: Final = "0.4"
 _PROJECT: Final = "pyproject.toml"
 _IMAGES: Final = ("image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp")
 _LONGEST_IMAGE_URL: Final = 255
+_MOST_LEFT_OUT: Final = 200
+"""Files and folders that are listed one by one."""
 
 
 def _checked(check: Callable[[str], None]) -> Any:
@@ -80,6 +83,12 @@ def _check_download(url: str) -> None:
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="Leave files out, like 'tests' or '*.db'. Repeatable."
 )
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATH",
+    help="Pack this file, although it looks like a secret. The path is relative to the folder. Repeatable.",
+)
 @click.option("--author", metavar="NAME", help="The author in the bundle. Default: the domain in --name.")
 @click.option(
     "--runtime",
@@ -111,6 +120,7 @@ def pack(
     output: Path,
     folder: Path | None,
     exclude: tuple[str, ...],
+    include: tuple[str, ...],
     author: str | None,
     runtime: Literal["uv", "python"],
     dependencies: tuple[str, ...],
@@ -127,8 +137,8 @@ def pack(
         trio-mcp pack src/weather.py:server --folder . --name com.example/weather -o build
 
     The bundle has the folder, but for hidden files, caches, environments and what --exclude names; hosts start it with
-    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Files that look like secrets and
-    links that leave the folder are refused; .env is never packed.
+    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Files that look like secrets, by
+    their name or content, and links that leave the folder are refused. What is left out is listed.
 
     Exit status: 0; 1 when FILE raised, or nothing could be written; 2 for wrong usage, and for a server that cannot be
     packed as it is.
@@ -145,8 +155,8 @@ def pack(
     if server is None:
         raise Unusable(f'{path} serves while it is loaded; put what serves under: if __name__ == "__main__":')
     wanted = Package(server, name, download, url)
-    root = (folder or Path(path).parent).resolve()
-    found = files_of(root, output, exclude)
+    root = Path(os.path.realpath(folder or Path(path).parent))
+    found = files_of(root, output, exclude, include)
     inside = _inside(Path(path), root)
     if inside not in found.files:
         raise Unusable(f"{path} is left out of the bundle: it is hidden, excluded, or not in {root}")
@@ -167,8 +177,10 @@ def pack(
     except OSError as error:
         say(str(error))
         return NOT_WRITTEN
-    for left_out in found.left_out:
+    for left_out in found.left_out[:_MOST_LEFT_OUT]:
         say(f"{left_out} is not in the bundle")
+    if len(found.left_out) > _MOST_LEFT_OUT:
+        say(f"{len(found.left_out) - _MOST_LEFT_OUT} more are not in the bundle")
     if download is None and url is None:
         say("server.json does not say where the server is: --download names the bundle's place, --url that of a server")
     say(
@@ -179,7 +191,7 @@ def pack(
 
 def _inside(file: Path, root: Path) -> str:
     # The folder alone is resolved: the file may be a link in it.
-    where = file.parent.resolve() / file.name
+    where = Path(os.path.realpath(file.parent)) / file.name
     return where.relative_to(root).as_posix() if where.is_relative_to(root) else str(where)
 
 
