@@ -1,5 +1,6 @@
 """Arguments as typed, in the types of the tool's schema."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,6 +81,28 @@ def test_value_that_does_not_fit_is_refused_by_name(pair: str, words: str):
     with pytest.raises(WrongArgument) as caught:
         arguments_typed([pair], SCHEMA)
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("kind", ["", " ", "INTEGER", "\0", ["", ""]])
+@pytest.mark.parametrize("around", [lambda it: it, lambda it: {"anyOf": [it]}, lambda it: {"allOf": [it, it]}])
+def test_a_type_that_json_schema_does_not_have_is_refused_in_words(kind: Any, around: Callable[[Any], Any]):
+    schema = {"type": "object", "properties": {"x": around({"type": kind})}}
+    with pytest.raises(WrongArgument, match=r"must be of the type '.*', which JSON Schema does not have, not '5'"):
+        arguments_typed(["x=5"], schema)
+
+
+@pytest.mark.parametrize("kind", [[], [7], 7, None, {}])
+def test_a_type_that_is_no_text_allows_anything(kind: Any):
+    schema = {"type": "object", "properties": {"x": {"type": kind}}}
+    assert arguments_typed(["x=5"], schema) == {"x": 5}
+
+
+@pytest.mark.parametrize("kind", ["", "file"])
+def test_a_type_that_json_schema_does_not_have_allows_nothing_beside_others(kind: str):
+    schema = {"type": "object", "properties": {"x": {"type": [kind, "integer"]}}}
+    assert arguments_typed(["x=5"], schema) == {"x": 5}
+    with pytest.raises(WrongArgument, match=r"must be one of .*integer, not 'five'"):
+        arguments_typed(["x=five"], schema)
 
 
 def test_argument_given_twice_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -69,10 +70,17 @@ def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hunter2" not in str(caught.value)
 
 
-async def test_a_file_that_is_no_database_is_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--reload"]])
+@pytest.mark.parametrize("content", ["text", "noise", "other database"])
+async def test_a_file_that_is_no_store_of_ours_is_a_sentence(tmp_path: Path, options: list[str], content: str) -> None:
     file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
-    other.write_text("this is something else " * 100)
-    ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--shared", str(other)])
+    if content == "other database":
+        with sqlite3.connect(other) as database:
+            database.execute("CREATE TABLE notes (text)")
+        database.close()
+    else:
+        other.write_bytes(b"this is something else " * 100 if content == "text" else bytes(range(256)) * 20)
+    ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--shared", str(other), *options], cwd=tmp_path)
     assert ended.status == 2
     assert "the storage of --shared cannot be used" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 from errno import EADDRINUSE
 from functools import partial, wraps
@@ -21,7 +20,7 @@ from ..server.servable import Servable
 from ..serving.process import process_is_the_server, quieten_collector
 from ..transports.host_checks import host_checks_for, is_loopback
 from ..transports.sockets import socket_path
-from .printable import Unusable
+from .printable import Unusable, say
 
 if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
@@ -98,15 +97,15 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
         )
         if addresses.link is not None:
             return _as_worker(serve, addresses.link)
-        return partial(_serve, serve, partial(_url_on_socket if "unix" in options else _url, "http", path))
+        return partial(_serve_and_print, serve, partial(_url_on_socket if "unix" in options else _url, "http", path))
     if addresses.websocket is not None:
         options = _checked(addresses.websocket, addresses)
-        return partial(_serve, partial(serve_websocket, path=path, **options), partial(_url, "ws", path))
+        return partial(_serve_and_print, partial(serve_websocket, path=path, **options), partial(_url, "ws", path))
     if addresses.tcp is not None:
         host, port = _host_and_port(addresses.tcp)
-        return partial(_serve, partial(serve_tcp, host=host, port=port), _lines)
+        return partial(_serve_and_print, partial(serve_tcp, host=host, port=port), _lines)
     assert addresses.unix is not None, "one was given"
-    return partial(_serve, partial(serve_unix, path=addresses.unix), _lines)
+    return partial(_serve_and_print, partial(serve_unix, path=addresses.unix), _lines)
 
 
 _ON_SOCKET: Final = "unix:"
@@ -144,15 +143,11 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
     checks = host_checks_for(serve.keywords["host"], serve.keywords["origins"], serve.keywords["hosts"])
 
     async def work(server: Servable) -> None:
-        quieten_collector()
-        process_is_the_server()
         listeners = [WorkerListener(each) for each in link.listeners]
+        start = partial(serve, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
         async with open_service_nursery("the server has ended") as services:
             services.start_soon(link.obey, listeners)
-            async with trio.open_nursery() as nursery:
-                start = partial(serve, server, listeners=listeners, origins=checks.origins, hosts=checks.hosts)
-                await nursery.start(start)
-                link.report_listening(server.info.name, server.limits)
+            await _serve(start, lambda _: link.report_listening(server.info.name, server.limits), server)
 
     return work
 
@@ -220,8 +215,10 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-async def _serve(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
-    announcement = _Announcement(server.info.name, place)
+async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
+    """Serve, and ``announce`` the listeners once the server listens. Raises `Unusable` for a storage or an address that
+    cannot be used."""
+    announcement = _Announcement(announce)
     quieten_collector()
     process_is_the_server()
     try:
@@ -237,17 +234,24 @@ async def _serve(serve: Any, place: Callable[[Any], str], server: Servable) -> N
 
 @define
 class _Announcement:
-    """Report the server's address, in the words that ``place`` makes of a socket's, once the server listens."""
+    """The status of a server that starts. ``announce`` is called with its listeners, once the server listens."""
 
-    _name: str
-    _place: Callable[[Any], str]
+    _announce: Callable[[Any], None]
     made: bool = False
 
     def started(self, value: Any = None) -> None:
         self.made = True
-        for listener in value:
-            where = self._place(listener.socket.getsockname())
-            print(f"trio-mcp: serving {self._name!r} at {where}; press Ctrl-C to stop", file=sys.stderr, flush=True)
+        self._announce(value)
+
+
+async def _serve_and_print(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
+    """Serve, and report the address on standard error, in the words that ``place`` makes of a socket's."""
+
+    def announce(listeners: Any) -> None:
+        for listener in listeners:
+            say(f"serving {server.info.name!r} at {place(listener.socket.getsockname())}; press Ctrl-C to stop")
+
+    await _serve(serve, announce, server)
 
 
 def _url(scheme: str, path: str, name: Any) -> str:

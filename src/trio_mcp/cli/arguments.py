@@ -112,6 +112,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "array": (list,),
     "object": (dict,),
 }
+_NAMES: Final = _TYPES.keys() | {"boolean", "string"}
 
 
 def _words(names: set[str], words: str) -> str:
@@ -119,6 +120,8 @@ def _words(names: set[str], words: str) -> str:
     if len(names) > 1 or " | " in words:
         return f"one of {words}"
     (name,) = names
+    if name not in _NAMES:  # the schema is the server's, and may name anything
+        return f"of the type {name!r}, which JSON Schema does not have"
     return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
