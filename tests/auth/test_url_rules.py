@@ -132,7 +132,42 @@ def test_an_address_in_a_url_is_refused_on_a_server_before_anything_is_asked(add
     assert allowed(REMOTE, f"https://{address}/")
 
 
-@pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://as.example/", "https://localhost/"])
+NOT_PUBLIC = [
+    *("127.0.0.1", "127.1", "127.0.0.1.", "127.1.", "2130706433", "0x7f000001", "0x7f.1", "017700000001", "0177.0.0.1"),
+    *("localhost", "localhost.", "LOCALHOST", "a.localhost", "a.b.localhost.", "0", "0.0.0.0", "0x0", "00"),
+    *("\u2460" + "27.0.0.1", "\uff11\uff12\uff17.0.0.1", "127\u30020.0.1", "loc\u00adalhost", "\uff4cocalhost"),
+    *(
+        "[::1]",
+        "[::]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+    ),
+    *(
+        "10.0.0.7",
+        "10.7",
+        "0xa000007",
+        "192.168.1",
+        "169.254.169.254",
+        "2852039166",
+        "[fd00::1]",
+        "[fe80::1]",
+        "1.2.3.4.5",
+    ),
+    *("[::ffff:a00:7]", "[2002:7f00:1::]", "100.64.0.1", "168.63.129.16", "224.0.0.1", "255.255.255.255"),
+]
+"""Hosts that are not of the public internet, in the forms in which resolvers read addresses."""
+
+
+@pytest.mark.parametrize("host", NOT_PUBLIC)
+def test_a_host_that_is_not_public_is_refused_in_any_form_before_it_is_looked_up(host: str) -> None:
+    assert not allowed(ON_A_SERVER, f"https://{host}/")
+    assert not allowed(ON_A_SERVER, f"http://{host}/")
+
+
+@pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://as.example/", "https://localhost.example/"])
 def test_a_public_address_and_any_name_may_be_asked_on_a_server(url: str) -> None:
     assert allowed(ON_A_SERVER, url), "what a name points to is seen when it is connected to"
 

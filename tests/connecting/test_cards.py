@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 from tests.connecting.http.scripted import Answer, Got, ScriptedHttp, serving
 from tests.serving.http.raw import served
 
 from trio_mcp import Card, DiscoveryFailed, FoundServer, Server, discover, read_card
+from trio_mcp.auth.fetching import Fetch, Fetched, HttpFetcher
 
 CARD: dict[str, Any] = {
     "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
@@ -207,6 +209,70 @@ async def test_a_catalogue_of_another_machine_leads_to_none_of_this_one_in_plain
             with pytest.raises(DiscoveryFailed, match="forbid the address"):
                 await read_card(named, public_addresses_only=True)
     assert server.connections == 0
+
+
+OF_THIS_MACHINE = [
+    *("127.0.0.1", "127.1", "127.0.0.1.", "2130706433", "0x7f000001", "017700000001", "localhost", "localhost."),
+    *("a.localhost", "0.0.0.0", "0", "\u2460" + "27.0.0.1", "\uff11\uff12\uff17.0.0.1", "[::1]", "[::ffff:127.0.0.1]"),
+    *("[::ffff:7f00:1]", "[::]"),
+]
+
+
+@pytest.mark.parametrize("host", OF_THIS_MACHINE)
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_with_public_addresses_only_this_machine_is_not_contacted_in_any_form(host: str, scheme: str) -> None:
+    async with answering(json.dumps(CARD).encode()) as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        place = f"{scheme}://{host}:{port}"
+        for catalog in (f"{place}/.well-known/ai-catalog.json", "https://example.com/.well-known/ai-catalog.json"):
+            with pytest.raises(DiscoveryFailed, match="is not asked"):
+                await read_card(FoundServer("urn:x", catalog, url=f"{place}/card"), public_addresses_only=True)
+        with pytest.raises(DiscoveryFailed, match="is not asked"):
+            await read_card(f"{place}/card", public_addresses_only=True)
+        for domain in (place, f"{host}:{port}"):
+            with pytest.raises(DiscoveryFailed, match="is not asked"):
+                await discover(domain, public_addresses_only=True)
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "::1", "::ffff:127.0.0.1", "0.0.0.0", "169.254.169.254"])
+async def test_with_public_addresses_only_a_name_leads_to_no_other_address(address: str) -> None:
+    looked_up: list[object] = []
+
+    class Resolver(trio.abc.HostnameResolver):
+        async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
+            looked_up.append(host)
+            return [(trio.socket.AF_INET, 1, 6, "", (address, port))]
+
+        async def getnameinfo(self, *_: object) -> object:  # type: ignore[override]
+            raise NotImplementedError
+
+    async with answering(json.dumps(CARD).encode()) as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        trio.socket.set_custom_hostname_resolver(Resolver())
+        with pytest.raises(DiscoveryFailed, match="forbid the address"):
+            await discover(f"example.com:{port}", public_addresses_only=True)
+        with pytest.raises(DiscoveryFailed, match="forbid the address"):
+            await read_card(f"https://example.com:{port}/card", public_addresses_only=True)
+    assert looked_up == [b"example.com"] * 2, "each time once: a second answer could be another one"
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("host", OF_THIS_MACHINE)
+async def test_with_public_addresses_only_no_redirect_leads_to_this_machine(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def exchange(_: object, request: Fetch, __: object) -> Fetched:
+        await trio.lowlevel.checkpoint()
+        asked.append(request.url)
+        return Fetched(status=302, headers={"location": f"https://{host}/card"}, body=b"")
+
+    monkeypatch.setattr(HttpFetcher, "_exchange", exchange)
+    with pytest.raises(DiscoveryFailed, match="is not asked"):
+        await read_card("https://example.com/card", public_addresses_only=True)
+    assert asked == ["https://example.com/card"]
 
 
 async def test_a_url_is_a_text() -> None:

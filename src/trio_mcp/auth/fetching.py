@@ -119,10 +119,20 @@ class UrlRules:
                 f"{origin} is not asked: the scheme is https"
                 + (", or http on this machine" if self.loopback else ", as the server is not on this machine")
             )
-        rule = self.address_rule(origin)
-        if rule is not None and (address := _literal(origin.host)) is not None and not rule(address):
+        if self._forbids(origin):
             raise FetchFailed(f"{origin} is not asked: the rules of this client forbid the address")
         return origin
+
+    def _forbids(self, origin: Origin) -> bool:
+        """Return whether the host says already that its address is forbidden, in whatever form: nothing is looked
+        up."""
+        rule, address = self.address_rule(origin), _literal(origin.host)
+        if rule is None:
+            return False
+        if address is not None:
+            return not rule(address)
+        near = nearness(origin.host)
+        return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
         """Return the rule for addresses of ``origin``; `None` where all are allowed."""
