@@ -91,7 +91,7 @@ _MEND: Final = "move it away, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of the files that belong to installed packages, as pip has listed them: they are public."""
+    """Return the names of the files that belong to installed packages, as listed by pip: such files are public."""
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):

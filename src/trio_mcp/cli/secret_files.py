@@ -1,5 +1,5 @@
-"""Secret files: `why_secret` recognises files that hold keys, passwords, tokens, or what clients have sent, by the name
-and by the content.
+"""Secret files: `why_secret` recognises files that hold keys, passwords, tokens or messages of clients, by the
+name and by the content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CODE: Final = frozenset(
         *(".md", ".rst", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".woff", ".woff2", ".ttf", ".pdf"),
     )
 )
-"""Suffixes of files that are named after secrets because they handle them, or tell of them."""
+"""Suffixes of files that are named after the secrets that a program handles."""
 _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
@@ -72,7 +72,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return why the file at ``path``, relative and with slashes, looks like a secret; `None` if it does not."""
+    """Return why the file at ``path``, relative and with slashes, looks like a secret; `None` for a plain file."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)

@@ -1,8 +1,8 @@
-"""Supervisor keeps the worker processes of ``trio-mcp run`` alive, and replaces them when a reload is requested.
+"""Supervisor keeps the worker processes of ``trio-mcp run`` alive, and replaces all of them at a reload.
 
 There are as many slots as workers. Each slot has one present worker at most, and at most one that starts and will be
-the next present one. A worker that was replaced retires: it belongs to no slot, and ends within a time of its own. A
-reload only raises the wanted generation; the slots follow one after another.
+the next present one. A replaced worker belongs to no slot, and ends within a time of its own. A reload only raises the
+wanted generation; the slots follow one after another.
 
 The supervisor loads nothing of the author's. No failure of a worker, and no failed print, ends the supervisor.
 """
@@ -29,9 +29,9 @@ from .statuses import ENDED_WELL
 START_ENDS_WITHIN: Final = 5.0
 """Seconds for the end of a worker that does not listen yet."""
 _HURRY: Final = 2.0
-"""Seconds for the end of all workers after a second signal: each of them ends within one then."""
+"""Seconds for the end of all workers after a second signal: each worker ends within one second then."""
 _KILLED: Final = 5.0
-"""Seconds for the end of a killed process. The system may not end a process whose disk doesn't answer."""
+"""Seconds for the end of a killed process. The system may not end a process that waits for a disk."""
 _SLOW_START: Final = 30.0
 """Seconds after which a worker that does not listen is reported."""
 _HEALTHY: Final = 60.0
@@ -108,7 +108,7 @@ class _Slot:
     present: _Worker | None = None
     """The worker that listens, unless it has ended."""
     starting: _Worker | None = None
-    """The worker that will be the present one once it listens."""
+    """The worker that takes the slot when the server listens."""
     last: int | None = None
     """Process id of the present worker, or of the one before where there is none."""
     failures: int = 0
@@ -118,7 +118,7 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps ``count`` workers running, each with a process that ``open_process`` starts, and kills when it is left.
+    """Keeps ``count`` workers running, each with a process that ``open_process`` starts. The end of its block kills the process.
 
     A worker that dies is replaced, alone. SIGHUP replaces all, one after another, each old one when its successor
     listens; each item of ``changes`` does the same. The last request wins: a successor that does not listen yet is
@@ -141,7 +141,7 @@ class Supervisor:
         self._changes = changes
         self._report = report or report_in_a_thread
         self._workers: dict[_Worker, None] = {}
-        """All workers, those that retire included."""
+        """All workers, retiring ones included."""
         self._generation = 0
         """The generation that is wanted: the number of reloads that were requested."""
         self._failed: int | None = None
@@ -175,7 +175,7 @@ class Supervisor:
         self._changed.set()
 
     def end(self) -> None:
-        """End all workers, and then `run`. The second time, they have a moment left."""
+        """End all workers, and then `run`. At the second call, the workers have a moment left."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.end(hurry=hurry)
@@ -245,7 +245,7 @@ class Supervisor:
         self._changed.set()
 
     async def _hear(self, slot: _Slot, worker: _Worker, process: Process) -> None:
-        """Wait until ``worker`` listens, and give it the slot."""
+        """Wait until ``worker`` listens, and give the slot to ``worker``."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
             report = await process.listening()
@@ -305,7 +305,7 @@ def report_in_a_thread(line: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether a terminal controls the process: one that is closed does not, when its SIGHUP comes."""
+    """Return whether a terminal controls the process. A closed terminal does not, when its SIGHUP comes."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

@@ -33,7 +33,7 @@ from .supervisor import START_ENDS_WITHIN, Listening, Supervisor
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
 _LONGEST_REPORT: Final = 10_000
-"""Bytes of the line in which a worker reports that it listens. The worker runs the author's code."""
+"""Bytes of the report of a worker. The worker runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
 """Seconds in which a worker that accepts nothing more takes requests over its open connections."""
@@ -94,7 +94,7 @@ class WorkerLink:
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
         """Wait until the supervisor replaces this worker, and have the process end as by SIGTERM then. A worker that is
-        replaced accepts nothing more, and answers those who have connected before for a while."""
+        replaced accepts nothing more, and serves its open connections for a while."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -175,8 +175,8 @@ class _Process:
 
 
 def _output(descriptor: int) -> int | None:
-    """Return what a worker gets as this standard stream: ours, unless no text can be written there any more. A file
-    that prints when it is imported would fail."""
+    """Return what a worker gets as this standard stream: ours, unless no text can be written there any more. The
+    import of a file that prints would fail."""
     poll = select.poll()
     poll.register(descriptor, 0)  # only for errors: a pipe without a reader, a terminal that was closed
     return subprocess.DEVNULL if poll.poll(0) else None
@@ -184,7 +184,7 @@ def _output(descriptor: int) -> int | None:
 
 @asynccontextmanager
 async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> AsyncGenerator[_Process]:
-    """Start a worker with this very command line; at the end of the block the process is killed, if it is still there.
+    """Start a worker with this very command line; a process that is left at the end of the block is killed.
     Raises `OSError` when the system has no room for a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
