@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.cli.supervisor import Listening, Supervisor
+from trio_mcp.cli.workers import open_worker
 
 ENDS_WITHIN = 8.0
 
@@ -281,6 +283,18 @@ async def test_files_that_can_be_watched_no_more_end_no_worker(autojump_clock: o
             "files are watched no more, so that --reload has no effect from now on: "
             "FileNotFoundError(2, 'No such file or directory')"
         ]
+
+
+async def test_a_worker_without_room_for_its_thread_is_a_system_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    limiter = trio.to_thread.current_default_thread_limiter()
+    with pytest.raises(OSError, match="can't start new thread"):
+        async with open_worker([], b"secret"):
+            pass
+    assert limiter.borrowed_tokens == 0
 
 
 @pytest.mark.parametrize("seed", range(150))

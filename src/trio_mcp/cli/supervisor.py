@@ -118,7 +118,7 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps ``count`` workers running, each with a process that ``open_process`` starts. The end of its block kills the process.
+    """Keeps ``count`` workers running, each with a process from ``open_process``, which kills the process at the end.
 
     A worker that dies is replaced, alone. SIGHUP replaces all, one after another, each old one when its successor
     listens; each item of ``changes`` does the same. The last request wins: a successor that does not listen yet is

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from errno import EINVAL
+from errno import EAGAIN, EINVAL
 from functools import partial
 from typing import Final
 
@@ -192,15 +192,18 @@ async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> Asyn
             numbers = [each.fileno() for each in listeners]
             given = json.dumps({"listeners": numbers, "life": theirs.fileno()})
             ours.sendall(secret)
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "trio_mcp.cli", *sys.argv[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=_output(1),
-                stderr=_output(2),
-                pass_fds=[*numbers, theirs.fileno()],
-                env={**os.environ, _VARIABLE: given},
-                process_group=0,  # Ctrl-C is for the supervisor, which hands it on
-            )
+            try:
+                process = await trio.lowlevel.open_process(
+                    [sys.executable, "-m", "trio_mcp.cli", *sys.argv[1:]],
+                    stdin=subprocess.DEVNULL,
+                    stdout=_output(1),
+                    stderr=_output(2),
+                    pass_fds=[*numbers, theirs.fileno()],
+                    env={**os.environ, _VARIABLE: given},
+                    process_group=0,  # Ctrl-C is for the supervisor, which hands it on
+                )
+            except RuntimeError as error:  # there is no room for one more thread, in which a process is started
+                raise OSError(EAGAIN, str(error)) from error
         try:
             yield _Process(process, life)
         finally:
