@@ -1,14 +1,18 @@
 """JSON as text: one value is set, and the rest stays as it is."""
 
 import json
+import shutil
+import subprocess
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trio_mcp.cli.file_edits import NotEditable, parse_object, with_value
+from trio_mcp.cli.file_edits import NotEditable, parse_object, shown_change, with_value
 
 ENTRY = {"command": "python", "args": ["é.py"]}
 
@@ -143,3 +147,28 @@ def _may_end_with_a_comma(line: str, following: str) -> bool:
 def test_a_long_text_is_read_once(text: str):
     with suppress(NotEditable):
         assert parse_object(with_value(text, ("s", "n"), 7))["s"]["n"] == 7
+
+
+lines = st.lists(st.sampled_from(["a", "b", "{", "", "\u2028x\f"]), max_size=12)
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
+@given(lines, lines, st.booleans(), st.booleans())
+def test_a_shown_change_can_be_applied(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
+    texts = ["".join(f"{line}\n" for line in each) for each in (old, new)]
+    before, after = (
+        text if ends else text.removesuffix("\n") for text, ends in zip(texts, (old_ends, new_ends), strict=True)
+    )
+    assume(before != after)
+    with TemporaryDirectory() as folder:
+        (file := Path(folder) / "file").write_text(before)
+        change = shown_change(before, after, "file")
+        done = subprocess.run(["patch", "-s", "-p0", str(file)], input=change, text=True, cwd=folder, check=False)
+        assert done.returncode == 0, change
+        assert (file.read_text() if file.exists() else "") == after, change
+
+
+def test_a_change_in_a_long_file_is_found_in_one_look():
+    before = "{\n" + "".join(f"// {number % 200}\n" for number in range(500_000)) + "}\n"
+    change = shown_change(before, with_value(before, ("x",), 1), "file")
+    assert change.count("\n") == 8

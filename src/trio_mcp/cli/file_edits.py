@@ -6,6 +6,7 @@ atomically, and a copy of the old file is kept in the same folder.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -171,6 +172,38 @@ def _end_of_comments(text: str, start: int, end: int) -> int | None:
     """Return the end of comments that fill the rest; `None` if there are none."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None
+
+
+_AROUND: Final = 3
+"""Lines that are shown before and behind a change."""
+
+
+def shown_change(old: str, new: str, name: str) -> str:
+    """Return the change of a file as a unified diff with one hunk, from the first to the last line that differs.
+    `difflib` finds smaller ones, and takes the square of the length."""
+    before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
+    start = _same(before, after)
+    end = _same(before[start:][::-1], after[start:][::-1])
+    removed, added = before[start : len(before) - end], after[start : len(after) - end]
+    first = max(start - _AROUND, 0)
+    ahead, behind = before[first:start], before[len(before) - end :][:_AROUND]
+    around = len(ahead) + len(behind)
+    places = f"-{_range(first, around + len(removed))} +{_range(first, around + len(added))}"
+    marked = [*_marked(" ", ahead), *_marked("-", removed), *_marked("+", added), *_marked(" ", behind)]
+    return "".join((f"--- {name}\n+++ {name} (new)\n@@ {places} @@\n", *marked))
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the number of lines with which both begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first + 1 if count else first},{count}"
+
+
+def _marked(sign: str, lines: Sequence[str]) -> list[str]:
+    return [sign + (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n") for line in lines]
 
 
 _BOM: Final = "\ufeff"

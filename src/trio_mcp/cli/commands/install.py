@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -12,7 +11,7 @@ import click
 from ...classes import frozen
 from ...connecting.stdio import Command
 from ...protocol.fields import JSONObject
-from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, with_value
+from ..file_edits import CannotChange, EditedFile, NotEditable, parse_object, shown_change, with_value
 from ..printable import name_shown, say
 from ..reporting import WITH_SERVER, say_error
 from ..signals import run_until_interrupted
@@ -165,8 +164,7 @@ def _write(file: EditedFile, text: str, name: str, wanted: Installation, offers:
     if text == file.text:
         say(f"{file.path} has it already, as {name!r}")
     elif wanted.dry_run:
-        lines = file.text.splitlines(keepends=True), text.splitlines(keepends=True)
-        print("".join(unified_diff(*lines, str(file.path), f"{file.path} (new)")), end="")
+        print(shown_change(file.text, text, str(file.path)), end="")
     else:
         try:
             backup = file.write(text)
