@@ -30,7 +30,7 @@ async def use_all(one: Replica, two: Replica) -> None:
     """Use each thing that replicas share."""
     mark = new_mark()
     await create(one.tasks, record("task"))
-    await one.sessions.open("session", b"facts", mark=mark, idle=HOUR, most=9)
+    await one.sessions.open("session", b"facts", caller=b"ann", mark=mark, idle=HOUR, most=9)
     assert await two.sessions.change("session", b"other", was=mark, mark=b"new", idle=HOUR)
     await one.sessions.read("session", idle=HOUR)
     for stream in ("one", "two"):

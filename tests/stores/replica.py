@@ -30,7 +30,7 @@ async def work(replica: Replica) -> None:
     while True:
         number += 1
         name = f"{replica.id} {number}"
-        await replica.sessions.open(name, b"facts", mark=b"first", idle=HOUR, most=MANY)
+        await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle=HOUR, most=MANY)
         assert await replica.sessions.change(name, b"new facts", was=b"first", mark=b"second", idle=HOUR)
         await replica.events.open(name, "calls", holder=replica.id, request_id=b"1", keep=HOUR)
         lines = [b"x" * 100] * (number % 10)

@@ -51,7 +51,7 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
     storage = Memory()
     async with storage.join("server") as one:
         for number in range(100):
-            await one.sessions.open(f"session {number}", b"", mark=new_mark(), idle=1000, most=200)
+            await one.sessions.open(f"session {number}", b"", caller=b"ann", mark=new_mark(), idle=1000, most=200)
             log = await Log(one.events, "stream", f"session {number}").open(keep=1000)
             assert await log.append(1, [b"a"], keep=1000)
             await one.seen.add(number.to_bytes(32), ttl=1000)
@@ -61,6 +61,7 @@ async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock
             pass
         await trio.sleep(2)
         server: Any = storage._servers["server"]
+        assert len(server.sessions._sessions) == len(server.sessions._sessions.held) == 0
         kept = [server.sessions._sessions, server.events._logs, server.seen._seen, server.rates._full_at]
         assert [len(each) for each in [*kept, server.post.alive, server.post.mailboxes]] == [0] * 6
         assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4

@@ -73,7 +73,7 @@ async def told(hints: AsyncIterator[T], wanted: Callable[[T], bool]) -> T:
 
 
 async def opened(replica: Replica, name: str) -> None:
-    await replica.sessions.open(name, b"facts", mark=b"first", idle=HOUR, most=1000)
+    await replica.sessions.open(name, b"facts", caller=b"ann", mark=b"first", idle=HOUR, most=1000)
 
 
 async def changed(replica: Replica, name: str) -> bool:

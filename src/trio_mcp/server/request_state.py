@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import math
 import secrets
 import time
@@ -174,6 +175,10 @@ class StateCipher:
     def keys_for(self, purpose: bytes) -> list[SealingKey]:
         """Return the keys for another ``purpose``, of the same server: the first seals, and each opens."""
         return [SealingKey(secret, purpose + self._name) for secret in self._secrets]
+
+    def secret_for(self, purpose: bytes) -> bytes:
+        """Return a secret for another ``purpose``, which all processes with the same first secret have."""
+        return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property
     def _keys(self) -> list[SealingKey]:

@@ -43,9 +43,12 @@ class Expiring(Generic[K, V]):
 
     def pop(self, key: K) -> V | None:
         """Forget the value of ``key``, and return the value; `None` where there is none, or none any more."""
-        value = self.get(key)
-        self._entries.pop(key, None)
-        return value
+        self._drop_past()
+        return self._drop(key) if key in self._entries else None
+
+    def _drop(self, key: K) -> V:
+        """Forget an entry, because of its time or by `pop`, and return the value. Subclasses extend this."""
+        return self._entries.pop(key)[1]
 
     def _drop_past(self) -> None:
         now = self._now()
@@ -53,4 +56,4 @@ class Expiring(Generic[K, V]):
             until, key = heapq.heappop(self._ends)
             entry = self._entries.get(key)
             if entry is not None and entry[0] == until:
-                del self._entries[key]
+                self._drop(key)

@@ -9,7 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from itertools import takewhile
 from typing import Final
 
+import attrs
+
+from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.fair_share import leaves_enough
 from .expiring import Expiring
 from .memory import MemoryTaskStore, TrioClock
 from .memory_events import MemoryEventLog
@@ -31,31 +35,79 @@ _SLIGHT: Final = 1e-3
 """Milliseconds that say nothing in a sum of intervals."""
 
 
+@frozen
+class _Session:
+    stored: StoredSession
+    caller: bytes
+    until: int = 0
+    is_used: bool = False
+
+
+class _ByCaller(Expiring[str, _Session]):
+    """The sessions by their ids, and by caller."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(now)
+        self.held: dict[bytes, dict[str, _Session]] = {}
+        """The sessions of each caller that has one."""
+
+    def put(self, key: str, value: _Session, length: int) -> None:
+        value = attrs.evolve(value, until=self._now() + length)
+        super().put(key, value, length)
+        self.held.setdefault(value.caller, {})[key] = value
+
+    def _drop(self, key: str) -> _Session:
+        session = super()._drop(key)
+        held = self.held[session.caller]
+        del held[key]
+        if not held:
+            del self.held[session.caller]
+        return session
+
+
 class _Sessions:
     """A `SessionDirectory` for one process."""
 
     def __init__(self, now: Callable[[], int]) -> None:
-        self._sessions = Expiring[str, StoredSession](now)
+        self._sessions = _ByCaller(now)
         self._watchers = Watchers[str]()
 
-    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+    async def open(
+        self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
+    ) -> str | None:
         if self._sessions.get(session_id) is not None:
             raise ValueError("there is a session with this id")
-        if len(self._sessions) >= most:
-            raise StoreFull
-        self._sessions.put(session_id, StoredSession(facts, mark), idle)
+        count, ended = len(self._sessions), None
+        if not leaves_enough(len(self._sessions.held.get(caller, ())), most - count):
+            ended = self._place_for(caller) if count <= most else None
+            if ended is None:
+                raise StoreFull
+            await self.end(ended)
+        self._sessions.put(session_id, _Session(StoredSession(facts, mark), caller), idle)
+        return ended
+
+    def _place_for(self, caller: bytes) -> str | None:
+        """Return the session that ends for another one of ``caller``. See `SessionDirectory.open`."""
+        biggest = max(self._sessions.held.values(), key=len, default=dict[str, _Session]())
+        if caller in self._sessions.held or len(biggest) < 2:
+            held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()
+            found = {name: each for sessions in held for name, each in sessions.items() if not each.is_used}
+        else:
+            found = biggest
+        return min(found, key=lambda name: (found[name].is_used, found[name].until), default=None)
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
         session = self._sessions.get(session_id)
-        if session is not None:
-            self._sessions.put(session_id, session, idle)
-        return session
+        if session is None:
+            return None
+        self._sessions.put(session_id, attrs.evolve(session, is_used=True), idle)
+        return session.stored
 
     async def change(self, session_id: str, facts: bytes, *, was: bytes, mark: bytes, idle: int) -> bool:
         session = self._sessions.get(session_id)
-        if session is None or session.mark != was:
+        if session is None or session.stored.mark != was:
             return False
-        self._sessions.put(session_id, StoredSession(facts, mark), idle)
+        self._sessions.put(session_id, attrs.evolve(session, stored=StoredSession(facts, mark), is_used=True), idle)
         self._watchers.tell([session_id])
         return True
 

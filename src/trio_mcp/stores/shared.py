@@ -56,10 +56,22 @@ class StoredSession:
 class SessionDirectory(Protocol):
     """The legacy sessions of all replicas, each with its facts, as compare-and-set."""
 
-    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
-        """Keep a new session, which ends when neither read nor changed for ``idle``. Raises `StoreFull` where
-        there are ``most`` sessions already, and `ValueError` where there is one with this id, also in a full
-        directory. Sessions that have ended count no more."""
+    async def open(
+        self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
+    ) -> str | None:
+        """Keep a new session of ``caller``, any bytes, which ends when neither read nor changed for ``idle``. Raises
+        `ValueError` if there is a session with this id, also in a full directory.
+
+        The sessions of all callers are at most ``most``, and one caller gets at most as many as it leaves for others.
+        Beyond that, another session ends for the new one, and its id is returned. Of two sessions, the one to end is
+        the one that was never read or changed, then the one with less time left. It's chosen among:
+
+        - the caller's own sessions that were never read or changed, if the caller has any session;
+        - else the sessions of the caller that has the most, if these are two or more;
+        - else all sessions that were never read or changed.
+
+        Raises `StoreFull`, with nothing changed, if there is no such session, or if there are more than ``most``
+        already. Sessions that have ended don't count."""
         ...
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:

@@ -10,12 +10,63 @@ import attrs
 
 from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.fair_share import leaves_enough
 from .decoding import LINES, SESSION, STREAM, columns
 from .record_codec import decoded, encoded
 from .shared import MOST_FINISHED, StoredEvents, StoredSession, StoredStream
 from .sqlite_database import Database
 from .sqlite_hints import HintPoller, note_hint, sweep
 from .task_store import Gap, StoreFull
+
+_COUNT: Final = """
+SELECT (SELECT sessions FROM session_total) - (SELECT count(*) FROM sessions WHERE until <= :now),
+    coalesce((SELECT sessions FROM callers WHERE caller = :caller), 0)
+    - (SELECT count(*) FROM sessions WHERE caller = :caller AND is_used IN (0, 1) AND until <= :now)
+"""
+_FIRST_OF: Final = """
+SELECT number, id FROM sessions WHERE caller = ? AND until > ? ORDER BY is_used, until LIMIT 1
+"""
+_FIRST_UNUSED_OF: Final = """
+SELECT number, id FROM sessions WHERE caller = ? AND is_used = 0 AND until > ? ORDER BY until LIMIT 1
+"""
+_FIRST_UNUSED: Final = "SELECT number, id FROM sessions WHERE NOT is_used AND until > ? ORDER BY until LIMIT 1"
+_BIGGEST: Final = "SELECT caller, sessions FROM callers ORDER BY sessions DESC LIMIT 1"
+_SWEEP_OF: Final = """
+DELETE FROM sessions WHERE number IN (
+    SELECT number FROM sessions WHERE caller = ? AND is_used IN (0, 1) AND until <= ? LIMIT 100
+)
+"""
+_MOST_SWEEPS: Final = 100
+
+
+def _make_room(connection: sqlite3.Connection, caller: bytes, most: int, now: int) -> bytes | None:
+    """End a session for another one of ``caller``, unless there is room without that, and return its id. Raises
+    `StoreFull`. See `SessionDirectory.open`."""
+    count, held = connection.execute(_COUNT, {"now": now, "caller": caller}).fetchone()
+    if leaves_enough(held, most - count):
+        return None
+    found = None
+    if count > most:
+        pass
+    elif held:
+        found = connection.execute(_FIRST_UNUSED_OF, (caller, now)).fetchone()
+    elif (biggest := _biggest(connection, now)) is not None:
+        found = connection.execute(_FIRST_OF, (biggest, now)).fetchone()
+    else:
+        found = connection.execute(_FIRST_UNUSED, (now,)).fetchone()
+    if found is None:
+        raise StoreFull
+    connection.execute("DELETE FROM sessions WHERE number = ?", (found[0],))
+    return found[1]
+
+
+def _biggest(connection: sqlite3.Connection, now: int) -> bytes | None:
+    """Return the caller that has the most sessions; `None` where no caller has two."""
+    for _ in range(_MOST_SWEEPS):
+        caller, held = connection.execute(_BIGGEST).fetchone() or (None, 0)
+        if held < 2 or not connection.execute(_SWEEP_OF, (caller, now)).rowcount:
+            return caller if held >= 2 else None
+    return None
 
 
 class SqliteSessions:
@@ -26,24 +77,32 @@ class SqliteSessions:
         self._hints = hints
         self._now = now
 
-    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+    async def open(
+        self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
+    ) -> str | None:
         """Keep a new session. See `SessionDirectory.open`."""
 
-        def open_session(connection: sqlite3.Connection) -> None:
+        def open_session(connection: sqlite3.Connection) -> bytes | None:
             now, name = self._now(), encoded(session_id)
             sweep(connection, now, ["sessions"])
             connection.execute("DELETE FROM sessions WHERE id = ? AND until <= ?", (name, now))
             (is_known,) = connection.execute("SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)", (name,)).fetchone()
             if is_known:
                 raise ValueError("there is a session with this id")
-            (count,) = connection.execute("SELECT count(*) FROM sessions WHERE until > ?", (now,)).fetchone()
-            if count >= most:
-                raise StoreFull
+            ended = _make_room(connection, caller, most, now)
+            if ended is not None:
+                note_hint(connection, self._hints.writer, ended)
             connection.execute(
-                "INSERT INTO sessions (id, facts, mark, until) VALUES (?, ?, ?, ?)", (name, facts, mark, now + idle)
+                "INSERT INTO sessions (id, caller, facts, mark, until) VALUES (?, ?, ?, ?, ?)",
+                (name, caller, facts, mark, now + idle),
             )
+            return ended
 
-        await self._database.write(open_session)
+        ended = await self._database.write(open_session)
+        if ended is None:
+            return None
+        self._told(decoded(ended), has_changed=True)
+        return decoded(ended)
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
         """Return the session, whose time begins anew. See `SessionDirectory.read`."""
@@ -51,7 +110,7 @@ class SqliteSessions:
         def read(connection: sqlite3.Connection) -> StoredSession | None:
             now = self._now()
             found = connection.execute(
-                "UPDATE sessions SET until = ? WHERE id = ? AND until > ? RETURNING facts, mark",
+                "UPDATE sessions SET until = ?, is_used = 1 WHERE id = ? AND until > ? RETURNING facts, mark",
                 (now + idle, encoded(session_id), now),
             ).fetchone()
             return None if found is None else StoredSession(*columns("a session", found, SESSION))
@@ -64,7 +123,8 @@ class SqliteSessions:
         def change(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(session_id)
             changed = connection.execute(
-                "UPDATE sessions SET facts = ?, mark = ?, until = ? WHERE id = ? AND mark = ? AND until > ?",
+                "UPDATE sessions SET facts = ?, mark = ?, until = ?, is_used = 1"
+                " WHERE id = ? AND mark = ? AND until > ?",
                 (facts, mark, now + idle, name, was, now),
             ).rowcount
             if changed:

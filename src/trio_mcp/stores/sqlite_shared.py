@@ -34,7 +34,7 @@ T = TypeVar("T")
 SHARED: Final = Schema(
     "shared store",
     0x74_6D_63_72,  # "tmcr"
-    1,
+    2,
     """
 -- Whose files these are: the first server uses this one, and the others have files with their numbers.
 CREATE TABLE servers (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
@@ -43,11 +43,29 @@ CREATE TABLE secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BLOB 
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
+    caller BLOB NOT NULL,
     facts BLOB NOT NULL,
     mark BLOB NOT NULL,
-    until INTEGER NOT NULL
+    until INTEGER NOT NULL,
+    is_used INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX sessions_by_end ON sessions (until);
+CREATE INDEX sessions_by_caller ON sessions (caller, is_used, until);
+CREATE INDEX unused_sessions ON sessions (until) WHERE NOT is_used;
+-- How many sessions there are, for the shares of callers: those that are over, and not yet deleted, among them.
+CREATE TABLE session_total (sessions INTEGER NOT NULL);
+INSERT INTO session_total VALUES (0);
+CREATE TABLE callers (caller BLOB PRIMARY KEY, sessions INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX callers_by_sessions ON callers (sessions);
+CREATE TRIGGER session_in AFTER INSERT ON sessions BEGIN
+    UPDATE session_total SET sessions = sessions + 1;
+    INSERT INTO callers VALUES (new.caller, 1) ON CONFLICT (caller) DO UPDATE SET sessions = sessions + 1;
+END;
+CREATE TRIGGER session_out AFTER DELETE ON sessions BEGIN
+    UPDATE session_total SET sessions = sessions - 1;
+    UPDATE callers SET sessions = sessions - 1 WHERE caller = old.caller;
+    DELETE FROM callers WHERE caller = old.caller AND sessions = 0;
+END;
 
 CREATE TABLE logs (
     number INTEGER PRIMARY KEY,

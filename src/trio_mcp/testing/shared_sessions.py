@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,24 +64,150 @@ class SessionDirectorySuite(TestedStorage):
             await opened(one.sessions, "other", most=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """Raises `StoreFull` with ``most`` sessions; one that has ended leaves room."""
+        """Raises `StoreFull` with ``most`` sessions that are all used, and the only ones of their callers."""
         async with self.open_replica() as one, self.open_replica() as two:
-            await opened(one.sessions, "one", most=2)
-            await opened(two.sessions, "two", most=2)
-            await expect_error(StoreFull, opened(two.sessions, "three", most=2))
-            assert await read(one.sessions, "three") is None
+            await opened(one.sessions, "one", most=2, is_used=True)
+            await opened(two.sessions, "two", most=2, is_used=True)
+            for _ in range(2):
+                await expect_error(StoreFull, opened(two.sessions, "three", most=2))
+            assert await lasting(one.sessions, "one", "two", "three") == ["one", "two"]
             await one.sessions.end("one")
             await opened(two.sessions, "three", most=2)
 
-    async def test_bound_on_sessions_holds_while_many_open(self) -> None:
-        """Of twenty at the same time, at two replicas, as many succeed as there is room for."""
+    async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
+        """Half of all, if no other caller has any; the next caller half of the rest."""
         async with self.open_replica() as one, self.open_replica() as two:
-            calls = [partial(opened, (one, two)[n % 2].sessions, f"session {n}", most=7) for n in range(20)]
-            results = await at_once(calls)
-            assert sum(isinstance(each, bytes) for each in results) == 7
-            assert sum(isinstance(each, StoreFull) for each in results) == 13
-            there = [await read(one.sessions, f"session {number}") is not None for number in range(20)]
-            assert there == [isinstance(each, bytes) for each in results]
+            for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
+                names = [f"{number} of {caller!r}" for number in range(share)]
+                for number, name in enumerate(names):
+                    each = (one, two)[number % 2]
+                    assert await opening(each.sessions, name, caller, most=8, is_used=True) is None
+                await expect_error(StoreFull, opening(one.sessions, "more", caller, most=8))
+                assert await lasting(two.sessions, *names, "more") == names
+
+    async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
+        """The one with the least time left, and its id is returned; watchers are told of it."""
+        async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
+            left = {"a": 3, "b": 2, "\ud800": 5, "d": 4}
+            for name, hours in left.items():
+                await opening(one.sessions, name, b"ann", most=8)
+                await two.sessions.read(name, idle=hours * HOUR)
+            for name, caller in (("e", b"bob"), ("f", b"bob"), ("g", b"carol"), ("h", b"dave")):
+                await opening(two.sessions, name, caller, most=8, is_used=True)
+            for name, first in (("i", "b"), ("j", "a")):
+                assert await opening(two.sessions, name, name.encode(), most=8, is_used=True) == first
+                await told(hints, first)
+            # Ann and Bob have two each now.
+            last = await opening(one.sessions, "k", b"k", most=8)
+            assert last in ("d", "e", "f")
+            rest = {"\ud800", *"defghijk"} - {last}
+            assert set(await lasting(one.sessions, *left, *"efghijk")) == rest
+
+    async def test_session_that_was_never_used_ends_before_others(self) -> None:
+        """Neither read nor changed, that is, however much time it has left."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            mark = await opened(one.sessions, "changed", caller=b"ann", most=8)
+            assert await changed(two.sessions, "changed", b"facts", mark)
+            await opening(one.sessions, "unused", b"ann", most=8, idle=5 * HOUR)
+            await opening(two.sessions, "older", b"ann", most=8, idle=4 * HOUR)
+            await opening(one.sessions, "read", b"ann", most=8, is_used=True)
+            for name, caller in (("a", b"bob"), ("b", b"bob"), ("c", b"carol"), ("d", b"dave")):
+                await opening(one.sessions, name, caller, most=8, is_used=True)
+            assert await opening(one.sessions, "e", b"eve", most=8, is_used=True) == "older"
+            assert await opening(one.sessions, "f", b"fay", most=8, is_used=True) == "unused"
+
+    async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
+        """The one with the least time left, and no session that is used."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await opening(one.sessions, "bobs", b"bob", most=7, idle=1000)
+            await opening(one.sessions, "used", b"ann", most=7, is_used=True, idle=2000)
+            await opening(two.sessions, "second", b"ann", most=7, idle=4000_000)
+            await opening(one.sessions, "first", b"ann", most=7, idle=3000_000)
+            assert await opening(two.sessions, "third", b"ann", most=7, is_used=True) == "first"
+            assert await opening(two.sessions, "fourth", b"ann", most=7, is_used=True) == "second"
+            await expect_error(StoreFull, opening(one.sessions, "fifth", b"ann", most=7))
+
+    async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
+        """The one with the least time left, of any caller."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            await opening(one.sessions, "ann", b"ann", most=3, idle=2 * HOUR)
+            await opening(two.sessions, "bob", b"bob", most=3)
+            await opening(one.sessions, "carol", b"carol", most=3, is_used=True)
+            assert await opening(two.sessions, "dave", b"dave", most=3, is_used=True) == "bob"
+            assert await opening(one.sessions, "eve", b"eve", most=3, is_used=True) == "ann"
+            await expect_error(StoreFull, opening(one.sessions, "fay", b"fay", most=3))
+
+    async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
+        """One place less would not be enough: a bound of zero tells whether a session is there, for example."""
+        async with self.open_replica() as one:
+            for number in range(3):
+                await opening(one.sessions, f"{number}", b"ann")
+            for most in (2, 0):
+                for caller in (b"ann", b"bob"):
+                    await expect_error(StoreFull, opening(one.sessions, "more", caller, most=most))
+            assert await lasting(one.sessions, "0", "1", "2") == ["0", "1", "2"]
+
+    async def test_shares_of_sessions_hold_while_many_open(self) -> None:
+        """Of twenty of one caller at the same time, at two replicas, as many are there in the end as the share has
+        room for; a first session of each of twenty other callers ends one that is there, once."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            directories = (one.sessions, two.sessions)
+
+            async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
+                """Return the names of sessions that were opened, and of those that ended for others."""
+                names = [f"{kind} {number}" for number in range(len(callers))]
+                results = await at_once(
+                    [
+                        partial(opening, directories[number % 2], name, callers[number], most=9)
+                        for number, name in enumerate(names)
+                    ]
+                )
+                new = {name for name, each in zip(names, results, strict=True) if not isinstance(each, Exception)}
+                return new, [each for each in results if isinstance(each, str)]
+
+            opened_here, ended = await try_all([b"ann"] * 20, "ann's")
+            assert (len(opened_here), len(ended)) == (20, 15)
+            there = await lasting(two.sessions, *opened_here)
+            assert set(there) == opened_here - set(ended)
+            for name in there:
+                assert await read(one.sessions, name) is not None
+            opened_here |= (more := await try_all([str(number).encode() for number in range(20)], "other"))[0]
+            ended += more[1]
+            assert len(set(ended)) == len(ended)
+            assert set(await lasting(one.sessions, *opened_here)) == opened_here - set(ended)
+            assert len(opened_here) - len(ended) == 9
+
+    async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
+        """Neither as one of all, nor as one of the caller, whatever has ended them."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(4):
+                await opened(one.sessions, f"ann {number}", caller=b"ann", most=8, is_used=True, idle=1)
+            await opened(one.sessions, "bob", caller=b"bob", most=8, is_used=True)
+            for number in range(4):
+                await until_gone(two.sessions, f"ann {number}")
+            for number in range(4):
+                name = f"again {number}"
+                assert await opening(two.sessions, name, b"ann", most=8, is_used=True) is None
+            await expect_error(StoreFull, opening(one.sessions, "too many", b"ann", most=8))
+            assert await two.sessions.end("again 1")
+            assert await opening(one.sessions, "fits", b"ann", most=8, is_used=True) is None
+            for name, caller in (("c", b"carol"), ("C", b"carol"), ("d", b"dave")):
+                assert await opening(two.sessions, name, caller, most=8, is_used=True) is None
+            assert await opening(two.sessions, "f", b"fay", most=8) == "again 0"
+
+    async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
+        """However many have ended since the last one was opened."""
+        async with self.open_replica() as one, self.open_replica() as two:
+            for number in range(250):
+                each = (one, two)[number % 2]
+                await opening(each.sessions, f"{number}", b"ann", idle=1, is_used=number % 3 == 0)
+            await opening(one.sessions, "b", b"bob", is_used=True)
+            await opening(two.sessions, "c", b"bob", is_used=True, idle=HOUR // 2)
+            for number in range(250):
+                await until_gone(one.sessions, f"{number}")
+            assert await opening(two.sessions, "d", b"carol", most=2, is_used=True) == "c"
+            await expect_error(StoreFull, opening(one.sessions, "e", b"dave", most=2))
+            assert await lasting(two.sessions, *"bcde") == ["b", "d"]
 
     async def test_one_of_many_opens_the_same_session(self) -> None:
         """The facts are by the first one."""
@@ -96,7 +222,7 @@ class SessionDirectorySuite(TestedStorage):
         """The session is unknown then, counts no more, and its id is free."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await opened(one.sessions, "one", idle=1)
-            await until(partial(has_room, two.sessions, 1))
+            await until_gone(two.sessions, "one")
             assert await read(two.sessions, "one") is None
             assert not await changed(two.sessions, "one", b"late", mark)
             assert await two.sessions.end("one") is False
@@ -254,12 +380,51 @@ class SessionDirectorySuite(TestedStorage):
 
 
 async def opened(
-    sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, idle: int = HOUR, most: int = 1_000_000
+    sessions: SessionDirectory,
+    session_id: str,
+    facts: bytes = b"facts",
+    *,
+    caller: bytes | None = None,
+    idle: int = HOUR,
+    most: int = 1_000_000,
+    is_used: bool = False,
 ) -> bytes:
-    """Open a session, by default without a bound that matters, and return its mark."""
+    """Open a session, by default of a caller of its own, and without a bound that matters. Return its mark."""
     mark = new_mark()
-    await sessions.open(session_id, facts, mark=mark, idle=idle, most=most)
+    caller = session_id.encode(errors="surrogatepass") if caller is None else caller
+    await sessions.open(session_id, facts, caller=caller, mark=mark, idle=idle, most=most)
+    if is_used:
+        await sessions.read(session_id, idle=idle)
     return mark
+
+
+async def opening(
+    sessions: SessionDirectory,
+    session_id: str,
+    caller: bytes,
+    *,
+    idle: int = HOUR,
+    most: int = 1_000_000,
+    is_used: bool = False,
+) -> str | None:
+    """Open a session of ``caller``, and return the id of the session that has ended for it."""
+    ended = await sessions.open(session_id, b"facts", caller=caller, mark=new_mark(), idle=idle, most=most)
+    if is_used:
+        await sessions.read(session_id, idle=idle)
+    return ended
+
+
+async def lasting(sessions: SessionDirectory, *names: str) -> list[str]:
+    """Return the ids of the sessions that are there. None of them lasts longer by this, or counts as used."""
+    there = list[str]()
+    for name in names:
+        try:
+            await sessions.open(name, b"", caller=b"", mark=new_mark(), idle=1, most=0)
+        except ValueError:
+            there.append(name)
+        except StoreFull:
+            continue
+    return there
 
 
 async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | None:
@@ -273,23 +438,20 @@ async def changed(sessions: SessionDirectory, session_id: str, facts: bytes, was
     return mark if await sessions.change(session_id, facts, was=was, mark=mark, idle=HOUR) else None
 
 
-async def has_room(sessions: SessionDirectory, most: int) -> bool:
-    """Return whether there are less than ``most`` sessions, none of which lasts longer by this."""
-    try:
-        await opened(sessions, "probe", most=most)
-    except StoreFull:
-        return False
-    return await sessions.end("probe")
+async def until_gone(sessions: SessionDirectory, session_id: str) -> float:
+    """Wait until the session has ended, which lasts no longer by this, and return the time then."""
+
+    async def is_gone() -> bool:
+        return not await lasting(sessions, session_id)
+
+    return await until(is_gone)
 
 
 async def until_over(sessions: SessionDirectory, idle: int) -> float:
     """Open a session, wait until the end by the time ``idle``, and return the seconds that this took."""
-    most = 1
-    while not await has_room(sessions, most):
-        most += 1
     begun = trio.current_time()
     await opened(sessions, "control", idle=idle)
-    return await until(partial(has_room, sessions, most)) - begun
+    return await until_gone(sessions, "control") - begun
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:

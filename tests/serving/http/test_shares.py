@@ -15,7 +15,8 @@ import trio
 from tests.patience import PATIENCE
 from tests.serving.http.protection import ISSUER, Tokens, bearer, protected
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message, modern, served
-from tests.serving.http.scenes import MemoryEndpoint, Scene, call, in_memory
+from tests.serving.http.replicas import SCENES, in_memory
+from tests.serving.http.scenes import MemoryEndpoint, Scene, call
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits, PrincipalId, TrustedProxies, http_app
@@ -66,11 +67,14 @@ class Party:
 
 @asynccontextmanager
 async def parties(*names: str, scene: Scene | None = None, **limits: Any) -> AsyncGenerator[list[Party]]:
-    """An endpoint with callers whom a token names."""
+    """An endpoint, of one process or of replicas in turn, with callers whom a token names."""
     tokens = Tokens()
     tokens.may_answer.set()
     async with in_memory((scene or Scene()).server, auth=protected(tokens), **limits) as endpoint:
         yield [Party(endpoint, tokens, name) for name in names]
+
+
+by_all = pytest.mark.parametrize("kind", SCENES.values(), ids=SCENES)
 
 
 class Addresses:
@@ -145,8 +149,11 @@ async def echoes(party: Party) -> bool:
 # Sessions
 
 
-async def test_one_principal_gets_half_of_the_sessions_and_the_next_one_half_of_the_rest() -> None:
-    async with parties("alice", "bob", max_sessions=8) as [alice, bob]:
+@by_all
+async def test_one_principal_gets_half_of_the_sessions_and_the_next_one_half_of_the_rest(
+    kind: type[Scene], autojump_clock: MockClock
+) -> None:
+    async with parties("alice", "bob", scene=kind(), max_sessions=8) as [alice, bob]:
         assert len(await alice.open_all()) == 4
         assert len(await bob.open_all()) == 2
         assert not isinstance(await alice.open(), dict)
@@ -158,10 +165,11 @@ async def test_one_address_gets_half_of_the_sessions() -> None:
         assert [await addresses.opens("127.0.0.2") for _ in range(3)] == [True] * 2 + [False]
 
 
+@by_all
 async def test_the_first_session_of_a_newcomer_takes_the_place_of_the_idlest_of_whoever_has_most(
-    autojump_clock: MockClock,
+    kind: type[Scene], autojump_clock: MockClock
 ) -> None:
-    async with parties("alice", "bob", "carol", "dave", max_sessions=4) as [alice, bob, carol, dave]:
+    async with parties("alice", "bob", "carol", "dave", scene=kind(), max_sessions=4) as [alice, bob, carol, dave]:
         first = await alice.open_all()
         assert len(first) == 2
         [of_bob] = await bob.open_all()
@@ -177,16 +185,20 @@ async def test_the_first_session_of_a_newcomer_takes_the_place_of_the_idlest_of_
         assert await dave.is_there(of_dave)
 
 
-async def test_nobody_loses_the_only_session_to_a_newcomer() -> None:
-    async with parties("alice", "bob", "carol", max_sessions=2) as [alice, bob, carol]:
+@by_all
+async def test_nobody_loses_the_only_session_to_a_newcomer(kind: type[Scene], autojump_clock: MockClock) -> None:
+    async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:
         [of_alice], [of_bob] = await alice.open_all(), await bob.open_all()
         assert not isinstance(await carol.open(), dict)
         assert await alice.is_there(of_alice)
         assert await bob.is_there(of_bob)
 
 
-async def test_who_has_a_share_of_the_sessions_gives_up_an_unused_one_of_its_own() -> None:
-    async with parties("alice", "bob", max_sessions=3) as [alice, bob]:
+@by_all
+async def test_who_has_a_share_of_the_sessions_gives_up_an_unused_one_of_its_own(
+    kind: type[Scene], autojump_clock: MockClock
+) -> None:
+    async with parties("alice", "bob", scene=kind(), max_sessions=3) as [alice, bob]:
         unused = await bob.endpoint.ask("POST", bob.headers(), INITIALIZE)
         headers = alice.headers()
         mine = await alice.endpoint.ask("POST", headers, INITIALIZE)

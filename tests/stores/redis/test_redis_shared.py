@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,11 @@ from trio_mcp.stores.redis.shared import Redis, _CommonSecret
 from trio_mcp.stores.shared import Replica
 from trio_mcp.stores.task_store import Gap
 from trio_mcp.testing.store_records import HOUR
+
+
+def short_name(caller: bytes) -> bytes:
+    """The name of a caller in keys."""
+    return hashlib.blake2b(caller, digest_size=16).hexdigest().encode()
 
 
 @pytest.fixture
@@ -59,12 +65,14 @@ async def test_nothing_is_left_of_what_has_ended(storage: Redis, redis_server: R
 async def test_nothing_is_left_of_what_nobody_uses(storage: Redis, redis_server: RedisServer):
     async with storage.join("tested") as one:
         before = keys(redis_server)
-        await one.sessions.open("session", b"facts", mark=b"mark", idle=1, most=9)
+        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=1, most=9)
         await one.seen.add(bytes(32), ttl=1)
         assert await one.rates.take(b"caller", most=1, per=1, burst=1) == 0
         await one.courier.live(lease=1)
-        await until(lambda: keys(redis_server) - before == {b"s:sessions"})
-    assert 0 < redis_server.ask("PTTL", b"{%b:s}:sessions" % PREFIX) <= HOUR + 1
+        left = {b"s:sessions", b"s:callers", b"s:sessions:" + short_name(b"ann")}
+        await until(lambda: keys(redis_server) - before == left)
+    for name in left:
+        assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
 async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: Redis, redis_server: RedisServer):
@@ -234,7 +242,7 @@ async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: 
     for prefix, name in pairs:
         async with Redis(redis_url, prefix=prefix, limit=10.0).join(name) as one:
             assert await one.seen.add(bytes(32), ttl=HOUR)
-            await one.sessions.open("session", b"", mark=b"", idle=HOUR, most=1)
+            await one.sessions.open("session", b"", caller=b"ann", mark=b"", idle=HOUR, most=1)
             assert not (await one.changes.since(None)).changed
             await one.changes.note([prefix + name])
 
@@ -261,6 +269,7 @@ async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisSe
     """A long letter takes two, and one to fetch."""
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
+        assert not await one.sessions.end("nothing")
 
         def count() -> int:
             statistics = redis_server.info("commandstats")
@@ -280,8 +289,55 @@ async def test_each_call_is_one_round_trip(storage: Redis, redis_server: RedisSe
         for call in calls:
             before = count()
             await call()
-            # `end` runs DEL in its script.
-            assert count() - before == (2 if call is calls[1] else 1)
+            assert count() - before == 1
+
+
+def commands(server: RedisServer) -> int:
+    """The number of commands so far, those of scripts among them."""
+    statistics = server.info("commandstats")
+    return sum(int(each.split(",")[0].removeprefix("calls=")) for each in statistics.values())
+
+
+async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: Redis, redis_server: RedisServer):
+    """What has ended goes a part at a time."""
+    async with storage.join("tested") as one:
+
+        async def open_session(name: str, caller: bytes, idle: int) -> int:
+            """Return how many commands that took."""
+            before = commands(redis_server)
+            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle=idle, most=10_000)
+            return commands(redis_server) - before
+
+        assert await open_session("first", b"ann", HOUR) < 40
+        for number in range(600):
+            await open_session(f"{number}", b"%d" % (number % 150), 100)
+            if number % 2:
+                await one.sessions.read(f"{number}", idle=100)
+        await until(lambda: not redis_server.ask("KEYS", "*:s:5*"))
+        counts = [await open_session(f"late {number}", b"bob", HOUR) for number in range(5)]
+        assert max(counts) < 1000
+        assert counts[-1] < 40
+        tag = b"{%b:s}" % PREFIX
+        assert redis_server.ask("ZCARD", tag + b":sessions") == 6
+        assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
+
+
+async def test_caller_whose_sessions_were_lost_hides_no_other(storage: Redis, redis_server: RedisServer):
+    """A failover may lose what was written last."""
+    async with storage.join("tested") as one:
+        for name, caller in (
+            ("a", b"ann"),
+            ("b", b"ann"),
+            ("c", b"ann"),
+            ("d", b"bob"),
+            ("e", b"bob"),
+            ("f", b"carol"),
+        ):
+            await one.sessions.open(name, b"facts", caller=caller, mark=b"mark", idle=HOUR, most=100)
+        redis_server.ask("DEL", b"{%b:s}:sessions:%b" % (PREFIX, short_name(b"ann")))
+        assert await one.sessions.open("g", b"", caller=b"dave", mark=b"mark", idle=HOUR, most=6) == "d"
+        assert await one.sessions.read("a", idle=HOUR) is not None
+        assert redis_server.ask("ZSCORE", b"{%b:s}:callers" % PREFIX, short_name(b"ann")) == b"1"
 
 
 # The secret
@@ -460,7 +516,7 @@ async def test_replicas_of_different_layouts_share_nothing(
     async with storage.join("tested") as old:
         monkeypatch.setattr(shared, "_LAYOUT", 2)
         async with storage.join("tested") as new:
-            await old.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            await old.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
             assert await new.sessions.read("session", idle=HOUR) is None
             await old.courier.live(lease=HOUR)
             assert await new.courier.dead([old.id]) == {old.id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -37,7 +38,7 @@ async def test_redis_that_came_back_empty_is_noticed(tmp_path: Path):
             one.tasks.watch() as tasks,
             one.courier.mailbox() as letters,
         ):
-            await one.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
             await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
             await one.changes.note(["tools"])
             place = (await one.changes.since(None)).place
@@ -60,7 +61,7 @@ async def test_redis_that_was_killed_has_all_that_is_in_its_log(tmp_path: Path):
     """With an append-only file, nothing is lost with the process: a place in the log of changes stays good, too."""
     with RedisServer(tmp_path, "appendonly yes") as server:
         async with Redis(server.url, limit=10.0).join("tested") as one, one.changes.watch() as hints:
-            await one.sessions.open("session", b"facts", mark=b"mark", idle=HOUR, most=9)
+            await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
             await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
             assert await append(one, "stream", 1, [b"a"])
             place = (await one.changes.since(None)).place
@@ -83,7 +84,7 @@ async def test_frozen_redis_holds_up_no_call_beyond_the_limit(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         async with Redis(server.url, limit=0.3).join("tested") as one:
             mark = new_mark()
-            await until_done(partial(one.sessions.open, "session", b"old", mark=b"", idle=HOUR, most=9))
+            await until_done(partial(one.sessions.open, "session", b"old", caller=b"ann", mark=b"", idle=HOUR, most=9))
             server.stop()
             kinds = list[type[Exception]]()
             for _ in range(20):
@@ -109,7 +110,7 @@ async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
     with RedisServer(tmp_path, "maxmemory-policy noeviction") as server:
         async with Redis(server.url, limit=10.0).join("tested") as one:
             mark = new_mark()
-            await one.sessions.open("session", b"old", mark=b"mark", idle=HOUR, most=9)
+            await one.sessions.open("session", b"old", caller=b"ann", mark=b"mark", idle=HOUR, most=9)
             await one.events.open("session", "stream", holder="me", request_id=b"1", keep=HOUR)
             assert await append(one, "stream", 1, [b"a", b"b"])
             await one.changes.note(["tools"])
@@ -118,7 +119,7 @@ async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
             server.ask("CONFIG", "SET", "maxmemory", 1)
             before = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
             writes: list[Callable[[], Awaitable[Any]]] = [
-                partial(one.sessions.open, "other", b"", mark=b"", idle=HOUR, most=9),
+                partial(one.sessions.open, "other", b"", caller=b"ann", mark=b"", idle=HOUR, most=9),
                 partial(one.sessions.change, "session", b"new", was=b"mark", mark=mark, idle=HOUR),
                 partial(one.events.open, "session", "other", holder="me", request_id=b"1", keep=HOUR),
                 partial(one.events.open, "other", "other", holder="me", request_id=b"1", keep=HOUR),
@@ -147,7 +148,8 @@ async def test_full_redis_changes_nothing_and_goes_on_reading(tmp_path: Path):
             assert await append(one, "stream", 1, [b"a"])
             after = {name: server.ask("DUMP", name) for name in server.ask("KEYS", "*")}
             assert {name for name in before | after if before.get(name) != after.get(name)} <= {
-                b"{%b:s}:sessions" % PREFIX  # the session lasts longer
+                b"{%b:s}:sessions" % PREFIX,  # the session lasts longer
+                b"{%b:s}:sessions:%b" % (PREFIX, hashlib.blake2b(b"ann", digest_size=16).hexdigest().encode()),
             }
             assert await one.sessions.end("session")
             await one.events.forget("session")
@@ -222,7 +224,7 @@ async def test_uncertain_change_of_a_session_is_made_once(redis_server: RedisSer
         assert await other.sessions.change("session", b"", was=marks[number], mark=b"was", idle=HOUR)
 
     async with Redis(redis_server.url, limit=10.0).join("tested") as one:
-        await one.sessions.open("session", b"", mark=b"was", idle=HOUR, most=9)
+        await one.sessions.open("session", b"", caller=b"ann", mark=b"was", idle=HOUR, most=9)
     await with_faults(redis_server, attempt, check)
 
 

@@ -25,7 +25,7 @@ from .exchanges import HttpRequest
 from .session_exchange import ClientSession, SessionExchange
 from .session_stream import FinishedStream
 from .shared_facts import UNREACHABLE, FactsTooLong, SessionHost, SharedFacts
-from .shared_log import lost_line
+from .shared_log import forget_events, lost_line
 from .shared_writes import Refusal, Write
 
 if TYPE_CHECKING:
@@ -177,12 +177,7 @@ class SharedOpening(SharedExchange):
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._facts.now, revision=revision.name, place=self._host.changes.place)
         try:
-            try:
-                await self._facts.open(facts)
-            except StoreFull:
-                if not await self._host.make_room(self._session.caller):
-                    raise
-                await self._facts.open(facts)
+            ended = await self._facts.open(facts, self._session.caller)
         except StoreFull:
             return partial(busy, "Too busy: too many sessions; try again later")
         except FactsTooLong:
@@ -190,6 +185,8 @@ class SharedOpening(SharedExchange):
         except OSError as failed:
             logger.debug("a session could not be opened: %s", failed)
             return partial(unavailable, UNREACHABLE)
+        if ended is not None:
+            self._host.start(forget_events, self._host.replica.events, ended)
         return None
 
     async def _delete(self) -> None:

@@ -68,8 +68,8 @@ class SessionHost:
     follow: Callable[[str, str], ChangeSignal]
     """Returns a signal of the changes of a stream, until `unfollow`."""
     unfollow: Callable[[str, str, ChangeSignal], None]
-    make_room: Callable[[Caller], Awaitable[bool]]
-    """Ends a session for one more of a caller, where there is one to end, and returns whether there was."""
+    name_of: Callable[[Caller], bytes]
+    """Returns the name by which all replicas count the sessions of a caller."""
     changes: SharedChanges
     """Tells the clients of this replica of changes on others."""
     seal: LetterSeal | None = None
@@ -206,7 +206,7 @@ class SharedFacts:
         """Look whether the session lasts, which lasts no longer by this."""
         try:
             # A directory that may have no session at all has no room for one, but tells of one with this id.
-            await self._sessions.open(self._id, b"", mark=new_mark(), idle=1, most=0)
+            await self._sessions.open(self._id, b"", caller=b"", mark=new_mark(), idle=1, most=0)
         except StoreFull:
             self._ended(f"the client has not come back for {self._timeout:g} seconds")
         except ValueError:
@@ -216,17 +216,19 @@ class SharedFacts:
 
     # Writing
 
-    async def open(self, facts: SessionFacts) -> None:
-        """Open the session for all replicas; one that its client does not use soon goes before others. Raises
-        `StoreFull`, `FactsTooLong`, and `OSError` where the storage cannot be reached."""
-        text, mark = _encoded(facts, MAX_FACTS // 2), new_mark()
+    async def open(self, facts: SessionFacts, caller: Caller) -> str | None:
+        """Open the session of ``caller`` for all replicas; one that its client does not use soon goes before others.
+        Return the id of the session that has ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
+        `FactsTooLong`, and `OSError` where the storage cannot be reached."""
+        text, mark, name = _encoded(facts, MAX_FACTS // 2), new_mark(), self._host.name_of(caller)
         idle = min(self._idle, in_milliseconds(_UNUSED))
         try:
-            await self._sessions.open(self._id, text, mark=mark, idle=idle, most=self._most)
+            ended = await self._sessions.open(self._id, text, caller=name, mark=mark, idle=idle, most=self._most)
         except Uncertain:
             await self._sessions.end(self._id)
             raise
         self._adopt(facts, mark)
+        return ended
 
     async def change(self, change: Change) -> None:
         """Have the facts changed for all replicas. Changes that come while another one is written are written together:

@@ -30,7 +30,7 @@ from .session_facts import listened_to
 from .session_stream import FinishedStream
 from .shared_facts import ENDED, UNREACHABLE, SessionEnded, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams, OwnStream
-from .shared_log import PATIENCE, StreamLog, events_of, new_holder, parsed_cursor, replica_of
+from .shared_log import PATIENCE, StreamLog, events_of, new_holder, own_log_id, parsed_cursor, replica_of
 from .shared_streams import EventPipe, respond
 
 logger = logging.getLogger("trio_mcp")
@@ -68,7 +68,7 @@ class SharedListening:
         self._followed = followed
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
-        most, log_id = max(limits.max_replay_bytes // 4, 1), f"{session_id} own"
+        most, log_id = max(limits.max_replay_bytes // 4, 1), own_log_id(session_id)
         self.own_log = StreamLog(host.replica.events, log_id, most, keep, host.keys)
         """The log of the session's own stream, which lasts as long as the session."""
         self._own: OwnStream | None = None

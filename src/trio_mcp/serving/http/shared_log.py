@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ from ...stores.sealing import BadSeal, SealingKey
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
 from ...transports.sse import identified_events
+
+logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")
 
@@ -73,6 +76,20 @@ def _ids(request_id: bytes) -> list[RequestId]:
     if not all(map(is_request_id, ids)):
         raise ValueError("it is no id")
     return cast("list[RequestId]", ids)
+
+
+def own_log_id(session_id: str) -> str:
+    """Return the id of the log that has the session's own stream. `StreamLog.log_id` is the session's id otherwise."""
+    return f"{session_id} own"
+
+
+async def forget_events(events: EventLog, session_id: str) -> None:
+    """Forget the events of a session that has ended. Where this fails, they go by themselves, later."""
+    try:
+        await events.forget(session_id)
+        await events.forget(own_log_id(session_id))
+    except OSError as failed:
+        logger.debug("the events of a session could not be forgotten: %s", failed)
 
 
 async def insist(step: Callable[[], Awaitable[T]], given_up: Callable[[OSError], None]) -> T:
@@ -161,10 +178,6 @@ class StreamLog:
             most=self.most,
             keep=self.keep,
         )
-
-    def forget(self) -> Awaitable[None]:
-        """Forget all streams."""
-        return self.events.forget(self.log_id)
 
     def _sealed(self, name: str, line: bytes) -> bytes:
         return self.keys[0].seal(line, f"{self.log_id} {name}".encode()) if self.keys else line

@@ -39,7 +39,7 @@ from .shared_exchange import SharedExchange, SharedOpening
 from .shared_facts import FRESH, UNREACHABLE, SessionHost, SharedFacts, in_milliseconds
 from .shared_get_streams import FollowedStreams
 from .shared_listening import SharedListening
-from .shared_log import StreamLog, new_holder, new_stream_name
+from .shared_log import StreamLog, forget_events, new_holder, new_stream_name
 from .shared_messages import MessagesElsewhere, Step
 from .shared_streams import SharedStream
 from .shared_writes import SharedWrites, Write
@@ -95,6 +95,8 @@ class SharedSession(ClientSession):
         self._last_lines = trio.CancelScope()
         self._looked_at = self._touched_at = self.used_at
         self._was_reached = False
+        self._is_unused = bool(opening)
+        """True while the client has not used the session, so that nothing has told the other replicas of a use."""
         self._uses = 0
         """Number of the requests that are being read or written for."""
         self._context = copy_context()
@@ -135,11 +137,6 @@ class SharedSession(ClientSession):
         """True while nothing needs to be read for a request."""
         state = self._connection.state
         return self.facts.are_fresh and (state.initialized or not state.require_initialized)
-
-    @property
-    def is_unused(self) -> bool:
-        """True while the client, as far as is known, has not used the session that was opened here."""
-        return self.facts.are_kept and not (self.is_confirmed or self.facts.now.is_initialized)
 
     def note_hint(self) -> None:
         """Note that the facts may have changed: read the facts, or end a view that nobody uses."""
@@ -192,6 +189,10 @@ class SharedSession(ClientSession):
         steps, rest = self._elsewhere.steps(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
+            if self._is_unused and not opens:
+                self._is_unused = False
+                if not self._writes:
+                    self.facts.read_soon()  # or the session could end for another one
         else:
             self.used_at = trio.current_time()
             self._use(posted, self._post_elsewhere, steps, rest)
@@ -366,11 +367,7 @@ class SharedSession(ClientSession):
             logger.debug("a session could not be ended: %s", failed)
             asked.response.answer(unavailable(UNREACHABLE, asked.extra))
             return
-        try:
-            await self._log.forget()
-            await self.listening.own_log.forget()
-        except OSError as failed:  # they go by themselves, later
-            logger.debug("the events of a session could not be forgotten: %s", failed)
+        await forget_events(self._host.replica.events, self.id)
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
 

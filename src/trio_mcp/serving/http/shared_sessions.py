@@ -3,12 +3,14 @@ views of this replica, which are made when requests come, and go when nobody use
 
 from __future__ import annotations
 
+import hmac
 import logging
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 from itertools import count
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 import attrs
 import msgspec
@@ -97,12 +99,14 @@ class SharedSessions:
             self._owner_of,
             self._follow,
             self._unfollow,
-            self._make_room,
+            self._name_of,
             changes,
         )
         if running.cipher is running.server.state_cipher:  # with secrets that the storage does not know
             keys = running.cipher.keys_for(b"trio-mcp session events 1 ")
             self._host = attrs.evolve(self._host, seal=LetterSeal(running.cipher, self._replica.id), keys=keys)
+        self._naming_key = running.cipher.secret_for(b"trio-mcp callers 1 ")
+        self._names = WeakKeyDictionary[Caller, bytes]()
         self._nursery = nursery
         self._idle = in_milliseconds(running.limits.session_timeout)
         self._views: dict[str, SharedSession] = {}
@@ -130,6 +134,20 @@ class SharedSessions:
         replica, _, digits = named.rpartition(".")
         is_ours = len(replica) == _REPLICA_ID and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         return replica if is_ours and replica != self._replica.id else ""
+
+    def _name_of(self, caller: Caller) -> bytes:
+        caller = caller.whole
+        name = self._names.get(caller)
+        if name is None:
+            match caller.key:
+                case ("principal", PrincipalId() as principal):
+                    text = b"principal " + principal.to_json().encode()
+                case ("address", str(address)):
+                    text = b"address " + address.encode()
+                case _:  # every such caller is another party
+                    text = secrets.token_bytes(_ID_BYTES)
+            name = self._names[caller] = hmac.digest(self._naming_key, text, "sha256")
+        return name
 
     # Views
 
@@ -226,16 +244,6 @@ class SharedSessions:
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
-
-    async def _make_room(self, caller: Caller) -> bool:
-        """End a session that was opened here and not used, the oldest of ``caller`` or else of anybody: otherwise who
-        opens sessions again and again would shut out everybody else. Return whether there was one. Raises `OSError`."""
-        unused = [view for view in self._views.values() if view.is_unused]
-        for view in sorted(unused, key=lambda view: view.caller.whole is not caller.whole):
-            if await view.facts.read() and view.is_unused:
-                await view.facts.end()
-                return True
-        return False
 
     def _forget(self, view: ClientSession) -> None:
         if self._views.get(view.id) is view:

@@ -1,18 +1,20 @@
 """RedisSessions keeps the legacy sessions of a fleet in Redis.
 
-A session is a hash, which Redis deletes when the session was idle for too long. Beside all sessions stands one sorted
-set of their ends, for counting. The set may say that a session has ended which has not, never the reverse:
-the next reading of the session puts that right.
+A session is a hash, which Redis deletes when the session was idle for too long. One sorted set has the ends of all
+sessions, one for each caller has the ends of its sessions, and a third one has the number of sessions of each caller. A
+session that was never read or changed has a score below 0, so that it's found before all others. These sets may say
+that a session has ended which has not, never the reverse: the next reading of the session puts that right.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from ...concurrency.contexts import asynccontextmanager
 from ..decoding import SESSION, columns
-from ..record_codec import encoded
+from ..record_codec import decoded, encoded
 from ..shared import StoredSession
 from ..task_store import Gap, StoreFull, Watchers
 from .link import Link, Script
@@ -20,33 +22,122 @@ from .link import Link, Script
 # In all scripts of this folder, the first command that writes is one that a full Redis refuses, unless the script makes
 # nothing bigger: then the script has changed nothing, and afterwards Redis refuses nothing in it.
 
+_CALLER: Final = 32
+"""Characters of the name of a caller in keys and in the set of all ends, where the id of a session follows."""
+
+# The keys of the sets of callers, and of sessions that end for others, are made from ``ends`` and ``session``: one tag
+# keeps all of them in one slot.
 _PRELUDE: Final = """
-local session, ends, id, idle = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local time = redis.call('TIME')
+local call, session, ends, callers, id = redis.call, KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function last()
-    redis.call('PEXPIRE', session, idle)
-    redis.call('ZADD', ends, now + idle, id)
-    if redis.call('PTTL', ends) < idle + 3600000 then
-        redis.call('PEXPIRE', ends, idle + 3600000)
+local UNUSED = 2 ^ 43
+local function of(caller)
+    return ends .. ':' .. caller
+end
+local function count(caller)
+    local held = call('ZCARD', of(caller))
+    if held == 0 then
+        call('ZREM', callers, caller)
+    else
+        call('ZADD', callers, held, caller)
     end
+end
+local function last(caller, idle, score)
+    call('PEXPIRE', session, idle)
+    call('ZADD', ends, score, caller .. id)
+    if call('ZADD', of(caller), score, id) == 1 then
+        count(caller)
+    end
+    for _, set in ipairs({ends, of(caller), callers}) do
+        if call('PTTL', set) < idle + 3600000 then
+            call('PEXPIRE', set, idle + 3600000)
+        end
+    end
+end
+local function leave(caller, name)
+    call('ZREM', ends, caller .. name)
+    call('ZREM', of(caller), name)
+    count(caller)
 end
 """
 
 _OPEN: Final = Script(
     "session_open",
     _PRELUDE
-    + """
-if redis.call('EXISTS', session) == 1 then
-    return 'there'
+    + f"""
+if call('EXISTS', session) == 1 then
+    return {{'there'}}
 end
-if redis.call('ZCOUNT', ends, now, '+inf') >= tonumber(ARGV[5]) then
-    return 'full'
+local idle, caller, most, bus = tonumber(ARGV[2]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
+call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4], 'caller', caller)
+local function below(score)
+    return '(' .. string.format('%.0f', score)
 end
-redis.call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
-redis.call('ZREMRANGEBYSCORE', ends, '-inf', '(' .. string.format('%.0f', now))
-last()
-return 'open'
+local function split(member)
+    return string.sub(member, 1, {_CALLER}), string.sub(member, {_CALLER + 1})
+end
+local function sweep(least, most)
+    for _, member in ipairs(call('ZRANGEBYSCORE', ends, least, most, 'LIMIT', 0, 100)) do
+        leave(split(member))
+    end
+end
+sweep('-inf', below(now - UNUSED))
+sweep(0, below(now))
+
+local function alive(set)
+    return call('ZCOUNT', set, now - UNUSED, '(0') + call('ZCOUNT', set, now, '+inf')
+end
+local function unused(set)
+    return call('ZRANGEBYSCORE', set, now - UNUSED, '(0', 'LIMIT', 0, 1)[1]
+end
+local function first(set)
+    return unused(set) or call('ZRANGEBYSCORE', set, now, '+inf', 'LIMIT', 0, 1)[1]
+end
+local function biggest()
+    for _ = 1, 100 do
+        local top = call('ZREVRANGE', callers, 0, 0, 'WITHSCORES')
+        local held = top[1] and alive(of(top[1])) or 0
+        if held == tonumber(top[2] or 0) then
+            return top[1], held
+        end
+        call('ZREMRANGEBYSCORE', of(top[1]), '-inf', below(now - UNUSED))
+        call('ZREMRANGEBYSCORE', of(top[1]), 0, below(now))
+        count(top[1])
+    end
+    return nil, 0
+end
+local function place()
+    if alive(of(caller)) > 0 then
+        return caller, unused(of(caller))
+    end
+    local top, held = biggest()
+    if held > 1 then
+        return top, first(of(top))
+    end
+    local member = unused(ends)
+    if member then
+        return split(member)
+    end
+end
+
+local total, ended = alive(ends), nil
+if alive(of(caller)) + 1 > most - total then
+    local who, name
+    if total <= most then
+        who, name = place()
+    end
+    if not name then
+        call('DEL', session)
+        return {{'full'}}
+    end
+    leave(who, name)
+    call('DEL', string.sub(session, 1, #session - #id) .. name)
+    call('PUBLISH', bus, 's' .. name)
+    ended = name
+end
+last(caller, idle, now + idle - UNUSED)
+return {{'open', ended}}
 """,
 )
 
@@ -54,12 +145,12 @@ _READ: Final = Script(
     "session_read",
     _PRELUDE
     + """
-local found = redis.call('HMGET', session, 'facts', 'mark')
+local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'facts', 'mark', 'caller')
 if not found[2] then
     return false
 end
-last()
-return found
+last(found[3], idle, now + idle)
+return {found[1], found[2]}
 """,
 )
 
@@ -67,25 +158,29 @@ _CHANGE: Final = Script(
     "session_change",
     _PRELUDE
     + """
-if redis.call('HGET', session, 'mark') ~= ARGV[5] then
+local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'mark', 'caller')
+if found[1] ~= ARGV[5] then
     return 0
 end
-redis.call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
-last()
-redis.call('PUBLISH', ARGV[6], 's' .. id)
+call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
+last(found[2], idle, now + idle)
+call('PUBLISH', ARGV[6], 's' .. id)
 return 1
 """,
 )
 
 _END: Final = Script(
     "session_end",
-    """
-local was = redis.call('DEL', KEYS[1])
-redis.call('ZREM', KEYS[2], ARGV[1])
-if was == 1 then
-    redis.call('PUBLISH', ARGV[2], 's' .. ARGV[1])
+    _PRELUDE
+    + """
+local caller = call('HGET', session, 'caller')
+if not caller then
+    return 0
 end
-return was
+call('DEL', session)
+leave(caller, id)
+call('PUBLISH', ARGV[2], 's' .. id)
+return 1
 """,
 )
 
@@ -105,18 +200,23 @@ class RedisSessions:
         self._watchers = watchers
 
     def _keys(self, name: bytes) -> list[bytes]:
-        return [b"%b:s:%b" % (self._tag, name), b"%b:sessions" % self._tag]
+        return [b"%b:s:%b" % (self._tag, name), b"%b:sessions" % self._tag, b"%b:callers" % self._tag]
 
-    async def open(self, session_id: str, facts: bytes, *, mark: bytes, idle: int, most: int) -> None:
+    async def open(
+        self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
+    ) -> str | None:
         """Keep a new session. See `SessionDirectory.open`."""
-        name = encoded(session_id)
-        match await self._link.script(_OPEN, self._keys(name), [name, b"%d" % idle, facts, mark, b"%d" % most]):
-            case b"full":
+        name, short = encoded(session_id), hashlib.blake2b(caller, digest_size=_CALLER // 2).hexdigest()
+        args = [name, b"%d" % idle, facts, mark, short, b"%d" % most, self._bus]
+        match await self._link.script(_OPEN, self._keys(name), args):
+            case [b"full"]:
                 raise StoreFull
-            case b"there":
+            case [b"there"]:
                 raise ValueError("there is a session with this id")
+            case [_, ended]:
+                return decoded(ended)
             case _:
-                pass
+                return None
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:
         """Return the session. See `SessionDirectory.read`."""
