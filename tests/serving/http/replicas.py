@@ -78,6 +78,8 @@ class Link:
         self.loses_answers = False
         """True while calls do what they shall, and nobody learns of that."""
         self.loses_hints = False
+        self.held: dict[str, trio.Event] = {}
+        """Calls, as ``part.method``, that wait for an event before they are made."""
 
 
 class _Linked:
@@ -99,6 +101,8 @@ class _Linked:
         link = self._link
         if (self._name, method) != ("courier", "live"):
             link.calls.append(f"{self._name}.{method}")
+        if (held := link.held.get(f"{self._name}.{method}")) is not None:
+            await held.wait()
         if link.is_down:
             await trio.lowlevel.checkpoint()
             raise StoreDown("the link is down")

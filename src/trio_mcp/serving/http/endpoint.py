@@ -345,13 +345,12 @@ class HttpEndpoint(Entrance, HttpApplication):
             session.post(message, request)
 
     def _get(self, request: HttpRequest) -> None:
-        if self._is_ending and self._shared is not None:  # another replica has the streams of all
-            request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
-            return
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        if not (request.response.client.is_proxy and self._lacks_connection(request)):
+        if self._is_ending and self._shared is not None:  # another replica has the streams of all
+            request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
+        elif not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)
 
     def _delete(self, request: HttpRequest) -> None:

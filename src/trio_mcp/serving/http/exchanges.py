@@ -234,6 +234,8 @@ class FedConnection:
         self.ended = trio.Event()
         """Event set when the last request is over. From then on `Exchange.ending` is set, too."""
         self._early: list[tuple[Event, bytes, Exchange]] = []
+        self._is_started = False
+        self._end_early: Callable[[], None] | None = None
         self.feed: Callable[[Event, bytes, Exchange], None] = partial(_keep, self._early)
         """Carries out an event, which a body brought by an exchange: see `Connection.take`. Events from before the
         start of the connection wait for the start."""
@@ -248,10 +250,21 @@ class FedConnection:
 
     def started(self, value: None = None) -> None:
         """Carry out the events from before the start."""
+        self._is_started = True
         self.feed = self.connection.take
         for event in self._early:
             self.feed(*event)
         self._early.clear()
+        if self._end_early is not None:
+            self._end_early()
+
+    def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
+        """End when the requests are done, those from before the start among them: see `Connection.shut_down`."""
+        end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
+        if self._is_started:
+            end()
+        else:
+            self._end_early = end
 
 
 def _keep(early: list[tuple[Event, bytes, Exchange]], event: Event, body: bytes, exchange: Exchange) -> None:

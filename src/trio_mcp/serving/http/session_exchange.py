@@ -124,10 +124,10 @@ class ClientSession(ABC):
         self._on_end(self)
         self._connection.connection.lose(ConnectionLost(reason))
 
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
+    def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """End when the requests are done: see `Connection.shut_down`."""
         self._is_draining = True
-        self._connection.connection.shut_down(reason, hurry=hurry)
+        self._connection.shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until the last request is over."""

@@ -55,7 +55,7 @@ _LONGEST_LOOK: Final = 30.0
 """Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
 _LAST_LINES: Final = 2.0
 _HURRIED_LINES: Final = 0.1
-"""Seconds that the last lines of a replica that ends may take on their way to the log."""
+"""Seconds that the last lines of a replica that ends may take on their way to the log, and its last answers."""
 
 
 class SharedSession(ClientSession):
@@ -110,7 +110,7 @@ class SharedSession(ClientSession):
             if self._connection.connection.lost is None:
                 self._last_lines.deadline = min(self._last_lines.deadline, trio.current_time() + _LAST_LINES)
                 with self._last_lines:
-                    while self._streams:
+                    while self._streams or self._uses:
                         await self._left.park()
         finally:
             for stream in self._streams:
@@ -119,12 +119,12 @@ class SharedSession(ClientSession):
             self._outbox.let_go()
             self._over.set()
 
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
+    def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """End when the requests are done, and the responses to GETs now: their clients listen elsewhere."""
         if hurry:
             self._last_lines.deadline = trio.current_time() + _HURRIED_LINES
         self.listening.end_responses()
-        super().shut_down(reason, hurry=hurry)
+        super().shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until the last request is over, and its lines are in the log."""
@@ -310,6 +310,7 @@ class SharedSession(ClientSession):
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
         finally:
             self._uses -= 1
+            self._left.unpark_all()
 
     def expire(self, now: float) -> None:
         """Look at the session now and then while its client is here, or has left requests here; end the view where the

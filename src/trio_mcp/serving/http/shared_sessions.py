@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
@@ -113,6 +114,13 @@ class SharedSessions:
         self._ended: set[ClientSession] = set()
         """Views that have ended, but whose requests still clean up."""
         self._readings: dict[str, _Reading] = {}
+        self._looks = 0
+        """Number of the requests for which a session is looked up."""
+        self._looked_up = trio.lowlevel.ParkingLot()
+        self._drained_at = math.inf
+        """Time at which the drain is over; infinite before it begins."""
+        self._ends_for = ""
+        """The reason for which the replica ends; empty before."""
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
         """The signals for followers of streams, by session and stream."""
         self._is_watching = trio.Event()
@@ -166,6 +174,7 @@ class SharedSessions:
     async def _look_up(
         self, session_id: str, posted: HttpRequest, then: Callable[[SharedSession | None], None]
     ) -> None:
+        self._looks += 1
         try:
             then(await self._view(session_id, posted))
         except OSError as failed:
@@ -176,6 +185,9 @@ class SharedSessions:
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+        finally:
+            self._looks -= 1
+            self._looked_up.unpark_all()
 
     async def _view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
         await self._is_watching.wait()
@@ -216,6 +228,8 @@ class SharedSessions:
         view = SharedSession(self._host, session_id, peer, caller, self._forget, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
+        if self._ends_for:  # for a request that was accepted before
+            view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
 
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
@@ -268,14 +282,28 @@ class SharedSessions:
             view.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each view when its requests are done. The sessions last."""
+        """End each view when its requests are done, also one that is made from now on, for a request that was accepted
+        before. The sessions last."""
+        drain = 0.0 if hurry or self._ends_for else self._host.running.limits.drain_timeout
+        self._drained_at = min(self._drained_at, trio.current_time() + drain)
+        self._ends_for = reason
+        self._looked_up.unpark_all()
         for view in (*self._views.values(), *self._ended):
             view.shut_down(reason, hurry=hurry)
 
+    @property
+    def _drain_left(self) -> float:
+        return max(0.0, self._drained_at - trio.current_time())
+
     async def ended(self) -> None:
-        """Wait until all views have ended."""
-        for view in (*self._views.values(), *self._ended):
-            await view.ended()
+        """Wait until the sessions of all requests are looked up, for the time of the drain at most, and until all views
+        have ended."""
+        while self._looks and (left := self._drain_left):
+            with trio.move_on_after(left):
+                await self._looked_up.park()
+        while views := [*self._views.values(), *self._ended]:
+            for view in views:
+                await view.ended()
 
     # Hints
 
