@@ -98,10 +98,14 @@ def _in_words(error: BaseException, _: type | None) -> str:
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
+_PART: Final = re.compile(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
+"""A key, or the name of a field. A key without an end is read to the end, so that no character is read twice."""
+
+
 def _on_the_wire(fault: str) -> str:
     """Return the same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
-    return words + at + re.sub(r"\['.*?'\]|\.(\w+)", lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
+    return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 
 
 @cache

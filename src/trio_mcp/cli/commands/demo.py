@@ -6,7 +6,6 @@ Over HTTP or WebSocket two clients use one server at once, and one client cancel
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -261,18 +260,27 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
         assert process.stderr is not None
         told = ""
         with trio.fail_after(_START_DEADLINE):
-            while not (found := re.search(r"at (\w+://\S+);.*\n", told)):  # the whole line, to its end
+            while not (address := _address_in(told)):
                 data = await process.stderr.receive_some()
                 if not data:
                     raise Disappointed(f"the server did not start: {told}")
                 told += data.decode(errors="replace")
         async with open_service_nursery("the story is over") as nursery:
             nursery.start_soon(_copy, process.stderr)
-            yield process, found.group(1)
+            yield process, address
     finally:
         process.kill()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_DEADLINE):
             await process.wait()
+
+
+def _address_in(told: str) -> str:
+    """Return the address that a server has printed, from a whole line; empty before that."""
+    for line in told.split("\n")[:-1]:
+        address, end, _ = line.rpartition(" at ")[2].partition(";")
+        if end and "://" in address:
+            return address
+    return ""
 
 
 async def _copy(stderr: trio.abc.ReceiveStream) -> None:
