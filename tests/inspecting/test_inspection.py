@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from trio_mcp.inspecting.inspection import Inspection
 from trio_mcp.inspecting.queries import BadAsking
 from trio_mcp.inspecting.questions import BadAnswer
 from trio_mcp.inspecting.runs import TooManyRuns
+from trio_mcp.recording.masking import Masking
 
 eras = pytest.mark.parametrize("era", ["modern", "legacy"])
 
@@ -319,9 +321,9 @@ async def test_messages_are_kept_without_secrets_and_drawn() -> None:
         frame = await opened.heard("frame", words="tools/call", dir="out")
         message = await opened.do("frame", frame=frame["n"])
         assert message["params"]["arguments"]["password"].startswith("masked:")
-        assert ">sign<" in opened.inspection.picture(run)
-        assert "server/discover" in opened.inspection.picture(None)
-        assert "server/discover" not in opened.inspection.picture(run)
+        assert ">sign<" in await opened.inspection.picture(run)
+        assert "server/discover" in await opened.inspection.picture(None)
+        assert "server/discover" not in await opened.inspection.picture(run)
 
 
 async def test_hostile_names_are_escaped_in_pictures() -> None:
@@ -331,8 +333,8 @@ async def test_hostile_names_are_escaped_in_pictures() -> None:
     async with inspected(made) as opened:
         run = await opened.start("call", name)
         assert (await opened.ended(run))["status"] == "failed"
-        assert "<script" not in opened.inspection.picture(run)
-        assert "&lt;script&gt;" in opened.inspection.picture(run)
+        assert "<script" not in await opened.inspection.picture(run)
+        assert "&lt;script&gt;" in await opened.inspection.picture(run)
 
 
 async def test_the_first_connection_fails_with_the_error_of_the_target() -> None:
@@ -353,4 +355,32 @@ async def test_a_long_message_is_kept_without_its_contents() -> None:
         frame = await opened.heard("frame", words="tools/call", dir="out")
         assert frame["bytes"] > 2_000_000
         message = await opened.do("frame", frame=frame["n"])
-        assert message == {"id": message["id"], "method": "tools/call"}
+        assert message == {"jsonrpc": "2.0", "id": message["id"], "method": "tools/call"}
+
+
+async def test_messages_are_searched_for_secrets_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Server("shop")
+    here = threading.get_ident()
+    threads = list[int]()
+
+    @made.tool
+    async def repeat(text: str) -> str:
+        return text
+
+    masked = Masking.masked
+
+    def seen(self: Masking, data: Any) -> Any:
+        threads.append(threading.get_ident() if isinstance(data, dict) else 0)
+        return masked(self, data)
+
+    monkeypatch.setattr(Masking, "masked", seen)
+    async with inspected(made) as opened:
+        for unit in ("eyJ-", "eyJ.", "://a:b/", "token=a "):
+            await opened.ended(await opened.start("call", "repeat", {"text": unit * 60_000}))
+        frames = [thing for thing in opened.told if thing["what"] == "frame" and thing["bytes"] > 200_000]
+        assert {thing["words"] for thing in frames} == {"tools/call", ""}
+        for thing in frames:
+            await opened.do("frame", frame=thing["n"])
+        assert ">repeat<" in await opened.inspection.picture(None)
+    assert here not in threads
+    assert len(set(threads)) > 1

@@ -179,7 +179,7 @@ class PageApplication(HttpApplication):
     async def _draw(self, request: RouteRequest) -> RouteResponse:
         number = request.query.removeprefix("run=").partition("&")[0]
         try:
-            picture = self._inspection.picture(int(number) if number.isdecimal() and len(number) < 10 else None)
+            picture = await self._inspection.picture(int(number) if number.isdecimal() and len(number) < 10 else None)
         except BadAsking as error:
             return _failed(words_of(error), HTTPStatus.NOT_FOUND)
         return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)

@@ -1,4 +1,7 @@
-"""FrameLog is a recording in memory: the last messages of the connection, without secrets, for a list and a picture."""
+"""FrameLog is a recording in memory: the last messages of the connection, for a list and a picture.
+
+A message is kept as received. When a page shows a message for the first time, a thread masks the secrets.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import attrs
 import msgspec
 import trio
 
-from ..classes import define, frozen
+from ..classes import frozen
 from ..protocol.fields import JSONObject
 from ..recording.entries import Entry, Header, Recorded
-from ..recording.recorder import Recorder, new_header
+from ..recording.recorder import Recorder, entry_of, new_header
 from ..recording.svg import MOST_ROWS, svg
 from ..recording.timeline import timeline
 from ..recording.writing import Job, Recording
@@ -28,32 +31,38 @@ _LONGEST: Final = 1024 * 1024
 _MOST_NAME: Final = 200
 _encoder: Final = msgspec.json.Encoder()
 _entries: Final = msgspec.json.Decoder(Entry)
-_any: Final = msgspec.json.Decoder()
 
 
-class _Beginning(msgspec.Struct, omit_defaults=True):
-    """The kept part of a long message."""
+class _Head(msgspec.Struct):
+    """The members of a message that the list shows."""
 
-    id: int | str | None = None
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     method: str | None = None
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_beginnings: Final = msgspec.json.Decoder(_Beginning)
+_heads: Final = msgspec.json.Decoder(list[_Head] | _Head)
 
 
-@define(eq=False)
 class KeptFrame:
-    """A message or an event, with its number; ``line`` is its `Entry` as JSON."""
+    """A message or an event, with its number. ``summary``: the line for the list."""
 
-    number: int
-    line: bytes = attrs.field(repr=False)
-    summary: JSONObject
-    """Line for the list."""
+    def __init__(self, number: int, job: Job, wall: float) -> None:
+        self.number = number
+        self.t = job.t
+        self.size = job.size
+        self.summary = _summary(number, job, wall)
+        self._job: Job | None = job
+        self._line = b""
 
     @property
     def entry(self) -> Entry:
-        """The entry, read back."""
-        return _entries.decode(self.line)
+        """The entry, masked. Read the entry in a thread: the first time, the message is searched for secrets."""
+        job = self._job
+        if job is not None:
+            entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
+            self._line, self._job = _encoder.encode(entry), None
+        return _entries.decode(self._line)
 
 
 @frozen
@@ -74,6 +83,7 @@ class FrameLog(Recorder):
         self._frames = deque[KeptFrame]()
         self._bytes = 0
         self._number = 0
+        self._looking = trio.CapacityLimiter(1)
 
     def start(self, role: str, network: str | None = None) -> Recording | None:
         """Begin with the messages of a new connection: see `Recorder.start`."""
@@ -87,13 +97,12 @@ class FrameLog(Recorder):
         header = self._header
         if header is None or job.recording.header is not header:  # the last words of an older connection
             return True
-        entry = job.entry if job.entry is not None else _entry_of(job)
         self._number += 1
-        frame = KeptFrame(self._number, _encoder.encode(entry), _summary(self._number, entry, header.wall))
+        frame = KeptFrame(self._number, job, header.wall)
         self._frames.append(frame)
-        self._bytes += len(frame.line)
+        self._bytes += frame.size
         while len(self._frames) > MOST_FRAMES or self._bytes > _MOST_BYTES:
-            self._bytes -= len(self._frames.popleft().line)
+            self._bytes -= self._frames.popleft().size
         self._added(frame)
         return True
 
@@ -106,54 +115,61 @@ class FrameLog(Recorder):
         """The kept messages and events, oldest first."""
         return tuple(self._frames)
 
-    def message(self, number: int) -> Any:
+    async def message(self, number: int) -> Any:
         """Return the message with this number, masked; for an event, the event. Raises `KeyError`."""
-        for frame in self._frames:
-            if frame.number == number:
-                entry = frame.entry
-                return entry.message if entry.event is None else msgspec.to_builtins(entry)
-        raise KeyError(number)
+        kept = {frame.number: frame for frame in self._frames}[number]
+        entry = await trio.to_thread.run_sync(lambda: kept.entry, limiter=self._looking)
+        return entry.message if entry.event is None else msgspec.to_builtins(entry)
 
-    def picture(self, begin: float, end: float, title: str) -> str:
+    async def picture(self, begin: float, end: float, title: str) -> str:
         """Return a picture of the last requests between two times on trio's clock."""
-        if self._header is None:
-            return svg(timeline([]), title)
-        first, last = ((at - self._header.trio) * 1e6 for at in (begin, end))
-        frames = tuple(frame for frame in self._frames if first <= frame.entry.t <= last)
-        drawn = timeline([_KeptRecording("", self._header, 0, frames=frames)])
-        return svg(attrs.evolve(drawn, requests=drawn.requests[-MOST_ROWS:]), title)
+        header, frames = self._header, self.frames
+
+        def drawn() -> str:
+            if header is None:
+                return svg(timeline([]), title)
+            first, last = ((at - header.trio) * 1e6 for at in (begin, end))
+            kept = tuple(frame for frame in frames if first <= frame.t <= last)
+            found = timeline([_KeptRecording("", header, 0, frames=kept)])
+            return svg(attrs.evolve(found, requests=found.requests[-MOST_ROWS:]), title)
+
+        return await trio.to_thread.run_sync(drawn, limiter=self._looking)
 
 
-def _entry_of(job: Job) -> Entry:
-    assert job.data is not None, "a message or an event"
-    message: Any = None
-    cut = len(job.data) > _LONGEST
-    try:
-        if cut:
-            message = msgspec.to_builtins(_beginnings.decode(job.data))
+def _summary(number: int, job: Job, wall: float) -> JSONObject:
+    """Return the line for the list. Of a message only its head is read, however long it is."""
+    kind, words, given = "event", "", None
+    if job.entry is not None:
+        words, given = job.entry.event or "", job.entry.id
+    else:
+        head = _head(job)
+        if head is None:
+            kind = "unreadable"
+        elif head.method is not None:
+            kind, words = ("notification" if head.id is msgspec.UNSET else "request"), head.method
+        elif head.error is not msgspec.UNSET:
+            kind = "error"
         else:
-            message = job.recording.masking.masked(_any.decode(job.data))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass  # no JSON, and what it is may hold secrets
-    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut)
-
-
-def _summary(number: int, entry: Entry, wall: float) -> JSONObject:
-    message = entry.messages[0] if entry.messages else {}
-    method, kind = message.get("method"), "event"
-    if entry.event is None:
-        kind = "request" if "id" in message else "notification"
-        if method is None:
-            kind = "error" if "error" in message else "result" if "id" in message else "unreadable"
-    words = entry.event if entry.event is not None else method if isinstance(method, str) else ""
-    given = entry.id if entry.event is not None else message.get("id")
+            kind = "unreadable" if head.id is msgspec.UNSET else "result"
+        given = None if head is None or head.id is msgspec.UNSET else head.id
+    masked = job.recording.masking.masked
     return {
         "what": "frame",
         "n": number,
-        "at": wall * 1000 + entry.t / 1000,
-        "dir": entry.dir,
-        "bytes": entry.bytes,
+        "at": wall * 1000 + job.t / 1000,
+        "dir": job.dir,
+        "bytes": 0 if job.data is None else len(job.data),
         "kind": kind,
-        "words": words[:_MOST_NAME],
-        "id": None if given is None else str(given)[:_MOST_NAME],
+        "words": masked(words[:_MOST_NAME]),
+        "id": None if given is None else masked(str(given)[:_MOST_NAME]),
     }
+
+
+def _head(job: Job) -> _Head | None:
+    """Return the head of a message, of the first one in a batch."""
+    assert job.data is not None, "a message or an event"
+    try:
+        found: list[_Head] | _Head = _heads.decode(job.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return (found[0] if found else None) if isinstance(found, list) else found

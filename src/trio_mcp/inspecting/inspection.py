@@ -163,6 +163,8 @@ class Inspection:
         """Carry out a request of a page, and return the answer as plain data. Raises `BadAsking`, `BadAnswer`,
         `TooManyRuns`, `ValueError`, and as a call."""
         name: Any = asked.get("do")
+        if name == "frame":
+            return await self.frame(asked)
         if isinstance(name, str) and name in _AT_ONCE:
             return _AT_ONCE[name](self, asked)
         if not (isinstance(name, str) and name in QUERIES):
@@ -179,12 +181,13 @@ class Inspection:
             raise BadAsking("there is no result")
         return result
 
-    def picture(self, number: int | None) -> str:
+    async def picture(self, number: int | None) -> str:
         """Return a picture of all requests, or of the time of the run with this number. Raises `BadAsking`."""
         if number is None:
-            return self._frames.picture(-math.inf, math.inf, "The last requests")
+            return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
-        return self._frames.picture(run.begun, math.inf if run.ended is None else run.ended, f"{run.kind} {run.name}")
+        ended = math.inf if run.ended is None else run.ended
+        return await self._frames.picture(run.begun, ended, f"{run.kind} {run.name}")
 
     def _connected(self) -> Client:
         if self._client is None or self._nursery is None:
@@ -213,10 +216,10 @@ class Inspection:
             raise BadAsking("an answer is an object, for a question")
         self._questions.answer(number, cast("JSONObject", answer))
 
-    def frame(self, asked: JSONObject) -> Any:
+    async def frame(self, asked: JSONObject) -> Any:
         """Return a message of the connection."""
         try:
-            return self._frames.message(cast("int", asked.get("frame")))
+            return await self._frames.message(cast("int", asked.get("frame")))
         except KeyError:
             raise BadAsking("this message is kept no longer") from None
 
@@ -267,7 +270,6 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
     "start": Inspection.start,
     "cancel": Inspection.cancel,
     "answer": Inspection.answer,
-    "frame": Inspection.frame,
     "reconnect": Inspection.reconnect,
 }
 

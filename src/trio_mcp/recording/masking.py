@@ -2,6 +2,9 @@
 
 The same secret of one recording has the same mask, so that a `requestState` can be followed from its answer to its
 retry; a mask says nothing of the secret, since its key is made for each recording and forgotten.
+
+A message may be made to be slow, so each step over a text takes time in proportion to its length, and a text longer
+than `LONGEST` is not searched: all of it is masked.
 """
 
 from __future__ import annotations
@@ -9,37 +12,33 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from itertools import pairwise
 from typing import Any, Final, cast
 
-MASK: Final = "masked:"
-"""Beginning of each text in the place of a secret."""
+import msgspec
 
-_NAMES: Final = frozenset(("auth", "cookie", "setcookie", "dpop", "passphrase", "pin", "requeststate", "xapikey"))
-_PARTS: Final = ("authorization", "password", "passwd", "secret", "apikey", "privatekey", "credential", "accesskey")
-_NO_SECRETS: Final = frozenset(("progresstoken", "maxtokens", "totaltokens", "inputtokens", "outputtokens"))
-_SIGN: Final = re.compile("[^a-z0-9]")
-_IN_TEXT: Final = re.compile(
-    r"""
-    (?P<scheme>\b(?:bearer|basic|dpop)\s+)[A-Za-z0-9._~+/=-]{8,}   # RFC 9110 section 11: credentials behind a scheme
-    | (?P<user>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?\#@]{1,500}(?=@)    # RFC 3986 section 3.2.1: userinfo of a URL
-    | (?P<query>[?&\#;][a-z_-]{0,30}(?:token|secret|password|passwd|api_?key|signature|auth|sig|code)=)[^\s&\#;"'<>]{4,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?  # RFC 7519: a token with claims
-    | \b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|hf_|npm_|pypi-)[A-Za-z0-9_-]{16,}   # tokens of services
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY-----[^-]{0,20000}
-    """,
-    re.IGNORECASE | re.VERBOSE,
+from .secret_names import is_count, names_secret
+from .secret_texts import MASK, without_secrets
+
+LONGEST: Final = 256 * 1024
+"""Characters of a text that is searched. A search cannot be interrupted, and stops every thread meanwhile."""
+
+_NAMES: Final = frozenset(("name", "key", "header", "variable", "env"))
+_VALUES: Final = frozenset(("value", "values", "default", "defaultvalue", "currentvalue"))
+"""Members with the value of something that another member names: ``{"name": "API_KEY", "value": "…"}``."""
+_OF_SCHEMAS: Final = frozenset(
+    (
+        *("type", "title", "description", "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "items"),
+        *("minItems", "maxItems", "uniqueItems", "anyOf", "oneOf", "allOf", "not", "$ref", "$comment", "required"),
+        *("additionalProperties", "properties", "readOnly", "writeOnly", "deprecated", "nullable", "contentEncoding"),
+        *("contentMediaType", "x-mcp-header"),
+    )
 )
-_HINTS: Final = re.compile("[ @=]|eyJ|_|-|AKIA|ASIA")
+"""Keywords of the schema of a secret that hold no value of the secret."""
+_JSON: Final = re.compile(r"[ \t\r\n]*+[\[{]")
+_HINTS: Final = re.compile("[:=@]|eyJ|_|-|AKIA|ASIA|(?i:bearer|basic|dpop|negotiate|ntlm) |<[A-Za-z]")
 """Signs that texts without a secret mostly lack; looking for a sign takes less time than looking for secrets."""
-
-
-def names_secret(key: str) -> bool:
-    """Return whether the value under ``key`` is taken for a secret, by its name alone."""
-    plain = _SIGN.sub("", key[:100].lower())
-    if plain in _NO_SECRETS:
-        return False
-    return plain in _NAMES or plain.endswith(("token", "tokens")) or any(part in plain for part in _PARTS)
+_any: Final = msgspec.json.Decoder()
 
 
 class Masking:
@@ -49,30 +48,82 @@ class Masking:
         self._key = secrets.token_bytes(16)
 
     def masked(self, data: Any) -> Any:
-        """Return a copy of plain ``data`` without secrets: the values of keys that name one, and in any text what
-        stands behind a scheme of HTTP, the secrets in URLs, and tokens that are known by their form. The schema of a
-        property with such a name stays."""
-        if isinstance(data, dict):
-            members = cast("dict[str, Any]", data)
-            return {key: self._member(key, value) for key, value in members.items()}
-        if isinstance(data, list):
-            return [self.masked(each) for each in cast("list[Any]", data)]
-        if isinstance(data, str) and _HINTS.search(data):
-            return _IN_TEXT.sub(self._hidden, data)
-        return data
+        """Return a copy of plain ``data`` without secrets. Raises `RecursionError`.
 
-    def _hidden(self, found: re.Match[str]) -> str:
-        before = found["scheme"] or found["user"] or found["query"] or ""
-        return before + self._mask(found[0][len(before) :])
+        Secrets are the values of names that `names_secret`, in data and in texts; credentials behind a scheme of HTTP,
+        users in URLs, private keys, and tokens of a known form. A text of JSON is searched as JSON. The schema of a
+        property with the name of a secret stays."""
+        if isinstance(data, dict):
+            return self._members(cast("dict[str, Any]", data))
+        if isinstance(data, list):
+            return self._items(cast("list[Any]", data))
+        return self._text(data) if isinstance(data, str) else data
+
+    def _members(self, members: dict[str, Any]) -> dict[str, Any]:
+        named = members.get("isSecret") is True or any(
+            isinstance(value, str) and key.lower() in _NAMES and names_secret(value) for key, value in members.items()
+        )
+        return {
+            self._text(key): self._hidden(value) if named and key.lower() in _VALUES else self._member(key, value)
+            for key, value in members.items()
+        }
 
     def _member(self, key: str, value: Any) -> Any:
         if key == "properties" and isinstance(value, dict):
             members = cast("dict[str, Any]", value)
             if all(isinstance(each, dict) for each in members.values()):  # of a JSON Schema: names, with schemas
-                return {name: self.masked(each) for name, each in members.items()}
-        if value is None or isinstance(value, bool) or not names_secret(key):
+                return {self._text(name): self._schema(name, each) for name, each in members.items()}
+        if not names_secret(key) or (isinstance(value, int | float) and is_count(key)):
             return self.masked(value)
-        return self._mask(repr(cast("object", value)))
+        return self._hidden(value)
+
+    def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a property, without the value that a secret has by default, for example."""
+        if not names_secret(name):
+            return self._members(schema)
+        return {
+            self._text(key): self._member(key, value) if key in _OF_SCHEMAS else self._hidden(value)
+            for key, value in schema.items()
+        }
+
+    def _items(self, items: list[Any]) -> list[Any]:
+        if items and all(_is_pair(each) for each in items):  # of headers, for example
+            return [[self._text(name), self._member(name, value)] for name, value in items]
+        masked = [self.masked(each) for each in items]
+        for index, (option, value) in enumerate(pairwise(items), 1):
+            if isinstance(option, str) and option.startswith("-") and "=" not in option and names_secret(option):
+                masked[index] = self._hidden(value)  # of the arguments of a command
+        return masked
+
+    def _text(self, text: str) -> str:
+        if len(text) > LONGEST:
+            return self._whole(text)
+        if not _HINTS.search(text):
+            return text
+        if _JSON.match(text):
+            try:
+                data = _any.decode(text)
+                masked = self.masked(data)
+                if masked != data:
+                    return msgspec.json.encode(masked).decode()
+            except (msgspec.MsgspecError, UnicodeError):
+                pass  # it only looks like JSON
+            except RecursionError:
+                return self._whole(text)
+        return without_secrets(text, self._mask)
+
+    def _whole(self, text: str) -> str:
+        """Return what stands for a text that is not searched."""
+        return f"{self._mask(text)} ({len(text)} characters)"
+
+    def _hidden(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        return self._mask(value if isinstance(value, str) else repr(value))
 
     def _mask(self, text: str) -> str:
         return MASK + hashlib.blake2b(text.encode("utf-8", "replace"), key=self._key, digest_size=5).hexdigest()
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(cast("list[Any]", item)) == 2 and isinstance(item[0], str)

@@ -22,7 +22,6 @@ import msgspec
 import trio
 
 from .entries import VERSION, Entry, Header
-from .masking import Masking
 from .writing import Job, Recording
 
 if TYPE_CHECKING:
@@ -37,10 +36,19 @@ _AT_ONCE: Final = 0.05
 """Seconds that the end of a connection blocks for the last lines: a virtual clock does not wait for threads."""
 _AT_MOST: Final = 2.0
 """Seconds that the end of a connection waits for the last lines."""
-_KEPT: Final = ("jsonrpc", "id", "method")
-"""Members that are kept of a message that is too long."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
+
+
+class _Beginning(msgspec.Struct, omit_defaults=True):
+    """The members that are kept of a message that is too long."""
+
+    jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_beginnings: Final = msgspec.json.Decoder(list[_Beginning] | _Beginning)
 
 
 def new_header(role: str, network: str | None) -> Header:
@@ -189,27 +197,14 @@ class Recorder:
             file.flush()
 
     def _line(self, job: Job) -> bytes:
-        entry = job.entry
-        if entry is None:
-            assert job.data is not None, "a message or an event"
-            entry = _frame(job, job.recording.masking)
+        entry = job.entry or entry_of(job, self._max_line_bytes)
+        line = _encoder.encode(entry) + b"\n"
+        if len(line) > self._max_line_bytes and not entry.cut and entry.dir is not None:
+            entry = entry_of(job, 0)
             line = _encoder.encode(entry) + b"\n"
-            if len(line) <= self._max_line_bytes:
-                return line
-            short: Any = [{name: each[name] for name in _KEPT if name in each} for each in entry.messages]
-            entry = Entry(
-                t=entry.t,
-                dir=entry.dir,
-                bytes=entry.bytes,
-                message=short if len(short) != 1 else short[0],
-                cut=True,
-                post=entry.post,
-            )
-            line = _encoder.encode(entry) + b"\n"
-            if len(line) <= self._max_line_bytes:
-                return line
-            entry = Entry(t=entry.t, dir=entry.dir, bytes=entry.bytes, cut=True, post=entry.post)
-        return _encoder.encode(entry) + b"\n"
+        if len(line) > self._max_line_bytes and entry.cut:
+            line = _encoder.encode(msgspec.structs.replace(entry, message=None)) + b"\n"
+        return line
 
     def _fail(self, job: Job, error: Exception) -> None:
         with self._lock:
@@ -219,15 +214,19 @@ class Recorder:
             job.recording.close()
 
 
-def _frame(job: Job, masking: Masking) -> Entry:
+def entry_of(job: Job, most: int) -> Entry:
+    """Return the entry of a message, masked. Of a message of more than ``most`` bytes the parameters and the result are
+    left out, before the rest is searched for secrets."""
     assert job.data is not None, "a message"
     message: Any = None
     reason: str | None = None
+    cut = len(job.data) > most
     try:
-        message = masking.masked(_decoder.decode(job.data))
+        decoded = msgspec.to_builtins(_beginnings.decode(job.data)) if cut else _decoder.decode(job.data)
+        message = job.recording.masking.masked(decoded)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        reason = "no JSON"  # and what it is may hold secrets
-    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, reason=reason, post=job.post)
+        reason = None if cut else "no JSON"  # and what it is may hold secrets
+    return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post)
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:

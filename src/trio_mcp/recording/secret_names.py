@@ -1,0 +1,87 @@
+"""Names that secrets have: of members, parameters, headers, cookies, options and environment variables.
+
+A name is split into words, however it is written: ``accessToken``, ``access_token``, ``Access-Token``, ``ACCESSTOKEN``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_LONGEST: Final = 100
+"""Characters of a name that are looked at: its last ones."""
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+_ANYWHERE: Final = frozenset(
+    (
+        *("pwd", "pwds", "pass", "otp", "otps", "totp", "hotp", "psk", "jwt", "jwts", "jwe", "dpop", "bearer"),
+        *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
+    )
+)
+"""Words that make a secret of each name with one of them."""
+_AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "sid", "sess"))
+"""Words that make a secret of a name that ends with one of them: ``auth_method`` and ``pin_count`` are none."""
+_JOINED: Final = (
+    *("authorization", "password", "passwd", "passphrase", "passcode", "secret", "credential", "requeststate"),
+    *("apikey", "privatekey", "accesskey", "secretkey", "signingkey", "encryptionkey", "decryptionkey", "masterkey"),
+    *("sharedkey", "accountkey", "sshkey", "authkey", "sessionkey", "servicekey", "deploykey", "licensekey", "hmackey"),
+    *("appkey", "subscriptionkey", "consumerkey", "webhookkey", "rootkey", "adminkey", "storagekey", "keymaterial"),
+    *("authcode", "authorizationcode", "devicecode", "recoverycode", "backupcode", "verificationcode", "securitycode"),
+    *("accesscode", "logincode", "mfacode", "2facode", "smscode", "onetimecode", "pincode", "codeverifier"),
+    *("sessionid", "sessid", "sessioncookie", "setcookie", "connectionstring", "connectionstr", "connstr"),
+    *("sharedaccesssignature", "samlresponse", "seedphrase", "securityanswer", "cardnumber", "creditcard", "pgpass"),
+)
+"""Words that make a secret of each name that has them, whatever stands between the words and around them."""
+_GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
+"""Ends of words that are written together, ``authtoken`` or ``dbpass``."""
+_INNOCENT: Final = frozenset(
+    ("compass", "bypass", "surpass", "trespass", "underpass", "overpass", "encompass", "multipass")
+)
+_PEOPLE: Final = ("secretary", "secretaries", "secretariat")
+_ABOUT: Final = frozenset(
+    (
+        *("count", "counts", "length", "size", "limit", "limits", "budget", "rate", "usage", "used", "min", "max"),
+        *("type", "types", "format", "policy", "rules", "strength", "method", "methods", "through", "fail", "failed"),
+        *("endpoint", "endpoints", "servers", "url", "uri", "required", "enabled", "disabled", "supported", "allowed"),
+        *("expires", "expiry", "expiration", "expired", "lifetime", "ttl", "age", "at", "in", "consent", "banner"),
+        *("per", "second", "minute", "hour", "day", "ratio", "percent", "cost", "price", "index", "left", "remaining"),
+    )
+)
+"""Last words of names that tell about a secret: ``token_count`` and ``passwordExpiresAt`` are no secrets."""
+_QUANTITIES: Final = frozenset(
+    (
+        *("max", "min", "total", "num", "n", "input", "output", "prompt", "completion", "cached", "reasoning"),
+        *("thinking", "used", "remaining", "available", "estimated", "context", "audio", "text", "sampled"),
+    )
+)
+"""Words before ``tokens`` where they are counted."""
+
+
+def words_of_name(name: str) -> list[str]:
+    """Return the words of a name, in lower case."""
+    return [word.lower() for word in _WORD.findall(name[-_LONGEST:])]
+
+
+def is_count(name: str) -> bool:
+    """Return whether a number of this name counts tokens: ``tokens``, without more."""
+    return words_of_name(name)[-1:] == ["tokens"]
+
+
+@lru_cache(1000)
+def names_secret(name: str) -> bool:
+    """Return whether the value under ``name`` is taken for a secret, by its name alone."""
+    words = words_of_name(name)
+    if not words or words[-1] in _ABOUT or words == ["progress", "token"]:
+        return False
+    if "tokens" in words and not _QUANTITIES.isdisjoint(words):
+        return False
+    joined = "".join(words)
+    for each in _PEOPLE:
+        joined = joined.replace(each, "")
+    return (
+        words[-1] in _AT_THE_END
+        or not _ANYWHERE.isdisjoint(words)
+        or any(each in joined for each in _JOINED)
+        or (words[-1].endswith(_GLUED) and words[-1] not in _INNOCENT)
+    )

@@ -1,0 +1,166 @@
+"""Secrets in texts, found by their names or by their forms, in time in proportion to the text.
+
+`re` tries a pattern at each character. So a part without a bound begins at few characters: at the first one of a run,
+or behind a word that the part cannot hold again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from .secret_names import is_count, names_secret
+
+MASK: Final = "masked:"
+"""Beginning of each text in the place of a secret."""
+_MASKED: Final = re.compile(f"{MASK}[0-9a-f]{{10}}")
+Mask = Callable[[str], str]
+"""Returns what stands in the place of a secret."""
+
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,50}-----|\Z)", re.DOTALL
+)
+"""RFC 7468. Headers may stand before the key (RFC 1421). Without an end, all the rest is taken for the key."""
+_URL: Final = re.compile(r"""://[^\s"<>`]++""")
+_AUTHORITY: Final = re.compile(r"[^/?#]*+")
+_WITH_PASSWORD: Final = re.compile(r"[^:\[\]]*+:(?!\d{0,5}+\Z)")
+"""An authority that ends in no port: the rest of the password has characters that have to be encoded."""
+_FORMS: Final = re.compile(
+    r"""
+    (?P<scheme>\b(?:bearer|dpop|negotiate|ntlm)[ \t]{1,8}+)[A-Za-z0-9._~+/=-]{8,}+   # RFC 9110 section 11
+    | (?P<basic>\bbasic[ \t]{1,8}+)(?=[a-z0-9+/]{0,100}(?-i:[A-Z0-9=+/]))[A-Za-z0-9+/=_-]{8,}+   # no English word
+    | (?P<before>(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?(?=eyJ)))(?-i:eyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+
+      \.[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){0,2}   # RFC 7519: a token with claims, signed or encrypted
+    | \b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|xapp-|[sr]k_(?:live|test)_|whsec_|sk-|hf_|npm_|pypi-|dckr_pat_
+      |shpat_|lin_api_|AIza|ya29\.|SG\.)(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9._-]{16,}+   # tokens of services
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_NAMED: Final = re.compile(
+    r"""
+    <(?P<tag>[\w.:-]{1,100}+)(?:\s[^<>]{0,200}+)?>
+    | (?<![\w.-])(?:
+        (?P<option>--[A-Za-z][\w.-]{0,60}+)[ \t]{1,4}+(?=[^\s=:-])
+        | (?P<name>[\w.-]{1,100}+)(?:\\{0,7}+["'`])?+\]?+[ \t]{0,20}+(?P<sign>:=|=>|[:=](?![:=]))[ \t]{0,20}+
+    )
+    """,
+    re.ASCII | re.VERBOSE,
+)
+"""A name and its sign, behind which a value stands: ``name=…``, ``"name": …``, ``--name …``, ``<name>…``."""
+_IN_QUERIES: Final = ("code", "sig", "signature", "auth")
+"""Ends of names that are secret in the query of a URL."""
+_QUOTED: Final = re.compile(r"""[bruBRU]{0,2}(\\{0,7}+["'`])(?P<value>(?:(?!\1)(?:\\.|[^\\\r\n]))++)""")
+_IN_TAG: Final = re.compile(r"(?P<value>[^<]++)")
+_IN_QUERY: Final = re.compile(r"""(?P<value>[^\s&#;"'<>]++)""")
+_IN_LIST: Final = re.compile(r"""(?P<value>[^\s;"'<>]++)""")
+_VALUE: Final = re.compile(r"""(?P<value>[^\s"'<>]++)""")
+_COOKIE: Final = r"""[^\s=;,"']++(?:=(?:"[^"\r\n]*+"|[^\s;"']*+))?+"""
+_COOKIES: Final = re.compile(rf"(?P<value>{_COOKIE}(?:;[ \t]{{0,4}}+{_COOKIE})*+)")
+_TO_THE_END: Final = re.compile(r"(?P<value>[^\r\n]++)")
+_CREDENTIALS: Final = re.compile(r"""(?P<value>(?:[A-Za-z][A-Za-z0-9-]{0,20}+[ \t]{1,4}+)?+[^\s"'<>]++)""")
+_LINE: Final = re.compile(r"(?P<value>(?:[^\s]|[^\S\r\n](?![ \t]{0,8}+[\w.-]{1,60}+=))++)")
+_WORD: Final = re.compile(r"""(?P<value>[^\s,;"'<>()\[\]{}]++)(?P<last>[ \t]{0,8}+(?![^\s,;"'<>)\]}]))?""")
+_BEGINNING: Final = re.compile(r"[ \t>*$-]{0,8}+(?:(?:export|set|setx|declare -x|env|ENV)[ \t]{1,4}+)?+")
+"""What may stand before the first name of a line."""
+_NO_VALUES: Final = frozenset(
+    (
+        *("none", "null", "nil", "true", "false", "str", "string", "int", "integer", "number", "bool", "boolean"),
+        *("bytes", "optional", "required", "any", "object", "array", "list", "dict", "undefined", "secretstr", "yes"),
+        *("no", "unset", "empty"),
+    )
+)
+"""Words behind a name that are no secret, such as a type."""
+
+
+def without_secrets(text: str, mask: Mask) -> str:
+    """Return ``text`` with a mask in the place of each secret in it."""
+    text = _PRIVATE_KEY.sub(lambda found: mask(found[0]), text)
+    text = _URL.sub(lambda found: _without_user(found[0], mask), text)
+    text = _FORMS.sub(lambda found: _without_token(found, mask), text)
+    return _without_values(text, mask)
+
+
+def _without_token(found: re.Match[str], mask: Mask) -> str:
+    before = found["scheme"] or found["basic"] or found["before"] or ""
+    return before + mask(found[0][len(before) :])
+
+
+def _without_user(url: str, mask: Mask) -> str:
+    """Return ``url``, from its ``://`` on, without its userinfo (RFC 3986 section 3.2.1). Userinfo with a password
+    extends to the last @, since passwords are often written without encoding."""
+    last = url.rfind("@")
+    begin = 0
+    while 0 <= begin < last:
+        begin += len("://")
+        authority = _AUTHORITY.match(url, begin)
+        assert authority is not None, "it may be empty"
+        found = _WITH_PASSWORD.match(authority[0])
+        end = last if found is not None else url.rfind("@", begin, authority.end())
+        if end > begin:
+            return url[:begin] + mask(url[begin:end]) + url[end:]
+        begin = url.find("://", begin)
+    return url
+
+
+def _without_values(text: str, mask: Mask) -> str:
+    parts: list[str] = []
+    done = position = 0
+    while (found := _NAMED.search(text, position)) is not None:
+        position = found.end()
+        value = _value_behind(found, text)
+        if value is not None:
+            begin, end = value.span("value")
+            parts += text[done:begin], mask(text[begin:end])
+            done = position = end
+    return "".join((*parts, text[done:]))
+
+
+def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
+    """Return the value of what was ``found``; `None` if it is no secret."""
+    begin, position = found.start(), found.end()
+    name = found["tag"] or found["option"] or found["name"]
+    before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
+    in_query = before in ("?", "&", "#", ";") and name.lower().endswith(_IN_QUERIES)
+    if not (in_query or names_secret(name)):
+        return None
+    if before not in ("?", "&", "#") and not found["tag"]:
+        quoted = _QUOTED.match(text, position)
+        if quoted is not None:
+            return quoted
+    value = _kind_of(found, name.lower(), text, before).match(text, position)
+    if value is None or _MASKED.fullmatch(value["value"]) or _MASKED.match(text, position - len(MASK)):
+        return None
+    words = value["value"]
+    if words.lower() in _NO_VALUES or (words.isdecimal() and is_count(name)) or (in_query and len(words) < 4):
+        return None
+    return None if value.re is _WORD and found["sign"] == ":" and _is_prose(value) else value
+
+
+def _is_prose(value: re.Match[str]) -> bool:
+    """Return whether a value goes on as text: ``password: The password of the user`` has none."""
+    return (value["value"].isalpha() and value["last"] is None) or value["value"].startswith(("//", ":"))
+
+
+def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
+    """Return the form that the value of ``name`` has, by what stands around it."""
+    if found["tag"]:
+        return _IN_TAG
+    if before in ("?", "&", "#"):
+        return _IN_QUERY
+    if name.endswith(("cookie", "cookies")):
+        return _COOKIES
+    begins_line = _begins_line(text, found.start())
+    if name.endswith(("authorization", "auth")):
+        return _TO_THE_END if begins_line else _CREDENTIALS
+    if found["sign"] == "=":
+        return _IN_LIST if before == ";" else _LINE if begins_line else _VALUE
+    return _WORD
+
+
+def _begins_line(text: str, index: int) -> bool:
+    """Return whether a name at ``index`` is the first one of its line."""
+    nearby = text[max(0, index - 30) : index]
+    begin = max(nearby.rfind("\n"), nearby.rfind("\r"))
+    return (begin >= 0 or index <= 30) and _BEGINNING.fullmatch(nearby[begin + 1 :]) is not None
