@@ -40,6 +40,7 @@ from trio_mcp.protocol.authorization import (
     TokenResponse,
 )
 from trio_mcp.protocol.param_headers import decoded
+from trio_mcp.recording.masking import Masking
 from trio_mcp.runtime.peer import Principal
 from trio_mcp.runtime.transport import ConnectionLost
 from trio_mcp.server.resources import UriTemplate, check_length
@@ -269,6 +270,11 @@ def match_uri(text: bytes) -> None:
             PATHS.match(each)
 
 
+def mask(text: bytes) -> None:
+    word = text.decode("utf-8", "replace")
+    Masking().masked({"arguments": {"text": word, word: [word]}})
+
+
 HEAD_PIECES = (
     b"\r\n",
     b"\r",
@@ -360,6 +366,20 @@ PARSERS: dict[str, Parser] = {
     "URLs": Parser(read_url, URL_PIECES),
     "URIs": Parser(match_uri, URL_PIECES, 60, "the decoding of percent signs is written in Python"),
     "JSON": Parser(decode, JSON_PIECES),
+    "texts that are masked": Parser(
+        mask,
+        (
+            *URL_PIECES,
+            *JSON_PIECES,
+            b"eyJ",
+            b"token=",
+            b"password: ",
+            b"bearer ",
+            b"-----BEGIN PRIVATE KEY-----",
+            b"<a ",
+        ),
+        *(250, "three texts, in which a name may stand at every other byte"),
+    ),
 }
 
 

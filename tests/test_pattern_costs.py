@@ -1,0 +1,184 @@
+"""No regular expression of the package costs more than a few steps for each character, whatever the text.
+
+The patterns are found in the source, so that a new one is tested without being named here. Texts are made of what each
+pattern is about, and the steps are counted for a text and for one that is twice as long.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import attrs
+import pytest
+from tests.pattern_steps import UNBOUNDED, Steps, deep_recursion, pieces_of, repeats_in
+
+from trio_mcp.server.resources import UriTemplate
+from trio_mcp.transports.http.chunks import _small_chunks  # pyright: ignore[reportPrivateUsage]
+
+PACKAGE: Final = Path(__file__).parent.parent / "src" / "trio_mcp"
+METHODS: Final = ("match", "fullmatch", "search", "finditer", "findall", "sub", "subn", "split")
+"""The methods of patterns, and functions of `re`, that look at a text."""
+
+
+@attrs.frozen
+class Found:
+    """A pattern in the source: a call of `re`."""
+
+    file: Path
+    call: ast.Call
+    name: str | None
+    """The variable that the pattern is assigned to."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.relative_to(PACKAGE).as_posix()}:{self.name or self.call.lineno}"
+
+    @property
+    def function(self) -> str:
+        assert isinstance(self.call.func, ast.Attribute)
+        return self.call.func.attr
+
+    def compiled(self, module: ModuleType) -> re.Pattern[Any]:
+        """Return the pattern, with the values that the names in it have. Raises `NameError` for local ones."""
+
+        def value(node: ast.expr) -> Any:
+            return eval(compile(ast.Expression(node), str(self.file), "eval"), dict(vars(module)))
+
+        flags = [each.value for each in self.call.keywords if each.arg == "flags"]
+        flags += self.call.args[1:2] if self.function == "compile" else []
+        return re.compile(value(self.call.args[0]), value(flags[0]) if flags else 0)
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def found_in(path: Path, tree: ast.Module) -> Iterator[Found]:
+    names = {
+        id(node.value): ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"re.{each}" for each in ("compile", *METHODS)}:
+            yield Found(path, node, names.get(id(node)))
+
+
+@cache
+def methods_of(found: Found) -> tuple[str, ...]:
+    """Return the methods by which a pattern looks at texts: those that stand behind its name, all if there is none."""
+    if found.place in MADE_BY_FUNCTIONS:
+        return (MADE_BY_FUNCTIONS[found.place][0],)
+    if found.function != "compile":
+        return (found.function,)
+    name = (found.name or "").rpartition(".")[2]
+    used = {
+        node.attr
+        for path, tree in trees().items()
+        if name and (path == found.file or not name.startswith("_"))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in METHODS
+        if ast.unparse(node.value).rpartition(".")[2] == name
+    }
+    return tuple(sorted({"sub" if each not in ("match", "fullmatch") else each for each in used})) or ("sub",)
+
+
+PATTERNS: Final = {found.place: found for path, tree in trees().items() for found in found_in(path, tree)}
+
+MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]]]]] = {
+    "server/resources.py:self._pattern": (
+        "fullmatch",
+        lambda: [UriTemplate(each)._pattern for each in TEMPLATES],  # pyright: ignore[reportPrivateUsage]
+    ),
+    "transports/http/chunks.py:28": ("match", lambda: [_small_chunks()]),
+}
+"""Patterns that functions make of their arguments, with their methods."""
+TEMPLATES: Final = ("a://{one}/{two}/x?{three}&y={four}", "a://{one}/{path*}/end", "a://{+path}", "a://x/{a},{b}")
+MOST_UNITS: Final = 120
+FACTOR: Final = 2.6
+"""Steps for a text of twice the length: 2 for a pattern that is linear, 4 for one that is quadratic."""
+MOST_STEPS: Final = 450
+"""Steps for each character. A pattern with bounds reads no further than these, but may do so at each character."""
+
+
+def patterns_at(place: str) -> list[re.Pattern[Any]]:
+    """Return the pattern of a place, or, for one that a function makes, some that it makes."""
+    found = PATTERNS[place]
+    if place in MADE_BY_FUNCTIONS:
+        return MADE_BY_FUNCTIONS[place][1]()
+    name = ".".join(("trio_mcp", *found.file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    try:
+        return [found.compiled(importlib.import_module(name))]
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+def assert_linear(pattern: re.Pattern[Any], methods: Sequence[str]) -> None:
+    """Count the steps for each piece repeated, and for each two, and for texts of twice the length."""
+    bounds, pieces, steps = repeats_in(pattern), pieces_of(pattern), Steps(pattern)
+    pairs = [one + other for one, other in product(pieces, pieces) if one != other]
+    if all(bound < UNBOUNDED for bound in bounds):
+        pairs = []  # each attempt is bounded, whatever the text
+    units = [*pieces, *random.Random(1).sample(pairs, len(pairs))][:MOST_UNITS]
+    least = max(40, *(bound for bound in bounds if bound < UNBOUNDED), 0)
+    for method, unit, before, behind in product(methods, units, ("", *pieces[:1]), ("", "\x00")):
+        shown = f"{before!r}, {unit!r} repeated, {behind!r}"
+        text = unit * (2 * -(-least // len(unit)))
+        with deep_recursion():
+            steps.run(method, before + text + behind)
+            once = steps.count
+            assert once < MOST_STEPS * len(text), f"each character costs {once // len(text)} steps: {shown}"
+            steps.run(method, before + text * 2 + behind)
+        factor = steps.count / max(once, 200)
+        assert factor < FACTOR, f"twice the text costs {factor:.1f} times the steps: {shown}"
+
+
+@pytest.mark.parametrize("place", PATTERNS)
+def test_steps_of_a_pattern_grow_no_faster_than_its_text(place: str) -> None:
+    for pattern in patterns_at(place):
+        assert_linear(pattern, methods_of(PATTERNS[place]))
+
+
+@pytest.mark.parametrize("place", PATTERNS)
+def test_steps_find_what_the_pattern_finds(place: str) -> None:
+    pattern = patterns_at(place)[0]
+    chance, pieces, steps = random.Random(2), [*pieces_of(pattern), "a", "0", " ", "\n"], Steps(pattern)
+    for _ in range(30):
+        data: Any = "".join(chance.choices(pieces, k=chance.randint(0, 8)))
+        if isinstance(pattern.pattern, bytes):
+            data = data.encode("latin-1", "replace")
+        text = data.decode("latin-1") if isinstance(data, bytes) else data
+        for method in ("match", "fullmatch"):
+            found = getattr(pattern, method)(data)
+            assert steps.run(method, text) == ([] if found is None else [found.span()]), (method, text)
+        first = pattern.search(data)
+        assert steps.run("finditer", text)[:1] == ([] if first is None else [first.span()]), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"\beyJ[\w-]{8,}\.eyJ", "search"),
+        (r"(a+)+b", "match"),
+        (r"(?:a|a)*b", "match"),
+        (r"\s*,", "search"),
+        (r"[a-z]*[a-z0-9]*x", "match"),
+        (r"<!--.*?-->", "finditer"),
+        (r"(?s)/\*.*?\*/", "sub"),
+        (r"[a-z0-9.]{1,500}@", "search"),
+        (r"(?:[a-z]{0,200}){0,200}x", "match"),
+    ],
+)
+def test_a_pattern_that_reads_again_is_seen(pattern: str, method: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_linear(re.compile(pattern), [method])
