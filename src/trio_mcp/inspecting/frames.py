@@ -137,7 +137,7 @@ class FrameLog(Recorder):
 
 
 def _summary(number: int, job: Job, wall: float) -> JSONObject:
-    """Return the line for the list. Of a message only its head is read, however long it is."""
+    """Return the line for the list. Of a message only the head is read."""
     kind, words, given = "event", "", None
     if job.entry is not None:
         words, given = job.entry.event or "", job.entry.id

@@ -110,7 +110,10 @@ class Comparing:
 
     def shown(self, live: Any) -> str:
         """Return ``live`` data as text, without its secrets."""
-        return text_of(self._masking.masked(live))
+        try:
+            return text_of(self._masking.masked(live))
+        except RecursionError:
+            return "a value that is nested too deep to be shown"
 
 
 def text_of(data: Any) -> str:

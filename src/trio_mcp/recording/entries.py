@@ -13,17 +13,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from ..classes import frozen
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import RequestId
+from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep, weight_of
 
 VERSION: Final = 1
 MOST_LINE: Final = 64 * 1024 * 1024
 """Bytes of the longest line that is read."""
+_HEAVIEST: Final = 64 * 1024 * 1024
+"""Bytes in memory of a line that is read whole: many small values take thirty times their length."""
+_Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 EventName: TypeAlias = Literal[
     "call.began",
@@ -67,9 +72,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client's direction there."""
     pid: int
     """Id of the process that wrote the recording."""
-    wall: float
+    wall: _Seconds
     """Seconds since the epoch at ``t`` 0."""
-    trio: float = 0.0
+    trio: _Seconds = 0.0
     """trio's clock at ``t`` 0."""
     network: str | None = None
     """The way of the messages: see `Transport.network`."""
@@ -89,7 +94,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line after the first: a frame, which has ``dir``, or an event, which has ``event``."""
 
-    t: int
+    t: _Time
     """Microseconds since the header."""
     dir: Literal["in", "out"] | None = None
     """``in``: received; ``out``: sent."""
@@ -123,6 +128,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [each for each in found if isinstance(each, dict)]
 
 
+class Beginning(msgspec.Struct, omit_defaults=True):
+    """The members that are kept of a message that is too long."""
+
+    jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _CutEntry(Entry, frozen=True, kw_only=True):
+    """An entry with a message that is too large to be read whole."""
+
+    message: list[Beginning] | Beginning | None = None
+
+
 @frozen
 class Recorded:
     """A recording that is read: its ``header``, and the number of its bytes."""
@@ -141,7 +160,7 @@ class Recorded:
                 if line.isspace():
                     continue
                 try:
-                    yield _entries.decode(line)
+                    yield _entry(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
                         return  # torn
@@ -150,6 +169,22 @@ class Recorded:
 
 _headers: Final = msgspec.json.Decoder(Header)
 _entries: Final = msgspec.json.Decoder(Entry)
+_cut_entries: Final = msgspec.json.Decoder(_CutEntry)
+
+
+def _entry(line: bytes) -> Entry:
+    if weight_of(line) > _HEAVIEST:
+        cut = _cut_entries.decode(line)
+        return msgspec.structs.replace(cut, message=msgspec.to_builtins(cut.message), cut=True)
+    entry = _entries.decode(line)
+    if nests_too_deep(line, entry.message):
+        raise RecursionError
+    return entry
+
+
+def nests_too_deep(line: bytes, message: Any) -> bool:
+    """Return whether ``message``, which was read from ``line``, has more than `MOST_LEVELS` levels."""
+    return line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(message)
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recorded:
@@ -178,7 +213,7 @@ def _line(file: Any, path: str, number: int) -> bytes:
 
 
 def _words(error: Exception) -> str:
-    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
+    return f"nested in more than {MOST_LEVELS} levels" if isinstance(error, RecursionError) else str(error)[:200]
 
 
 def plain_id(value: object) -> RequestId | None:

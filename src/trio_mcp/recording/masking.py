@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from .secret_names import is_count, names_secret
 from .secret_texts import MASK, without_secrets
 
@@ -103,6 +104,8 @@ class Masking:
         if _JSON.match(text):
             try:
                 data = _any.decode(text)
+                if text.count("[") + text.count("{") > MOST_LEVELS and is_too_deep(data):
+                    return self._whole(text)
                 masked = self.masked(data)
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
@@ -113,7 +116,7 @@ class Masking:
         return without_secrets(text, self._mask)
 
     def _whole(self, text: str) -> str:
-        """Return what stands for a text that is not searched."""
+        """Return the mask of a text that is not searched."""
         return f"{self._mask(text)} ({len(text)} characters)"
 
     def _hidden(self, value: Any) -> Any:

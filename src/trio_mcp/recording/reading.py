@@ -7,9 +7,11 @@ Of more requests than `MOST_REQUESTS`, of more ticks of one than `MOST_TICKS`, a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, cast
 
 from ..jsonrpc.messages import RequestId
+from ..jsonrpc.sizes import is_small
 from .entries import Entry, Recorded, Reference, plain_id
 from .timed_requests import OPPOSITE, Origin, Tick, TimedRequest
 
@@ -18,8 +20,48 @@ MOST_TICKS: Final = 200
 MOST_TICKS_IN_ALL: Final = 100_000
 _LONGEST: Final = 200
 """Characters of the words that are kept."""
+_MOST_PARTS: Final = 20
+"""Items, members and levels of a value that is shown in words."""
 _COMPARED: Final = 20
 """Requests by which two recordings are known for the two sides of one connection."""
+
+
+class _OpenRequests:
+    """The requests without an answer, each by its origin and by its exchange, see `Entry.post`. No method takes longer
+    with more requests."""
+
+    def __init__(self) -> None:
+        self._open = set[TimedRequest]()
+        self._counts: dict[Origin | int, int] = {}
+        self._stacks: dict[Origin | int, list[TimedRequest]] = {}
+        """Requests in their order, with some that are answered."""
+
+    def add(self, request: TimedRequest) -> None:
+        self._open.add(request)
+        for key in _keys(request):
+            self._counts[key] = self.count(key) + 1
+            self._stacks.setdefault(key, []).append(request)
+
+    def discard(self, request: TimedRequest) -> None:
+        if request in self._open:
+            self._open.discard(request)
+            for key in _keys(request):
+                self._counts[key] -= 1
+
+    def count(self, key: Origin | int) -> int:
+        return self._counts.get(key, 0)
+
+    def last(self, key: Origin | int) -> TimedRequest | None:
+        stack = self._stacks.get(key, [])
+        while stack and stack[-1] not in self._open:
+            stack.pop()
+        return stack[-1] if stack else None
+
+
+def _keys(request: TimedRequest) -> list[Origin | int]:
+    """Return the keys of a request: the origin, unless log messages never belong to the request, and the exchange."""
+    keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
+    return [*keys, request.post] if request.post else keys
 
 
 class Reading:
@@ -35,8 +77,7 @@ class Reading:
         self._has_posts = False
         self._posted: dict[tuple[int, RequestId], TimedRequest] = {}
         """The requests of many clients, by the exchange that brought them."""
-        self._open: dict[TimedRequest, None] = {}
-        """The requests without an answer, oldest first."""
+        self._open = _OpenRequests()
         self._tokens: dict[tuple[Origin, RequestId], TimedRequest] = {}
         self._asked: dict[RequestId, Reference] = {}
 
@@ -78,7 +119,7 @@ class Reading:
             request.received = at
         request.state_brought = _state(params)
         self.requests.setdefault((request.origin, request.id), []).append(request)
-        self._open[request] = None
+        self._open.add(request)
         if request.post:
             self._has_posts = True
             self._posted[request.post, request.id] = request
@@ -114,18 +155,18 @@ class Reading:
             request = None if token is None else self._tokens.get((OPPOSITE[origin], token))
             if post and token is not None:
                 request = self._with_post(post) or request
-            self._tick(request, at, "progress", f"{params.get('progress')} of {params.get('total')}")
+            words = f"{_shown(params.get('progress'))} of {_shown(params.get('total'))}"
+            self._tick(request, at, "progress", words)
         elif method == "notifications/message":
-            self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", str(params.get("data")))
+            self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the open request that came by this exchange."""
-        return next((each for each in reversed(self._open) if each.post == post), None) if post else None
+        """Return the open request that came by this exchange, the last one."""
+        return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
         """Return the open request that can be meant by a log message, which names none; `None` where several can."""
-        found = [each for each in self._open if each.origin == origin and each.method != "subscriptions/listen"]
-        return found[0] if len(found) == 1 else None
+        return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
         if request is None:
@@ -152,7 +193,7 @@ class Reading:
         self._over(request)
 
     def _over(self, request: TimedRequest) -> None:
-        self._open.pop(request, None)
+        self._open.discard(request)
         if request.token is not None and self._tokens.get((request.origin, request.token)) is request:
             del self._tokens[request.origin, request.token]
 
@@ -188,10 +229,11 @@ class Reading:
         """Return whether both recordings are of one connection: opposite roles, and the same first requests."""
         if self.role == other.role:
             return False
-        mine = [(key, each[0].method) for key, each in self.requests.items()][:_COMPARED]
-        theirs = {key: {each.method for each in found[:_COMPARED]} for key, found in other.requests.items()}
-        common = sum(method in theirs.get(key, ()) for key, method in mine)
-        return common > 0 and 2 * common >= min(len(mine), len(theirs))
+        mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
+        common = sum(
+            any(each.method == method for each in other.requests.get(key, ())[:_COMPARED]) for key, method in mine
+        )
+        return common > 0 and 2 * common >= min(len(mine), len(other.requests))
 
     def all(self) -> Iterator[TimedRequest]:
         """Return the requests, by direction and id."""
@@ -232,6 +274,13 @@ def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[t
             found = min(fitting, key=lambda other: abs(other.begin - each.begin))
             left.remove(found)
             yield each, found
+
+
+def _shown(data: Any) -> str:
+    """Return ``data`` of a message in a few words."""
+    if isinstance(data, str):
+        return data[:_LONGEST]
+    return str(data) if is_small(data, _MOST_PARTS, _LONGEST, _MOST_PARTS) else "(large)"
 
 
 def _state(data: dict[str, Any]) -> str | None:

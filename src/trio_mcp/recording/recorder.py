@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from .entries import VERSION, Entry, Header
+from .entries import VERSION, Beginning, Entry, Header, nests_too_deep
 from .writing import Job, Recording
 
 if TYPE_CHECKING:
@@ -36,19 +36,12 @@ _AT_ONCE: Final = 0.05
 """Seconds that the end of a connection blocks for the last lines: a virtual clock does not wait for threads."""
 _AT_MOST: Final = 2.0
 """Seconds that the end of a connection waits for the last lines."""
+NO_JSON: Final = "no JSON"
+"""The reason of an entry without a message: text that is no JSON."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
-
-class _Beginning(msgspec.Struct, omit_defaults=True):
-    """The members that are kept of a message that is too long."""
-
-    jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    method: str | msgspec.UnsetType = msgspec.UNSET
-
-
-_beginnings: Final = msgspec.json.Decoder(list[_Beginning] | _Beginning)
+_beginnings: Final = msgspec.json.Decoder(list[Beginning] | Beginning)
 
 
 def new_header(role: str, network: str | None) -> Header:
@@ -223,9 +216,14 @@ def entry_of(job: Job, most: int) -> Entry:
     cut = len(job.data) > most
     try:
         decoded = msgspec.to_builtins(_beginnings.decode(job.data)) if cut else _decoder.decode(job.data)
-        message = job.recording.masking.masked(decoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        reason = None if cut else "no JSON"  # and what it is may hold secrets
+        if nests_too_deep(job.data, decoded):
+            reason = "nested too deep"
+        else:
+            message = job.recording.masking.masked(decoded)
+    except RecursionError:
+        reason = "nested too deep"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        reason = None if cut else NO_JSON  # and what it is may hold secrets
     return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post)
 
 

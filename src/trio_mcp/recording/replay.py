@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import trio
 
+from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import decode, frame_error, frame_notification, frame_result
 from ..jsonrpc.messages import Batch, ErrorResponse, Notification, Request, RequestId, Response, Unreadable
 from ..protocol.meta import PROGRESS_TOKEN, SUBSCRIPTION_ID
@@ -42,13 +43,13 @@ async def replay(
     Raises `OSError` and `BadRecording`.
     """
     player = _Player(transport, side, patience)
-    async with trio.open_nursery() as nursery:
+    async with open_service_nursery("the recording has been played") as nursery:
         nursery.start_soon(player.read)
         nursery.start_soon(player.write)
         try:
             await player.play(recorded)
         finally:
-            nursery.cancel_scope.cancel(reason="the recording has been played")
+            nursery.cancel("the recording has been played")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + patience):
                 await transport.aclose()
     return player.comparing.differences
@@ -73,6 +74,10 @@ class _Player:
         """The present ids of the requests of the side that is played."""
         self._left = set[RequestId]()
         """Present ids of the requests that were cancelled."""
+        self._unreadable: list[str] = []
+        """Why something from the other side is no message, such as text that a server prints."""
+        self._unreadable_before = 0
+        """Number of such things in the recording."""
         self._met: dict[Key, Heard] = {}
         """The present request in the place of each recorded one of the other side."""
         self.comparing = Comparing()
@@ -85,7 +90,7 @@ class _Player:
                 try:
                     received = await self._transport.receive()
                 except UnreadableFrame as error:
-                    self.comparing.differs(f"a message of the {self._other}", "a message", error.reason)
+                    self._unreadable.append(error.reason)
                     continue
                 if isinstance(received, ReplyLost):
                     if received.request_id not in self._left:
@@ -114,7 +119,7 @@ class _Player:
             case Notification():
                 self._heard.append(Heard(message.method, message.params))
             case Unreadable():
-                self.comparing.differs(f"a message of the {self._other}", "a message", message.reason)
+                self._unreadable.append(message.reason)
             case _:
                 pass
 
@@ -148,6 +153,10 @@ class _Player:
                     await self._send(message, entry, gap)
                 else:
                     await self._expect(message, entry)
+            if entry.dir not in (None, ours):
+                self._unreadable_before += _unreadable_in(entry)
+            elif entry.event == "unreadable" and ours == "out":
+                self._unreadable_before += 1
             if entry.dir is not None:
                 last = entry.t
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
@@ -156,6 +165,9 @@ class _Player:
         self._tell_the_rest()
 
     def _tell_the_rest(self) -> None:
+        # As with progress, fewer are no difference: what a program prints at its end may come too late.
+        for reason in self._unreadable[self._unreadable_before :]:
+            self.comparing.differs(f"a message of the {self._other}", "a message", reason)
         for heard in self._heard:
             if heard.method != _PROGRESS:
                 kind = "notification" if heard.id is None else "question" if self._side == "client" else "request"
@@ -317,6 +329,14 @@ class _Player:
         best = next((each for each in found if self.comparing.is_same(params, each.params)), found[0])
         self._heard.remove(best)
         return best
+
+
+def _unreadable_in(entry: Entry) -> int:
+    """Return how many things in ``entry`` are no messages."""
+    data: Any = entry.message
+    items = cast("list[Any]", data if isinstance(data, list) and data else [data])
+    count = sum(not (isinstance(each, dict) and ("method" in each or "id" in each)) for each in items)
+    return 0 if entry.cut else count
 
 
 def _reply(live: RequestId, message: dict[str, Any], result: Any) -> bytes:

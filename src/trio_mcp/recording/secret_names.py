@@ -1,6 +1,6 @@
 """Names that secrets have: of members, parameters, headers, cookies, options and environment variables.
 
-A name is split into words, however it is written: ``accessToken``, ``access_token``, ``Access-Token``, ``ACCESSTOKEN``.
+Each spelling of a name is split into words: ``accessToken``, ``access_token``, ``Access-Token``, ``ACCESSTOKEN``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ANYWHERE: Final = frozenset(
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
-"""Words that make a secret of each name with one of them."""
+"""Words of names of secrets, at any place."""
 _AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "sid", "sess"))
-"""Words that make a secret of a name that ends with one of them: ``auth_method`` and ``pin_count`` are none."""
+"""Words of names of secrets, at the end: ``auth_method`` and ``pin_count`` are no secrets."""
 _JOINED: Final = (
     *("authorization", "password", "passwd", "passphrase", "passcode", "secret", "credential", "requeststate"),
     *("apikey", "privatekey", "accesskey", "secretkey", "signingkey", "encryptionkey", "decryptionkey", "masterkey"),
@@ -32,7 +32,7 @@ _JOINED: Final = (
     *("sessionid", "sessid", "sessioncookie", "setcookie", "connectionstring", "connectionstr", "connstr"),
     *("sharedaccesssignature", "samlresponse", "seedphrase", "securityanswer", "cardnumber", "creditcard", "pgpass"),
 )
-"""Words that make a secret of each name that has them, whatever stands between the words and around them."""
+"""Words of names of secrets, at any place, with or without signs between the words."""
 _GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
 """Ends of words that are written together, ``authtoken`` or ``dbpass``."""
 _INNOCENT: Final = frozenset(
@@ -55,7 +55,7 @@ _QUANTITIES: Final = frozenset(
         *("thinking", "used", "remaining", "available", "estimated", "context", "audio", "text", "sampled"),
     )
 )
-"""Words before ``tokens`` where they are counted."""
+"""Words before a number of tokens."""
 
 
 def words_of_name(name: str) -> list[str]:

@@ -16,7 +16,7 @@ MASK: Final = "masked:"
 """Beginning of each text in the place of a secret."""
 _MASKED: Final = re.compile(f"{MASK}[0-9a-f]{{10}}")
 Mask = Callable[[str], str]
-"""Returns what stands in the place of a secret."""
+"""Returns the mask of a secret."""
 
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,50}-----|\Z)", re.DOTALL
@@ -63,7 +63,7 @@ _CREDENTIALS: Final = re.compile(r"""(?P<value>(?:[A-Za-z][A-Za-z0-9-]{0,20}+[ \
 _LINE: Final = re.compile(r"(?P<value>(?:[^\s]|[^\S\r\n](?![ \t]{0,8}+[\w.-]{1,60}+=))++)")
 _WORD: Final = re.compile(r"""(?P<value>[^\s,;"'<>()\[\]{}]++)(?P<last>[ \t]{0,8}+(?![^\s,;"'<>)\]}]))?""")
 _BEGINNING: Final = re.compile(r"[ \t>*$-]{0,8}+(?:(?:export|set|setx|declare -x|env|ENV)[ \t]{1,4}+)?+")
-"""What may stand before the first name of a line."""
+"""Signs and words before the first name of a line."""
 _NO_VALUES: Final = frozenset(
     (
         *("none", "null", "nil", "true", "false", "str", "string", "int", "integer", "number", "bool", "boolean"),
@@ -75,7 +75,7 @@ _NO_VALUES: Final = frozenset(
 
 
 def without_secrets(text: str, mask: Mask) -> str:
-    """Return ``text`` with a mask in the place of each secret in it."""
+    """Return ``text`` with a mask in the place of each secret."""
     text = _PRIVATE_KEY.sub(lambda found: mask(found[0]), text)
     text = _URL.sub(lambda found: _without_user(found[0], mask), text)
     text = _FORMS.sub(lambda found: _without_token(found, mask), text)
@@ -118,7 +118,7 @@ def _without_values(text: str, mask: Mask) -> str:
 
 
 def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
-    """Return the value of what was ``found``; `None` if it is no secret."""
+    """Return the value behind a name; `None` if the value is no secret."""
     begin, position = found.start(), found.end()
     name = found["tag"] or found["option"] or found["name"]
     before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
@@ -144,7 +144,7 @@ def _is_prose(value: re.Match[str]) -> bool:
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
-    """Return the form that the value of ``name`` has, by what stands around it."""
+    """Return the form of the value of ``name``, by the signs around."""
     if found["tag"]:
         return _IN_TAG
     if before in ("?", "&", "#"):

@@ -10,6 +10,7 @@ the uncertainty; clocks that contradict no message are taken as they are.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from ..classes import frozen
@@ -64,16 +65,16 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
             rest.remove(other)
         merged.append((first, other))
     requests: list[TimedRequest] = []
-    by_reference: dict[tuple[str, RequestId], list[TimedRequest]] = {}
+    of_recordings: list[tuple[str, TimedRequest]] = []
     for first, other in merged:
         whole = first.merge(other)
         requests += whole
         for reading in (first, other):
-            for each in whole if reading is not None else ():
-                by_reference.setdefault((reading.recorded.header.id, each.id), []).append(each)  # type: ignore[union-attr]
+            if reading is not None:
+                of_recordings += ((reading.recorded.header.id, each) for each in whole)
     left_out = sum(reading.left_out for reading in readings)
     sides = [f"{each.header.role} (process {each.header.pid})" for each in recordings]
-    return Timeline(_nested(requests, by_reference), left_out, offset, uncertainty, sides)
+    return Timeline(_nested(requests, _Begun(of_recordings)), left_out, offset, uncertainty, sides)
 
 
 def _offset(first: Reading, other: Reading) -> tuple[float, float] | None:
@@ -99,15 +100,32 @@ def _passed(sent: float | None, received: float | None) -> float:
     return math.inf if sent is None or received is None else received - sent
 
 
-def _nested(
-    requests: Iterable[TimedRequest], by_reference: dict[tuple[str, RequestId], list[TimedRequest]]
-) -> list[TimedRequest]:
+class _Begun:
+    """Requests with a handler that has begun, by the recording, the id and the exchange of a `Reference`."""
+
+    def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
+        """Take ``requests``, each with the id of its recording."""
+        self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
+        handled = [(each.begin, recording, each) for recording, each in requests if each.began is not None]
+        for begin, recording, each in sorted(handled, key=lambda found: found[0]):
+            begins, found = self._found.setdefault((recording, each.id, each.post), ([], []))
+            begins.append(begin)
+            found.append(each)
+
+    def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
+        """Return the last request of this ``name`` that had begun before ``request``, and is another one."""
+        begins, found = self._found.get(name, ([], []))
+        before = bisect_right(begins, request.begin)
+        return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)
+
+
+def _nested(requests: Iterable[TimedRequest], begun: _Begun) -> list[TimedRequest]:
     """Return ``requests`` by their times, each behind the request that it was made for."""
     ordered = sorted(requests, key=lambda each: each.begin)
     states: dict[tuple[str, str], TimedRequest] = {}
     children: dict[TimedRequest | None, list[TimedRequest]] = {None: []}
     for each in ordered:
-        each.parent = _parent(each, by_reference)
+        each.parent = _parent(each, begun)
         if each.parent is None and each.state_brought is not None:
             each.parent = states.get((each.method, each.state_brought))
         if each.state_given is not None:
@@ -123,20 +141,10 @@ def _nested(
     return found
 
 
-def _parent(
-    request: TimedRequest, by_reference: dict[tuple[str, RequestId], list[TimedRequest]]
-) -> TimedRequest | None:
+def _parent(request: TimedRequest, begun: _Begun) -> TimedRequest | None:
     """Return the request that ``request`` was made for: the last of its id that had begun by then."""
     asked = request.asked
     if asked is None:
         return None
-    named = by_reference.get((asked.recording, asked.id), [])
-    fitting = [
-        each
-        for each in named
-        if each is not request
-        and each.began is not None
-        and each.begin <= request.begin
-        and each.post in (0, asked.post)
-    ]
-    return max(fitting, key=lambda each: each.begin, default=None)
+    found = [begun.last((asked.recording, asked.id, post), request) for post in {0, asked.post}]
+    return max((each for each in found if each is not None), key=lambda each: each.begin, default=None)

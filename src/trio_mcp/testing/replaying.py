@@ -18,7 +18,7 @@ from ..connecting.messages import open_messages
 from ..connecting.stdio import Command
 from ..connecting.targets import Address
 from ..recording.comparing import Difference
-from ..recording.entries import Recorded, read_recording
+from ..recording.entries import BadRecording, Recorded, read_recording
 from ..recording.openings import opening_of
 from ..recording.replay import replay
 from ..server.servable import Servable
@@ -46,7 +46,7 @@ async def assert_replays(
 
         await assert_replays("calls.jsonl", use)
 
-    A message may come ``patience`` seconds late.
+    A message may come ``patience`` seconds late. Raises `BadRecording` and `OSError`, too.
     """
     check_keywords(assert_replays, options)
     recorded = read_recording(recording)
@@ -71,15 +71,23 @@ async def _played_to_client(
         by_recording["revision"] = opening.legacy
     ours, theirs = memory_channel_pair()
     differences: list[Difference] = []
+    failures: list[Exception] = []
     over = trio.Event()
 
     async def play() -> None:
-        differences.extend(await replay(recorded, theirs, side="server", patience=patience))
+        try:
+            differences.extend(await replay(recorded, theirs, side="server", patience=patience))
+        except (BadRecording, OSError) as error:
+            failures.append(error)
         over.set()
 
-    async with open_service_nursery("the client was closed") as nursery:
-        nursery.start_soon(play)
-        async with open_client(ours, **{**by_recording, **options}) as client:
-            await use(client)
-        await over.wait()
+    try:
+        async with open_service_nursery("the client was closed") as nursery:
+            nursery.start_soon(play)
+            async with open_client(ours, **{**by_recording, **options}) as client:
+                await use(client)
+            await over.wait()
+    finally:
+        if failures:  # and what the client sees of it is the end of its connection
+            raise failures[0]
     return differences
