@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http.client import HTTPMessage, parse_headers
 from io import BytesIO
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 import pytest
 import trio
+import trio.testing
 from tests.inspecting.opened import inspected
 from tests.patience import PATIENCE
 
@@ -225,3 +226,66 @@ async def test_only_this_machine_is_listened_to(page: Served) -> None:
     assert urlsplit(page.address).hostname == "127.0.0.1"
     with pytest.raises(OSError, match=r".+"):
         await trio.open_tcp_stream("127.0.0.2", page.port)
+
+
+ODD = ([1], {"a": 1}, [], {}, None, True, -1, 1.5, 10**300, "", "\ud800", "x" * 10_000, [[[]]], float("1e308"))
+DO = {
+    "complete": {"kind": "prompt", "name": "a", "argument": "b", "value": ""},
+    "list": {"kind": "tools"},
+    "logLevel": {"level": "info"},
+    "ping": {},
+    "tasks": {},
+    "task": {"task": "none"},
+    "cancelTask": {"task": "none"},
+    "start": {"kind": "call", "name": "a", "arguments": {}},
+    "cancel": {"run": 1},
+    "answer": {"question": 1, "answer": {"action": "accept", "content": {}}},
+    "frame": {"frame": 1},
+    "result": {"run": 1},
+}
+
+
+@pytest.mark.parametrize("do", DO)
+async def test_a_value_of_any_kind_in_a_request_is_no_error_of_ours(page: Served, do: str) -> None:
+    for key in ("do", *DO[do]):
+        for odd in ODD:
+            answer = await page.do({"do": do, **DO[do], key: odd})
+            assert answer.status in (200, 400, 502), (key, odd, answer.body)
+            assert "answer" in json.loads(answer.body) or json.loads(answer.body)["error"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"G",
+        b"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET",
+        b"POST /wrong/do HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_connections_without_the_token_leave_room_for_the_page(page: Served, sent: bytes) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            for _ in range(64):
+                stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", page.port))
+                await stream.send_all(sent)
+            assert (await page.get()).status == 200
+            assert (await page.do({"do": "ping"})).status == 200
+
+
+async def test_connections_with_a_request_under_way_stay_and_one_too_many_is_closed(page: Served) -> None:
+    request = f"POST {page.path}do HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nOrigin: {page.origin}\r\n"
+    request += 'Content-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{"do":"ping"'
+    async with AsyncExitStack() as stack:
+        streams = list[trio.SocketStream]()
+        for _ in range(64):
+            streams.append(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", page.port)))
+            await streams[-1].send_all(request.encode())
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", page.port))
+        assert await refused.receive_some() == b""
+        for stream in streams:
+            await stream.send_all(b"}")
+            assert b" 200 OK" in await stream.receive_some()

@@ -14,10 +14,18 @@ SCHEMA = {
         "__proto__": {"type": "object", "properties": {"constructor": {"type": "string", "default": "polluted"}}},
         "loop": {"$ref": "#/properties/loop"},
         "tree": {"$ref": "#/$defs/tree"},
+        "percent": {"$ref": "#/%E0%A4%A"},
+        "percent here": {"$ref": "#/$defs/100%"},
+        "names": {"enum": ["a", "b", {"toString": 1}], "enumNames": [1, {"toString": 1}]},
+        "one": {"oneOf": [{"const": {"toString": 1}}, {"const": {"valueOf": 1}, "title": 7}]},
+        "format": {"type": "string", "format": "constructor"},
         "wrong": {"type": {"a": 1}, "enum": "no list", "items": 3, "properties": [], "required": 7},
     },
     "required": ["a", 3, None],
-    "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "x": {"type": "integer"}}}},
+    "$defs": {
+        "100%": {"type": "integer"},
+        "tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "x": {"type": "integer"}}},
+    },
 }
 TOOLS = [
     {"name": HOSTILE, "title": SCRIPT, "description": f"{HOSTILE} {SCRIPT}", "inputSchema": SCHEMA},

@@ -32,6 +32,7 @@ from ..transports.http.application import (
 )
 from ..transports.http.bounds import HttpBounds
 from ..transports.http.connection import HttpConnection
+from ..transports.http.phases import ConnectionPhase
 from ..transports.http.requests import RequestHead
 from .inspection import Era, Inspection
 from .queries import BadAsking
@@ -206,22 +207,33 @@ def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteRes
 
 
 class _Connections:
-    """The connections of browsers."""
+    """The connections of browsers, and of whatever else on this machine connects."""
 
     def __init__(self, application: PageApplication) -> None:
         self._application = application
-        self._open: set[HttpConnection] = set()
+        self._open: dict[HttpConnection, None] = {}
+        """The connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection. One too many is closed."""
-        if len(self._open) >= _MOST_CONNECTIONS:
+        """Serve one connection. With one too many, the oldest one without a request under way ends. If every connection
+        has one, the new connection is closed."""
+        if len(self._open) >= _MOST_CONNECTIONS and not self._end_one():
+            await trio.aclose_forcefully(stream)
             return
         connection = HttpConnection(stream, self._application, HttpBounds())
-        self._open.add(connection)
+        self._open[connection] = None
         try:
             await connection.serve()
         finally:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
+
+    def _end_one(self) -> bool:
+        found = min(self._open, key=_worth)
+        if _worth(found) == _IN_USE:
+            return False
+        del self._open[found]
+        found.end(now=True)
+        return True
 
     async def watch(self) -> None:
         """Let connections end when their time is over."""
@@ -229,6 +241,17 @@ class _Connections:
             await trio.sleep(1)
             for connection in tuple(self._open):
                 connection.tick(trio.current_time())
+
+
+_IN_USE: Final = 2
+
+
+def _worth(connection: HttpConnection) -> int:
+    """Return a rank of ``connection``. To send a request takes the token, so silent and refused connections come
+    first; a browser opens a connection again that ends between two requests."""
+    if ConnectionPhase.ASKED <= connection.phase <= ConnectionPhase.SERVED:
+        return _IN_USE
+    return int(connection.phase is ConnectionPhase.IDLE)
 
 
 async def serve_page(

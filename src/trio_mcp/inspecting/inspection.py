@@ -220,7 +220,7 @@ class Inspection:
         """Return a message of the connection."""
         try:
             return await self._frames.message(cast("int", asked.get("frame")))
-        except KeyError:
+        except (KeyError, TypeError):
             raise BadAsking("this message is kept no longer") from None
 
     def start(self, asked: JSONObject) -> JSONObject:

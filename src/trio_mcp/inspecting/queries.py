@@ -55,7 +55,7 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
     """Return suggestions for an argument of a prompt or a template."""
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
-    if kind not in refs or not all(isinstance(each, str) for each in (name, argument, value)):
+    if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
         raise BadAsking("a completion is of an argument, of a prompt or a template")
     found = await client.complete(refs[kind](cast("str", name)), cast("str", argument), cast("str", value))
     return {"values": [cut(each, 1000) for each in found.values[:100]]}

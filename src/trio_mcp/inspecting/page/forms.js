@@ -42,6 +42,15 @@ const canBeForm = (schema) => isObject(schema) && isObject(schema.properties) &&
 const takesNothing = (schema) =>
   isObject(schema) && !canBeForm(schema) && (isObject(schema.properties) || schema.additionalProperties === false);
 
+/** The text of a part of a reference; as it is where a percent sign stands before anything but UTF-8. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** The schema that a local reference leads to, and the one of two that is not null; `nullable` says that there was null. */
 function resolved(schema, root) {
   let nullable = false;
@@ -52,7 +61,7 @@ function resolved(schema, root) {
     if (typeof schema.$ref === "string" && schema.$ref.startsWith("#")) {
       let found = root;
       for (const part of schema.$ref.slice(1).split("/").slice(1)) {
-        const key = decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~");
+        const key = decoded(part).replaceAll("~1", "/").replaceAll("~0", "~");
         found = isObject(found) && Object.hasOwn(found, key) ? found[key] : undefined;
       }
       schema = isObject(found) ? { ...found, ...kept } : undefined;
@@ -71,16 +80,18 @@ function resolved(schema, root) {
   return { schema: undefined, nullable };
 }
 
+const titleOf = (title, value) => (typeof title === "string" ? title : typeof value === "string" ? value : JSON.stringify(value));
+
 /** The choices of a schema, as values with titles; null where any value is allowed. */
 function choicesOf(schema) {
   if (!isObject(schema)) return null;
   if (Array.isArray(schema.enum)) {
-    return schema.enum.map((value, at) => [value, schema.enumNames?.[at] ?? (typeof value === "string" ? value : JSON.stringify(value))]);
+    return schema.enum.map((value, at) => [value, titleOf(schema.enumNames?.[at], value)]);
   }
   if ("const" in schema) return [[schema.const, JSON.stringify(schema.const)]];
   const options = schema.oneOf ?? schema.anyOf;
   if (Array.isArray(options) && options.length && options.every((one) => isObject(one) && "const" in one)) {
-    return options.map((one) => [one.const, typeof one.title === "string" ? one.title : String(one.const)]);
+    return options.map((one) => [one.const, titleOf(one.title, one.const)]);
   }
   return null;
 }
@@ -149,9 +160,9 @@ function kindOf(part, root) {
 }
 
 function textField(schema, at, given, required) {
-  const kinds = { email: "email", uri: "url", date: "date" };
-  const control = kinds[schema.format]
-    ? el("input", { type: kinds[schema.format], autocomplete: "off" })
+  const kind = new Map([["email", "email"], ["uri", "url"], ["date", "date"]]).get(schema.format);
+  const control = kind
+    ? el("input", { type: kind, autocomplete: "off" })
     : el("textarea", { rows: 1, spellcheck: false });
   control.name = at.path;
   if (typeof given === "string") control.value = given;
