@@ -135,7 +135,8 @@ def test_the_table_of_revisions_is_the_truth() -> None:
 def test_the_versions_of_python_are_those_of_the_metadata() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = [each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)]
-    assert f"Python {', '.join(versions[:-1])} and {versions[-1]}, on POSIX systems" in PAGE
+    assert versions == [f"3.{minor}" for minor in range(11, 11 + len(versions))]
+    assert f"Python {versions[0]} to {versions[-1]}, on POSIX systems" in PAGE
     assert project["requires-python"] == f">={versions[0]}"
 
 

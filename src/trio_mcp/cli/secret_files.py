@@ -52,7 +52,7 @@ _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 _PEM: Final = re.compile(
     # The end of the line may be written as in JSON, and lines may be indented. Headers may come before the key.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
-    rb"(?:[A-Z][A-Za-z-]{1,30}:[^\n\\]{0,200}(?:\s|\\[rnt])*+){0,9}[A-Za-z0-9+/=]{16}"
+    rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )
 _OTHER_KEYS: Final = re.compile(
     rb"PuTTY-User-Key-File-[0-9]: |AGE-SECRET-KEY-1[A-Z0-9]{20}|untrusted comment: [a-z ]{0,20}secret key"
