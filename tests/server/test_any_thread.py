@@ -17,7 +17,9 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import (
+    CacheHints,
     Catalogue,
+    Change,
     Changes,
     Client,
     ConnectedClient,
@@ -30,15 +32,18 @@ from trio_mcp import (
     Progress,
     RequestContext,
     RequestLog,
+    ResponseCache,
     Server,
     Skills,
     TaskContext,
     Watch,
+    Watchers,
     WorkerContext,
     open_group,
     open_memory,
 )
 from trio_mcp.server.offering import Offering
+from trio_mcp.testing import RecordingContext
 
 READS = {
     "capabilities",
@@ -383,6 +388,45 @@ async def test_a_client_is_refused_in_another_run_of_trio_with_words_and_goes_on
                 await trio.to_thread.run_sync(trio.run, call)
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
         assert "one" in group.statuses
+
+
+# What authors test with, and what stores and caches share
+
+
+async def test_a_recording_context_takes_progress_of_a_pools_thread() -> None:
+    ctx = RecordingContext()
+
+    def work(context: WorkerContext) -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(context.progress, 1).result()
+
+    assert await trio.to_thread.run_sync(work, WorkerContext(ctx))
+    assert ctx.progress_reports == [Progress(1)]
+
+
+async def test_a_store_of_the_author_tells_watchers_from_its_thread() -> None:
+    watchers = Watchers[str]()
+    with trio.fail_after(PATIENCE), watchers.watch() as hints:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, watchers.tell, ["a", "b"])
+            assert [await hints.__anext__(), await hints.__anext__()] == ["a", "b"]
+
+
+async def test_answers_are_outdated_by_a_thread_while_a_client_calls() -> None:
+    server = Server("s", cache=CacheHints(60_000, "public"))
+    server.tool(echo)
+    partition, over = ResponseCache().partition("s"), threading.Event()
+
+    def outdate() -> None:
+        while not over.is_set():
+            partition.changed(Change("tools"))
+
+    with trio.fail_after(PATIENCE):
+        async with open_memory(server, cache=partition) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, outdate)
+            for _ in range(100):
+                assert [tool.name async for tool in client.list_tools()] == ["echo"]
+            over.set()
 
 
 # Two runs

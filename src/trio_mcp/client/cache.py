@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Generator
 from math import inf
+from threading import RLock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ..classes import define, frozen
@@ -128,6 +129,8 @@ class ResponseCache:
     to one `trio.run` and uses the clock of that run. Raises `ValueError` for bounds below 0 and for a ``max_ttl``
     without end.
 
+    Answers may be forgotten and outdated from any thread.
+
     Callers get copies, so no caller can change a kept answer. `partition` decides which answers a caller may see.
     """
 
@@ -143,6 +146,7 @@ class ResponseCache:
         self._by_method: dict[tuple[object, str], dict[_Key, None]] = {}
         self._fetches: dict[PendingAnswer, None] = {}
         self._bytes = 0
+        self._lock = RLock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -167,29 +171,32 @@ class ResponseCache:
 
     def find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
         """Return a copy of the fresh answer that this partition may see; `None` when there is none."""
-        for key in partition.keys(request):
-            entry = self._entries.get(key)
-            if entry is None:
-                continue
-            # Freshness Calculation: fresh while now < t_received + ttlMs.
-            if now < entry.fresh_until:
-                self._entries.move_to_end(key)
-                try:
-                    return decode_value(entry.body)
-                except RecursionError:
-                    pass  # kept where more of the stack was left than here
-            self._remove(key)
+        with self._lock:
+            for key in partition.keys(request):
+                entry = self._entries.get(key)
+                if entry is None:
+                    continue
+                # Freshness Calculation: fresh while now < t_received + ttlMs.
+                if now < entry.fresh_until:
+                    self._entries.move_to_end(key)
+                    try:
+                        return decode_value(entry.body)
+                    except RecursionError:
+                        pass  # kept where more of the stack was left than here
+                self._remove(key)
         return None
 
     @contextmanager
     def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
         """Send ``request`` inside. Changes seen inside outdate the answer."""
         fetch = PendingAnswer(partition, request)
-        self._fetches[fetch] = None
+        with self._lock:
+            self._fetches[fetch] = None
         try:
             yield fetch
         finally:
-            del self._fetches[fetch]
+            with self._lock:
+                del self._fetches[fetch]
 
     def answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
         """Keep the answer to a fetch. See `PendingAnswer.keep`."""
@@ -208,30 +215,35 @@ class ResponseCache:
         except NotSerializable:
             return  # read where more of the stack was left than here
         private, public = fetch.partition.keys(fetch.request)
-        self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
+        with self._lock:
+            if not fetch.outdated:  # by another thread, since
+                self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
         """Outdate the fetches of the same request that began earlier: their answers may tell of an earlier state."""
-        for earlier in self._fetches:
-            if earlier is fetch:
-                return
-            if earlier.partition.server == fetch.partition.server and earlier.request == fetch.request:
-                earlier.outdated = True
+        with self._lock:
+            for earlier in self._fetches:
+                if earlier is fetch:
+                    return
+                if earlier.partition.server == fetch.partition.server and earlier.request == fetch.request:
+                    earlier.outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
         """Forget the answers of ``server`` to ``method``, and do not keep answers that are still under way. With
         ``uri``, only answers read at or above that URI, since the changed resource may be a part of the resource
         above."""
-        for fetch in self._fetches:
-            if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
-                fetch.outdated = True
-        for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
-            self._remove(key)
+        with self._lock:
+            for fetch in self._fetches:
+                if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
+                    fetch.outdated = True
+            for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
+                self._remove(key)
 
     def forget(self, key: _Key) -> None:
         """Drop the answer under ``key``, if any."""
-        if key in self._entries:
-            self._remove(key)
+        with self._lock:
+            if key in self._entries:
+                self._remove(key)
 
     def _add(self, key: _Key, body: bytes, fresh_until: float) -> None:
         request = key.request

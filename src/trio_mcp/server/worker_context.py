@@ -68,8 +68,8 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
     """Return what ``call`` returns in trio's thread, for a handler of ``scope``. Raises as the call and `TrioRun.call`,
     and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:
-        return trio.from_thread.run_sync(call)
+    if scope is None:  # of a passive context, which trio has nothing to do with
+        return trio.from_thread.run_sync(call) if _is_trios_thread() else call()
     if in_workers_thread():
         trio.from_thread.check_cancelled()
     return scope.runner.trio_run.call(call)
@@ -261,11 +261,18 @@ def is_context(hint: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, RequestContext | WorkerContext)
 
 
-def _thread_is_cancelled() -> bool:
+def _is_trios_thread() -> bool:
+    """Return whether trio has started this thread. Raises `trio.Cancelled` when the thread's call was cancelled."""
     try:
         trio.from_thread.check_cancelled()
+    except RuntimeError:  # a thread of the handler's own
+        return False
+    return True
+
+
+def _thread_is_cancelled() -> bool:
+    try:
+        _is_trios_thread()
     except trio.Cancelled:
         return True
-    except RuntimeError:  # a thread of the handler's own, not one of trio's
-        return False
     return False

@@ -21,6 +21,7 @@ import trio
 
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
+from ..concurrency.threads import TrioRun, present_run
 from ..concurrency.wakeups import Sleeper
 
 logger = logging.getLogger("trio_mcp")
@@ -341,23 +342,27 @@ class Watchers(Generic[T]):
     """The streams of hints in this process, each to one who watches the store."""
 
     def __init__(self) -> None:
-        self._all: set[Hints[T]] = set()
+        self._all: dict[Hints[T], TrioRun | None] = {}
+        """The run of trio of each stream; `None` where it was opened outside of any."""
 
     @contextmanager
     def watch(self) -> Generator[Hints[T]]:
         """Open a stream of the hints of `tell`, from now on."""
         hints = Hints[T]()
-        self._all.add(hints)
+        self._all[hints] = present_run() if trio.lowlevel.in_trio_run() else None
         try:
             yield hints
         finally:
-            self._all.discard(hints)
+            del self._all[hints]
 
     def tell(self, changed: Iterable[T | Gap]) -> None:
-        """Tell all watchers of changes. Never waits."""
+        """Tell all watchers of changes. Never waits. May be called from any thread."""
         for hint in changed:
-            for hints in self._all:
-                hints.tell(hint)
+            for hints, run in tuple(self._all.items()):
+                if run is None:
+                    hints.tell(hint)
+                else:
+                    run.soon(hints.tell, hint)
 
 
 _MEMORY: Final = 30.0
