@@ -84,6 +84,22 @@ async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock
         assert [member.told[21:] for member in members] == [[Grown(50)]] * 3
 
 
+async def test_clients_of_all_replicas_are_told_once_and_in_order_by_a_thread(autojump_clock: MockClock) -> None:
+    async with running(Memory(), None, None) as members:
+
+        def notify() -> None:
+            for size in range(20):
+                members[0].server.notify(grown, Grown(size))
+                members[0].server.resource_updated(f"note://{size}")
+
+        await trio.to_thread.run_sync(notify)
+        await trio.sleep(20)
+        for member in members:
+            sizes = [each.size for each in member.told if isinstance(each, Grown)]
+            assert sizes == list(range(20))
+            assert {each for each in member.told if isinstance(each, str)} == {f"note://{size}" for size in range(20)}
+
+
 class Uncertain:
     """A storage that does not say whether a change was noted, the first time, and whose hints may be lost."""
 
