@@ -21,7 +21,8 @@ SERVER = """
     import trio
     from trio_mcp import Limits, Server
 
-    server = Server("rolling", limits=Limits(drain_delay=2, drain_timeout=5))
+    delay = float(os.environ["DELAY"])
+    server = Server("rolling", limits=Limits(drain_delay=delay, drain_timeout=5))
 
     @server.tool
     async def pid(seconds: float) -> int:
@@ -44,10 +45,17 @@ async def replace(old: Running) -> None:
         assert await old.process.ended() == 0
 
 
-@pytest.mark.parametrize("proxy", [NGINX, HAPROXY], ids=lambda proxy: proxy.name)
-async def test_no_call_fails_while_both_are_replaced(proxy: Proxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("proxy", "delay"),
+    [(NGINX, "0"), (NGINX, "2"), (HAPROXY, "2")],
+    ids=["nginx without a delay", "nginx", "haproxy"],
+)
+async def test_no_call_fails_while_both_are_replaced(
+    proxy: Proxy, delay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not proxy.is_installed:
         pytest.skip(f"{proxy.name} is not installed")
+    monkeypatch.setenv("DELAY", delay)
     file = written(tmp_path / "server.py", SERVER)
     first, second = free_port(), free_port()
     pids: set[str] = set()

@@ -186,7 +186,8 @@ class Limits:
     drain_delay: float = _seconds(0.0)
     """Time after a signal in which `serve_http` with ``health`` goes on as before, but for ``/readyz``: a load balancer
     needs a while to notice. Then nothing more is accepted, requests are taken over open connections for half a second,
-    and the drain begins. A second signal skips the rest."""
+    and the drain begins. A second signal skips the rest. Without a delay, connections that wait to be accepted are
+    served, too, and requests on their way have half a second to come."""
     drain_timeout: float = _seconds(2.0)
     """Time that accepted work may go on after the end of input or a signal, before being cancelled. Hosts kill a server
     after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be

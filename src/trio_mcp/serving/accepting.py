@@ -37,6 +37,10 @@ _MOST_LAST: Final = 1000
 """Turns for connections that wait to be accepted at the end."""
 _LAST_REQUESTS: Final = 0.5
 """Seconds of the delay of a drain in which requests are taken over open connections alone."""
+_TURNS: Final = 5
+"""Turns of trio's loop in which the bytes that the system has are read."""
+_LOOKS: Final = 50
+"""Looks for requests that have not come, in `_LAST_REQUESTS`."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
@@ -64,7 +68,13 @@ class Front(Protocol):
 
     def expect_end(self) -> bool:
         """Note that `shut_down` follows after `Limits.drain_delay`. Return false where nobody asks for that: then there
-        is nothing to wait for."""
+        is no such delay."""
+        ...
+
+    @property
+    def awaits_requests(self) -> bool | None:
+        """True while a request is on its way over an accepted stream, and would be lost if `shut_down` came now. `None`
+        where requests stand for no call of their own: then `shut_down` waits for none."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -138,17 +148,17 @@ class _Accepting:
         """Accept no more streams, and have the front and the tasks shut down, after `Limits.drain_delay` where load
         balancers ask whether the server is ready. A second call skips that delay, and one that comes during the drain
         cancels the remaining requests."""
-        delay, is_first = self._limits.drain_delay, not self._is_expected
-        self._is_expected = True
-        if is_first and delay and not hurry and self._front.expect_end():
+        is_first, self._is_expected = not self._is_expected, True
+        if is_first and not hurry and self._front.awaits_requests is not None:
+            delay = self._limits.drain_delay if self._front.expect_end() else 0.0
             self._nursery.start_soon(self._shut_down_in, delay, reason)
         else:
             self._shut_down(reason, hurry=hurry)
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # A connection that the system has accepted, and nobody else, would be reset, and its request be lost. So the
-        # sockets are closed in the very step in which none waits, and not when the task that accepts comes to run.
+        # A connection that only the system has accepted would be reset, and its request be lost. So the sockets are
+        # closed in the very step in which none waits, and not when the task that accepts comes to run.
         for _ in range(_MOST_LAST):
             if not any(_has_connection(each) for each in self._sockets):
                 break
@@ -156,9 +166,22 @@ class _Accepting:
         self._scope.cancel(reason=reason)
         for each in self._sockets:
             each.close()
-        await trio.sleep(_LAST_REQUESTS)
+        if delay:
+            await trio.sleep(_LAST_REQUESTS)
+        else:
+            await self._requests_came()
         if not self._is_ending:
             self._shut_down(reason, hurry=False)
+
+    async def _requests_came(self) -> None:
+        """Wait until the requests on their way over accepted streams have come, at most `_LAST_REQUESTS`."""
+        for _ in range(_TURNS):  # for streams that were just accepted, and for bytes that wait to be read
+            await trio.lowlevel.checkpoint()
+        # Connections tell nobody of their phases, which would cost each request something: so this looks, a few times.
+        for _ in range(_LOOKS):
+            if not self._front.awaits_requests:
+                break
+            await trio.sleep(_LAST_REQUESTS / _LOOKS)
 
     def _shut_down(self, reason: str, *, hurry: bool) -> None:
         self._is_ending = True

@@ -131,6 +131,10 @@ class Connections:
         """Return false: there is no place to ask whether the server is ready. See `Front.expect_end`."""
         return False
 
+    @property
+    def awaits_requests(self) -> None:
+        """`None`: a connection carries many requests. See `Front.awaits_requests`."""
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""
         self._ending = reason

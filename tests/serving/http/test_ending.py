@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tests.serving.http.raw import Answer, Connection, Endpoint, message, modern
 from tests.serving.http.scenes import Scene, call, connections_to, messages_in, next_message, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, Limits
+from trio_mcp import CancelCause, Limits, serve_http
 
 DRAIN = 2.0
 LISTEN = {"notifications": {"toolsListChanged": True}}
@@ -209,6 +211,38 @@ async def test_shd_01_a_request_that_is_sent_while_the_server_ends_is_refused(
     assert not scene["late"].started.is_set()
     assert not scene["running"].ended.is_set()
     await endpoint.over.wait()
+
+
+@pytest.mark.parametrize("health", [False, True])
+@pytest.mark.parametrize("sent", ["all", "nothing yet", "half of the head"])
+async def test_requests_over_connections_that_wait_to_be_accepted_at_the_signal_are_served(
+    health: bool, sent: str
+) -> None:
+    headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
+    data = request_bytes("POST", {**headers}, body)
+    at = {"all": len(data), "nothing yet": 0, "half of the head": 50}[sent]
+    answers = list[bytes]()
+
+    async def answered(stream: trio.SocketStream) -> None:
+        async with stream:
+            answers.append(b"".join([part async for part in stream]))
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            start = partial(serve_http, Scene().server, "127.0.0.1", 0, health=health)
+            listeners = await nursery.start(start)
+            address = listeners[0].socket.getsockname()
+            ends = [socket.create_connection(address) for _ in range(20)]  # which no task could accept until now
+            for end in ends:
+                end.sendall(data[:at])
+            signal.raise_signal(signal.SIGTERM)
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+            for end in ends:
+                end.sendall(data[at:])
+                end.setblocking(False)
+                nursery.start_soon(answered, trio.SocketStream(trio.socket.from_stdlib_socket(end)))
+    assert [answer.partition(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 20
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

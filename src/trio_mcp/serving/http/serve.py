@@ -254,6 +254,11 @@ class HttpFront:
         """Have ``/readyz`` say that the server ends. Return whether there is that path: see `Front.expect_end`."""
         return self._endpoint.expect_end()
 
+    @property
+    def awaits_requests(self) -> bool:
+        """True while a connection has sent a part of a request, or nothing yet: see `Front.awaits_requests`."""
+        return any(connection.awaits_request for connection in self._connections)
+
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection behind its present response: see `Front.shut_down`."""
         self._is_ending = True

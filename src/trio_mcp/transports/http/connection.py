@@ -76,6 +76,11 @@ class HttpConnection(ResponseWriter):
         a refusal."""
         return self.phase <= _HEAD or self.phase is _DROPPING
 
+    @property
+    def awaits_request(self) -> bool:
+        """True while a head has come in part, or is the first and has not come: `end` would cut off the request."""
+        return self.phase <= _HEAD and self.phase is not _IDLE
+
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
         its sources leave as they are.
