@@ -10,12 +10,14 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
+from tests.serving.http.raw import message
 from tests.serving.http.scenes import messages_in, text_of
 from tests.serving.http.test_shared_changes import Listener
 from tests.stores.fault_proxy import open_proxy
 from tests.stores.redis_server import RedisServer, redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 
 from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp.serving.http.session_facts import decode_facts
 from trio_mcp.stores import letters
 from trio_mcp.stores.redis.link import Link
 from trio_mcp.stores.redis.shared import Redis
@@ -99,6 +101,42 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
                     answer = await two.call("talk", arguments, before=question, answers=accepted(question, name=name))
                     question = question_in(answer) if name == "Ada" else question
             assert text_of(answer.json).startswith("Ada Bob from 0")
+
+
+async def test_cancel_of_a_request_that_nobody_has_costs_few_commands(redis_server: RedisServer) -> None:  # noqa: F811
+    def count() -> int:
+        found = redis_server.info("commandstats")
+        names = {f"cmdstat_{each}" for each in ("info", "ping", "set")}
+        return sum(int(each.split(",")[0].removeprefix("calls=")) for name, each in found.items() if name not in names)
+
+    async with fleet(add_tools, 3, shared=Redis(redis_server.url, limit=PATIENCE)) as members:
+        session = await members[0].endpoint.initialize()
+        for number, member in enumerate(members):
+            assert (await member.endpoint.ask("POST", session, message("ping", request_id=number))).status == 200
+        costs: list[int] = []
+        for number, member in enumerate([members[0]] * 6 + [members[1]] * 3):
+            await trio.sleep(0.1)  # the hint of the one before has come
+            before = count()
+            canceled = message("notifications/cancelled", {"requestId": f"nobody {number}"})
+            assert (await member.endpoint.ask("POST", session, canceled)).status == 202
+            costs.append(count() - before)
+        assert sorted(costs)[len(costs) // 2] <= 6, costs
+        assert sum(costs) <= 10 * len(costs), costs
+
+
+async def test_change_at_another_replica_is_known_although_hints_of_our_own_are_left_out(
+    redis_server: RedisServer,  # noqa: F811
+) -> None:
+    async with fleet(add_tools, shared=Redis(redis_server.url, limit=PATIENCE)) as (one, two):
+        session = await one.endpoint.initialize()
+        for turn in range(5):
+            for member in (one, two):
+                level = message("logging/setLevel", {"level": ("debug", "error")[turn % 2]}, f"{turn} {member.id}")
+                assert (await member.endpoint.ask("POST", session, level)).json["result"] == {}
+            assert one.storage.replica is not None
+            stored = await one.storage.replica.sessions.read(session["Mcp-Session-Id"] or "", idle=10_000)
+            assert stored is not None
+            assert decode_facts(stored.facts).log_level == ("debug", "error")[turn % 2]
 
 
 def add_large(server: Server, members: Fleet, number: int) -> None:

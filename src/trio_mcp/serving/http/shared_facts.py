@@ -142,6 +142,8 @@ class SharedFacts:
         """Time of the last reading, or writing."""
         self.is_hinted = False
         """True when the facts may have changed since the last reading began."""
+        self._own_hints = 0
+        """Hints of writes of ours that have not come yet."""
         self._is_reading = False
         self._lock = trio.Lock()
         """Held while facts are read or written, so that older ones never follow newer ones."""
@@ -165,6 +167,18 @@ class SharedFacts:
         if not self._is_reading:
             self._is_reading = True
             self._host.start(self._read_now)
+
+    def is_own_hint(self) -> bool:
+        """Return whether a hint that has come is the one of a write of ours, which tells nothing new. Where others have
+        written meanwhile, another hint follows."""
+        if not self._own_hints:
+            return False
+        self._own_hints -= 1
+        return True
+
+    def forget_hints(self) -> None:
+        """Expect no hint of ours any more, since hints were lost."""
+        self._own_hints = 0
 
     async def _read_now(self) -> None:
         self._is_reading = False
@@ -271,11 +285,16 @@ class SharedFacts:
                     facts = following
             if facts == self.now:
                 return
+            self._own_hints += 1  # before, since the hint may be faster than the answer
+            is_done = False
             try:
                 was = self._mark or b""
                 is_done = await self._sessions.change(self._id, text, was=was, mark=mark, idle=self._idle)
-            except Uncertain:  # a reading tells
-                is_done = False
+            except Uncertain:
+                pass  # a reading tells
+            finally:
+                if not is_done:
+                    self.is_own_hint()
             if is_done:
                 self._adopt(facts, mark)
                 return

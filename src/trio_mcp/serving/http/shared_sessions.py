@@ -313,11 +313,12 @@ class SharedSessions:
             async for hint in hints:
                 if isinstance(hint, Gap):
                     for view in tuple(self._views.values()):
+                        view.facts.forget_hints()
                         view.note_hint()
                     for reading in self._readings.values():
                         reading.is_hinted = True
                     continue
-                if (view := self._views.get(hint)) is not None:
+                if (view := self._views.get(hint)) is not None and not view.facts.is_own_hint():
                     view.note_hint()
                 if (reading := self._readings.get(hint)) is not None:
                     reading.is_hinted = True

@@ -43,6 +43,12 @@ local function count(caller)
         call('ZADD', callers, held, caller)
     end
 end
+-- True if the session was never used, or if its end is a second, or a hundredth of ``idle``, away from the end after a
+-- use. Otherwise the end stays, since moving it is most of the cost of a use.
+local function is_stale(caller, idle)
+    local left = tonumber(call('ZSCORE', ends, caller .. id) or 0) - now
+    return left > idle or left < idle - math.min(1000, idle / 100)
+end
 local function last(caller, idle, score)
     call('PEXPIRE', session, idle)
     call('ZADD', ends, score, caller .. id)
@@ -149,7 +155,9 @@ local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'facts', 'mark', '
 if not found[2] then
     return false
 end
-last(found[3], idle, now + idle)
+if is_stale(found[3], idle) then
+    last(found[3], idle, now + idle)
+end
 return {found[1], found[2]}
 """,
 )
@@ -163,7 +171,9 @@ if found[1] ~= ARGV[5] then
     return 0
 end
 call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
-last(found[2], idle, now + idle)
+if is_stale(found[2], idle) then
+    last(found[2], idle, now + idle)
+end
 call('PUBLISH', ARGV[6], 's' .. id)
 return 1
 """,
@@ -190,7 +200,8 @@ class RedisSessions:
     there to ``watchers``.
 
     After a `change` that ended with `Uncertain`, a reading that shows the new mark proves the change; else the same
-    call again is refused where the change, or another one, has happened meanwhile.
+    call again is refused where the change, or another one, has happened meanwhile. A session may end a second before
+    its time, or a hundredth of it: not each use moves the end.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: Watchers[str]) -> None:
