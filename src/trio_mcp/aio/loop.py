@@ -19,7 +19,17 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from ..bridging.calls import Begin, BridgedCall, Errand, Hold, begin, words_of
+from ..bridging.calls import (
+    Begin,
+    BridgedCall,
+    Errand,
+    Hold,
+    begin,
+    contained,
+    is_async,
+    with_contained,
+    words_of,
+)
 from ..bridging.thread import ThreadWork, TrioThread
 from ..bridging.views import View
 
@@ -142,6 +152,8 @@ class Opened(AbstractAsyncContextManager[V]):
     async def _close(self) -> None:
         """Close, and return when nothing is left; a cancel is raised then."""
         self._hold.close()
+        if self._hold.thread.is_inherited:
+            return
         cancelled: BaseException | None = None
         while not self._ended.done():
             try:
@@ -186,6 +198,8 @@ class Steps(AsyncIterator[T], Generic[T]):
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
 _CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
+_TABLES: Final = frozenset({"handlers", "on_notification"})
+"""Options with functions by methods."""
 _MOST_POSTED: Final = 100
 _PATIENCE: Final = 5.0
 
@@ -202,18 +216,20 @@ class Loop:
         return {key: self._adapted(key, value) for key, value in options.items()}
 
     def _adapted(self, key: str, value: Any) -> Any:
+        if key in _TABLES and value is not None:
+            return with_contained(value)
         if not callable(value):
             return value
-        if key in _CALLBACKS or (key in _HANDLERS and _is_async(value)):
+        if key in _CALLBACKS or (key in _HANDLERS and is_async(value)):
             return partial(self._run, value)
         if key in _HANDLERS:
             return partial(self._in_worker, value)
-        if key == "on_unreadable" and not _is_async(value):
+        if key == "on_unreadable" and not is_async(value):
             return partial(self._post, value)
         return value
 
     def _in_worker(self, handler: Callable[..., Any], *args: Any) -> Any:
-        answer = handler(*args)
+        answer = contained(handler, *args)
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
     def _post(self, callback: Callable[..., Any], *args: Any) -> None:
@@ -274,7 +290,3 @@ class _Running:
             raise
         except BaseException as error:  # in trio's thread, it would be an end of all clients
             raise RuntimeError(f"the handler ended in its event loop by {type(error).__name__}") from None
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -20,9 +20,11 @@ from ..bridging.calls import (
     Hold,
     begin,
     check_may_wait,
+    contained,
     interrupts_held,
     run_blocking,
     wait_for,
+    with_contained,
     words_of,
 )
 from ..bridging.thread import ThreadWork, TrioThread
@@ -91,6 +93,8 @@ class Opened(AbstractContextManager[V]):
 
     def _close(self, hold: Hold[Any]) -> None:
         hold.close()
+        if hold.thread.is_inherited:
+            return
         try:
             wait_for(self._ended)
         except KeyboardInterrupt:
@@ -126,6 +130,8 @@ class Steps(Iterator[T], Generic[T]):
 
 _CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots", "on_unreadable"})
+_TABLES: Final = frozenset({"handlers", "on_notification"})
+"""Options with functions by methods."""
 
 
 def in_threads(options: dict[str, Any]) -> dict[str, Any]:
@@ -134,11 +140,16 @@ def in_threads(options: dict[str, Any]) -> dict[str, Any]:
     for name in options.keys() & (_CALLBACKS | _HANDLERS):
         if inspect.iscoroutinefunction(options[name]):
             raise TypeError(f"write {name} with def, not with async def: no event loop runs in a program that waits")
-    return {
-        key: partial(_in_thread, value) if key in _CALLBACKS and value is not None else value
-        for key, value in options.items()
-    }
+    return {key: _threaded(key, value) for key, value in options.items()}
+
+
+def _threaded(key: str, value: Any) -> Any:
+    if key in _CALLBACKS and value is not None:
+        return partial(_in_thread, value)
+    if key in _TABLES and value is not None:
+        return with_contained(value)
+    return with_contained({key: value})[key] if key in _HANDLERS else value
 
 
 async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
-    await trio.to_thread.run_sync(partial(callback, *args), abandon_on_cancel=True)
+    await trio.to_thread.run_sync(partial(contained, callback, *args), abandon_on_cancel=True)

@@ -10,11 +10,11 @@ import inspect
 import queue
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import trio
 
@@ -62,7 +62,7 @@ class BridgedCall(Generic[T]):
         self._tell = tell
         self._scope = trio.CancelScope()
         self._results: list[T] = []
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._thread: TrioThread | None = None
         self.is_over = False
         """True once nothing is left of the call in the trio thread."""
@@ -85,6 +85,12 @@ class BridgedCall(Generic[T]):
                 self._results.append(await self._function())
             except Exception as error:
                 self._error = error
+            except trio.Cancelled:
+                raise
+            except BaseException as error:  # a SystemExit for example: raised here, it would end all clients
+                cancelled, self._error = _split(error)
+                if cancelled is not None:
+                    raise cancelled from None
 
     def end(self) -> None:
         """See `ThreadWork.end`."""
@@ -143,6 +149,37 @@ class BridgedCall(Generic[T]):
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
 
+def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """Return the cancels in ``error``, which trio has to see, and the rest."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
+    return None, error
+
+
+def contained(handler: Callable[..., T], *args: Any) -> T:
+    """Call a plain handler in its thread. Raises `RuntimeError` for an exception such as `SystemExit`, which would end
+    all clients of the program in the trio thread, and not only the question."""
+    try:
+        return handler(*args)
+    except (Exception, trio.Cancelled):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the handler ended in its thread by {type(error).__name__}") from error
+
+
+def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the plain ones of ``functions`` as `contained` calls them, and the others as they are."""
+    return {
+        key: partial(contained, each) if callable(each) and not is_async(each) else each
+        for key, each in functions.items()
+    }
+
+
+def is_async(function: Any) -> bool:
+    """Return whether ``function`` is an async function, or an object that is called as one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 def _nobody_waits() -> None:
     pass
 
@@ -179,11 +216,15 @@ class Hold(Generic[T]):
                 self._nursery = None
 
     def close(self) -> None:
-        """Have the context manager left. From any thread, any number of times."""
-        self.thread.run_soon(self._closing.set)
+        """Have the context manager left. From any thread, any number of times. Does nothing in a fork of the process,
+        which has no part in the context manager."""
+        if not self.thread.is_inherited:
+            self.thread.run_soon(self._closing.set)
 
     def begin(self, work: ThreadWork) -> TrioThread:
-        """Begin ``work``, as `TrioThread.begin` does; at the latest the end of this hold ends it."""
+        """Begin ``work``, as `TrioThread.begin` does; at the latest the end of this hold ends it. Raises
+        `RuntimeError` in a fork of the process."""
+        self.thread.check_process()
         if not self.thread.run_soon(copy_context().run, self._start, work):
             work.end()
         return self.thread

@@ -7,6 +7,7 @@ storage of tokens, and none of these is made for two runs of trio at once.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -37,6 +38,7 @@ class TrioThread:
     _token: trio.lowlevel.TrioToken
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._works = 0
         self._idle = trio.Event()
         self._ready = threading.Event()
@@ -51,11 +53,25 @@ class TrioThread:
         """Begin ``work`` in the thread of this process, and return the thread."""
         with cls._lock:
             thread = cls._present
-            if thread is None or not thread._thread.is_alive():  # not alive: in a fork of its process
+            if thread is None or thread.is_inherited or not thread._thread.is_alive():
                 thread = cls._present = TrioThread()
             thread._works += 1
         thread.run_soon(copy_context().run, thread._nursery.start_soon, thread._do, work)
         return thread
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a fork of the process, which has no such thread."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise `RuntimeError` in a fork of the process, where a call would wait for ever."""
+        if self.is_inherited:
+            raise RuntimeError(
+                f"this client was opened in process {self._process}, and its thread does not run in process"
+                f" {os.getpid()}, a fork: open a client in the new process, or start processes with the method"
+                ' "spawn" or "forkserver" of multiprocessing'
+            )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
         """Call ``function`` in the thread, as the function `run_soon` does."""
@@ -82,15 +98,23 @@ class TrioThread:
 
     def join(self) -> None:
         """Wait for the end of the thread if no work is left, which takes no longer than a moment."""
-        if not self._works:
+        if not (self._works or self.is_inherited):
             self._thread.join()
 
     def _finish(self) -> None:
-        if self.run_soon(self._give_up):
+        if not self.is_inherited and self.run_soon(self._give_up):
             self._thread.join(_PATIENCE)
 
     def _give_up(self) -> None:
         self._nursery.cancel_scope.cancel(reason="the interpreter ends")
+
+
+def _forget_lock() -> None:
+    """Make another lock in a fork: a thread that the fork does not have may hold the present one."""
+    TrioThread._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
