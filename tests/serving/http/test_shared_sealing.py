@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
+import msgspec
 import pytest
+import trio
+from tests.serving.http.protection import Tokens, bearer, issued, protected, session_of
+from tests.serving.http.raw import Answer, message
 from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import SAMPLING, add_tools, call, messages_in, next_message, rest_of, text_of
 from tests.serving.http.test_shared_listening import listening
 from tests.serving.http.test_shared_resuming import stepping, told_in
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Server
+from trio_mcp import Memory, Server
+from trio_mcp.server.request_state import StateCipher
+from trio_mcp.serving.http.shared_log import StreamLog
 from trio_mcp.stores.memory_shared import _Courier
+from trio_mcp.stores.task_store import UnreadableRecord, new_mark
 
-OLD, NEW = b"old secret" * 4, b"new secret" * 4
+OLD, NEW, OTHER = b"old secret" * 4, b"new secret" * 4, b"another secret" * 3
 ANSWER = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
 
 
@@ -60,18 +70,18 @@ async def test_event_is_good_for_its_stream_alone(autojump_clock: MockClock) -> 
 
 
 async def test_events_of_the_last_secret_are_read_and_of_others_are_not(autojump_clock: MockClock) -> None:
-    scene = FleetScene(secrets=[OLD])
-    for number, secrets in ((1, [NEW, OLD]), (2, [NEW])):
+    scene = FleetScene(secrets=[OLD, NEW])
+    for number, secrets in ((1, [NEW, OLD]), (2, [OTHER])):
         scene.server.servers[number] = server = Server("scene", secrets=secrets)
         add_tools(server, scene.journals)
     async with replicated(scene.server) as endpoint:
-        session = await endpoint.initialize()
+        session = await endpoint.replicas[0].initialize()
         post, cursor = await stepping(scene, endpoint.replicas[0], session)
         scene["mine"].may_go_on.set()
         await rest_of(post)
         resumed = {**session, "Last-Event-ID": cursor}
         assert told_in(messages_in(await endpoint.replicas[1].ask("GET", resumed))) == ["two", "three"]
-        assert (await endpoint.replicas[2].ask("GET", resumed)).status == 503
+        assert (await endpoint.replicas[2].ask("GET", resumed)).status == 404
 
 
 async def test_letters_are_sealed_with_the_secrets_of_the_server(
@@ -101,3 +111,155 @@ async def test_letters_are_sealed_with_the_secrets_of_the_server(
     kinds = [kind for kind in (b"session.message", b"session.resumed") if any(kind in letter for letter in letters)]
     assert kinds == [b"session.message", b"session.resumed"]
     assert not [letter for letter in letters if b"jsonrpc" in letter or cursor.rpartition("-")[0].encode() in letter]
+
+
+# Facts
+
+
+@attrs.define(eq=False)
+class Intruder:
+    """One who can write to the storage, but has no secret; and three replicas of a protected server, of which the third
+    one is new to each session."""
+
+    endpoint: FleetEndpoint
+    scene: FleetScene
+    tokens: Tokens
+
+    def session(self, headers: dict[str, str | None]) -> str:
+        return str(headers["Mcp-Session-Id"])
+
+    async def facts(self, headers: dict[str, str | None]) -> bytes:
+        return (await self._sessions.read(self.session(headers), idle=10**6)).facts
+
+    async def rewrite(self, headers: dict[str, str | None], facts: bytes) -> None:
+        name, sessions = self.session(headers), self._sessions
+        stored = await sessions.read(name, idle=10**6)
+        assert await sessions.change(name, facts, was=stored.mark, mark=new_mark(), idle=10**6)
+
+    @property
+    def _sessions(self) -> Any:
+        return self.endpoint.memory.kept.sessions
+
+    async def open(self, token: str) -> dict[str, str | None]:
+        """Open a session at the first replica."""
+        return await session_of(self.endpoint.replicas[0], token)
+
+    async def ask(self, headers: dict[str, str | None], token: str, method: str = "POST", **more: str) -> Answer:
+        """Ask the third replica, in the session of ``headers``, with another token."""
+        body = None if method == "GET" else message("ping", request_id=1)
+        return await self.endpoint.replicas[2].ask(method, {**headers, **bearer(token), **more}, body)
+
+
+@asynccontextmanager
+async def intruding(secrets: list[bytes]) -> AsyncGenerator[Intruder]:
+    tokens, scene = issued(), FleetScene(**({"secrets": secrets} if secrets else {}))
+    async with replicated(scene.server, auth=protected(tokens)) as endpoint:
+        yield Intruder(endpoint, scene, tokens)
+
+
+def with_principal(facts: bytes, name: str) -> bytes:
+    """Facts that were never sealed, of another principal."""
+    fields = msgspec.msgpack.decode(facts)
+    assert "alice" in fields["principal"]
+    return msgspec.msgpack.encode({**fields, "principal": fields["principal"].replace("alice", name)})
+
+
+async def test_principal_that_was_rewritten_opens_no_session_and_no_stream(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with intruding([]) as unsealed:  # without secrets, whoever can write to the storage can do that
+        session = await unsealed.open("alice-1")
+        await unsealed.rewrite(session, with_principal(plain := await unsealed.facts(session), "bob"))
+        assert (await unsealed.ask(session, "bob-1")).status == 200
+    with caplog.at_level("WARNING", "trio_mcp"):
+        await _rewrite_and_resume(plain)
+    assert "not sealed with a secret of this replica" in caplog.text
+
+
+async def _rewrite_and_resume(plain: bytes) -> None:
+    async with intruding([NEW]) as intruder:
+        session = await intruder.open("alice-1")
+        post, cursor = await stepping(intruder.scene, intruder.endpoint.replicas[0], session)
+        sealed = await intruder.facts(session)
+        flipped = bytes([*sealed[:-20], sealed[-20] ^ 1, *sealed[-19:]])
+        for facts in (with_principal(plain, "bob"), plain, flipped, sealed[:-1], sealed[:5], b""):
+            await intruder.rewrite(session, facts)
+            for token in ("bob-1", "alice-1"):
+                for answer in (
+                    await intruder.ask(session, token),
+                    await intruder.ask(session, token, "GET"),
+                    await intruder.ask(session, token, "GET", **{"Last-Event-ID": cursor}),
+                ):
+                    assert answer.status == 404
+        await intruder.rewrite(session, sealed)
+        assert (await intruder.ask(session, "bob-1")).status == 404
+        assert (await intruder.ask(session, "alice-2")).status == 200
+        await post.aclose()
+
+
+async def test_facts_are_good_for_their_session_alone(autojump_clock: MockClock) -> None:
+    async with intruding([NEW]) as intruder:
+        of_alice, of_bob = await intruder.open("alice-1"), await intruder.open("bob-1")
+        mine = await intruder.facts(of_bob)
+        assert mine != await intruder.facts(of_alice)
+        await intruder.rewrite(of_alice, mine)
+        for token in ("bob-1", "alice-1"):
+            assert (await intruder.ask(of_alice, token)).status == 404
+        assert (await intruder.ask(of_bob, "bob-1")).status == 200
+
+
+async def test_view_of_a_session_whose_facts_were_rewritten_ends(autojump_clock: MockClock) -> None:
+    """At the replica that knows the session: it writes nothing that would seal what others wrote."""
+    async with intruding([NEW]) as intruder:
+        for body in (message("ping", request_id=1), message("logging/setLevel", {"level": "debug"}, 2)):
+            for seconds in (0, 6):
+                session = await intruder.open("alice-1")
+                forged = await intruder.facts(await intruder.open("bob-1"))
+                await intruder.rewrite(session, forged)
+                await trio.sleep(seconds)
+                replica = intruder.endpoint.replicas[0]
+                await replica.ask("POST", session, body)  # which may be answered by what is known since a moment
+                await wait_all_tasks_blocked()
+                assert (await replica.ask("POST", session, body)).status == 404
+                assert await intruder.facts(session) == forged
+
+
+@pytest.mark.parametrize("secrets", [[], [NEW]], ids=["without secrets", "with secrets"])
+async def test_facts_are_sealed_with_the_secrets_of_the_server(secrets: list[bytes], autojump_clock: MockClock) -> None:
+    async with intruding(secrets) as intruder:
+        session = await intruder.open("alice-1")
+        facts = [await intruder.facts(session)]
+        level = message("logging/setLevel", {"level": "debug"}, 1)
+        assert (await intruder.endpoint.replicas[1].ask("POST", session, level)).status == 200
+        facts.append(await intruder.facts(session))
+        for each in facts:
+            assert [word in each for word in (b"alice", b"clientInfo", b"log_level")] == [not secrets] * 3
+
+
+async def test_answer_that_cannot_be_read_fails_no_question_of_a_session_that_was_rewritten(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with intruding([NEW]) as intruder:
+        session = await intruder.open("alice-1")
+        await intruder.rewrite(session, b"anything")
+        broken = b'{"jsonrpc": "2.0", "id": "%b.1", "result": {}' % intruder.endpoint.memory.ids[0].encode()
+        answer = await intruder.endpoint.replicas[2].ask("POST", session, broken)
+        assert answer.status == 400
+    assert "Traceback" not in caplog.text
+
+
+async def test_events_are_good_for_their_principal_alone(autojump_clock: MockClock) -> None:
+    """Who finds out how to give a session to another account gets no events that were there before."""
+    async with Memory().join("server") as replica:
+        keys = StateCipher("server", [NEW]).keys_for(b"test")
+        mine, yours = (StreamLog(replica.events, "session", 1000, 1000, keys, owner) for owner in ("alice", "bob"))
+        await mine.open("stream", "holder", b"1")
+        assert await mine.append("stream", "holder", 1, [b"a\n", b"b\n"])
+        read = await mine.after("stream", 0)
+        assert read is not None
+        assert read.lines == [b"a\n", b"b\n"]
+        with pytest.raises(UnreadableRecord):
+            await yours.after("stream", 0)
+        assert await yours.finish_dead(read.stream)
+        with pytest.raises(UnreadableRecord):  # neither gets a line of the other
+            await mine.after("stream", 0)

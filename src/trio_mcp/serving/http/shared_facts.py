@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,8 +24,9 @@ from ...server.server import RunningServer
 from ...server.shared_changes import SharedChanges
 from ...stores.decoding import decode_stored
 from ...stores.letters import Letter, Letters
-from ...stores.sealing import SealingKey
-from ...stores.shared import Replica, StoredSession
+from ...stores.record_codec import encoded
+from ...stores.sealing import BadSeal, SealingKey
+from ...stores.shared import Replica
 from ...stores.task_store import StoreFull, Uncertain, UnreadableRecord, new_mark
 from .session_facts import MAX_FACTS, Change, SessionFacts, decode_facts, encode_facts, opening_of
 
@@ -76,6 +78,8 @@ class SessionHost:
     """Seals the letters about sessions; `None` where the author has given no secrets."""
     keys: Sequence[SealingKey] = ()
     """Keys of the events of sessions; none where the author has given no secrets."""
+    fact_keys: Sequence[SealingKey] = ()
+    """Keys of the facts of sessions, likewise: the first seals, and each opens."""
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
         """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Letters.send`."""
@@ -92,6 +96,21 @@ class SessionHost:
                 letter.refuse("this replica cannot read the letter: it has another version")
                 return None
         return self.seal.open(kind, letter, form)
+
+    def seal_facts(self, session_id: str, text: bytes) -> bytes:
+        """Return the facts ``text`` as the storage keeps them, good for this session alone."""
+        return self.fact_keys[0].seal(text, encoded(session_id)) if self.fact_keys else text
+
+    def read_facts(self, session_id: str, stored: bytes) -> SessionFacts | None:
+        """Return the facts of a session that the storage has kept; `None` for facts that were changed since, or never
+        sealed: then the client has to open another session. Raises `FactsUnreadable`."""
+        if not self.fact_keys:
+            return decode_facts(stored)
+        for key in self.fact_keys:
+            with suppress(BadSeal):
+                return decode_facts(key.open(stored, encoded(session_id)))
+        logger.warning("the facts of a session were changed, or not sealed with a secret of this replica")
+        return None
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""
@@ -196,20 +215,18 @@ class SharedFacts:
         self.is_hinted = False
         try:
             stored = await self._sessions.read(self._id, idle=self._idle)
+            facts = None if stored is None else self._host.read_facts(self._id, stored.facts)
         except BaseException:
             self.is_hinted = True
             raise
-        if stored is None:
+        if stored is None or facts is None:
             self._ended("the session has ended")
             return False
-        self.adopt(stored)
+        self.adopt(facts, stored.mark)
         return True
 
-    def adopt(self, stored: StoredSession) -> None:
-        """Go on from a reading. Raises `FactsUnreadable`."""
-        self._adopt(decode_facts(stored.facts), stored.mark)
-
-    def _adopt(self, facts: SessionFacts, mark: bytes) -> None:
+    def adopt(self, facts: SessionFacts, mark: bytes) -> None:
+        """Go on from the facts that were read or written under ``mark``."""
         before = None if self._mark is None else self.now
         if before is None:
             opening_of(facts)  # raises for facts that the view could not use
@@ -235,13 +252,13 @@ class SharedFacts:
         Return the id of the session that has ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
         `FactsTooLong`, and `OSError` where the storage cannot be reached."""
         text, mark, name = _encoded(facts, MAX_FACTS // 2), new_mark(), self._host.name_of(caller)
-        idle = min(self._idle, in_milliseconds(_UNUSED))
+        idle, text = min(self._idle, in_milliseconds(_UNUSED)), self._host.seal_facts(self._id, text)
         try:
             ended = await self._sessions.open(self._id, text, caller=name, mark=mark, idle=idle, most=self._most)
         except Uncertain:
             await self._sessions.end(self._id)
             raise
-        self._adopt(facts, mark)
+        self.adopt(facts, mark)
         return ended
 
     async def change(self, change: Change) -> None:
@@ -288,15 +305,15 @@ class SharedFacts:
             self._own_hints += 1  # before, since the hint may be faster than the answer
             is_done = False
             try:
-                was = self._mark or b""
-                is_done = await self._sessions.change(self._id, text, was=was, mark=mark, idle=self._idle)
+                was, sealed = self._mark or b"", self._host.seal_facts(self._id, text)
+                is_done = await self._sessions.change(self._id, sealed, was=was, mark=mark, idle=self._idle)
             except Uncertain:
                 pass  # a reading tells
             finally:
                 if not is_done:
                     self.is_own_hint()
             if is_done:
-                self._adopt(facts, mark)
+                self.adopt(facts, mark)
                 return
             if not await self._read():
                 raise SessionEnded

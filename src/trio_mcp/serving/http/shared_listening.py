@@ -69,7 +69,7 @@ class SharedListening:
         self._limits = limits
         keep = in_milliseconds(limits.session_timeout)
         most, log_id = max(limits.max_replay_bytes // 4, 1), own_log_id(session_id)
-        self.own_log = StreamLog(host.replica.events, log_id, most, keep, host.keys)
+        self.own_log = StreamLog(host.replica.events, log_id, most, keep, host.keys, log.owner)
         """The log of the session's own stream, which lasts as long as the session."""
         self._own: OwnStream | None = None
         """The own stream; `None` while this replica has none."""

@@ -15,7 +15,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.time_limits import growing_delay
-from ...jsonrpc.codec import decode_value, frame_error
+from ...jsonrpc.codec import decode_value, encode_value, frame_error
 from ...jsonrpc.messages import RequestId, is_request_id
 from ...protocol.errors import REPLICA_LOST
 from ...stores.decoding import decode_stored
@@ -117,7 +117,9 @@ class StreamLog:
     most: int
     keep: int
     keys: Sequence[SealingKey] = ()
-    """With any, the first seals events, and each opens them. An event is good for its stream alone."""
+    """With any, the first seals events, and each opens them. An event is good for its stream and its owner alone."""
+    owner: str = ""
+    """The principal to whom the session belongs, in the form of facts."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
         """Begin a stream: see `EventLog.open`."""
@@ -140,7 +142,7 @@ class StreamLog:
     ) -> bool:
         """Append lines: see `EventLog.append`. Return false also where the log has lost events between. A larger
         bound, by ``more`` bytes, holds for now."""
-        lines = [self._sealed(name, line) for line in lines]
+        lines = self._sealed(name, lines)
         try:
             return await self.events.append(
                 self.log_id,
@@ -162,7 +164,8 @@ class StreamLog:
         found = await self.events.after(self.log_id, name, number, keep=self.keep)
         if found is None or not self.keys:
             return found
-        return attrs.evolve(found, lines=[self._opened(name, line) for line in found.lines])
+        about = self._about(name)
+        return attrs.evolve(found, lines=[self._opened(about, line) for line in found.lines])
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
         """Have the log last for `keep` from now."""
@@ -174,18 +177,24 @@ class StreamLog:
             self.log_id,
             stream.name,
             dead=stream.holder,
-            line=self._sealed(stream.name, lost_line(stream.request_id)),
+            line=self._sealed(stream.name, [lost_line(stream.request_id)])[0],
             most=self.most,
             keep=self.keep,
         )
 
-    def _sealed(self, name: str, line: bytes) -> bytes:
-        return self.keys[0].seal(line, f"{self.log_id} {name}".encode()) if self.keys else line
+    def _about(self, name: str) -> bytes:
+        return encode_value([self.log_id, name, self.owner])
 
-    def _opened(self, name: str, line: bytes) -> bytes:
+    def _sealed(self, name: str, lines: Sequence[bytes]) -> Sequence[bytes]:
+        if not self.keys:
+            return lines
+        about = self._about(name)
+        return [self.keys[0].seal(line, about) for line in lines]
+
+    def _opened(self, about: bytes, line: bytes) -> bytes:
         for key in self.keys:
             with suppress(BadSeal):
-                return key.open(line, f"{self.log_id} {name}".encode())
+                return key.open(line, about)
         raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret")
 
 

@@ -78,9 +78,10 @@ class SharedSession(ClientSession):
         self._host = host
         limits = self._limits
         most, keep = max(limits.max_replay_bytes * 3 // 4, 1), in_milliseconds(limits.replay_timeout)
-        self._log = StreamLog(host.replica.events, session_id, most, keep, host.keys)
+        owner = principal_text(peer.principal)
+        self._log = StreamLog(host.replica.events, session_id, most, keep, host.keys, owner)
         """The log of the streams that answer requests."""
-        unknown = SessionFacts(opening, "", principal_text(peer.principal), new_stream_name())
+        unknown = SessionFacts(opening, "", owner, new_stream_name())
         self.facts = SharedFacts(host, session_id, unknown, self._adopt, self.end)
         served = cast("ServerConnection", self._connection.served)
         self._subscriptions = served.subscriptions

@@ -26,11 +26,12 @@ from ...runtime.peer import Headers, Peer, PrincipalId
 from ...server.retry_letters import LetterSeal
 from ...server.server import RunningServer
 from ...stores.letters import Letter, LetterRefused, Letters, ReplicaDead
+from ...stores.shared import StoredSession
 from ...stores.task_store import Gap
 from .entrance import error, unavailable
 from .exchanges import HttpRequest
 from .session_exchange import ClientSession
-from .session_facts import FactsUnreadable, decode_facts
+from .session_facts import FactsUnreadable, SessionFacts
 from .shared_facts import UNREACHABLE, SessionHost, in_milliseconds
 from .shared_get_streams import RESUMED_LETTER, new_signal
 from .shared_listening import LINES_LETTER
@@ -104,8 +105,12 @@ class SharedSessions:
             changes,
         )
         if running.cipher is running.server.state_cipher:  # with secrets that the storage does not know
-            keys = running.cipher.keys_for(b"trio-mcp session events 1 ")
-            self._host = attrs.evolve(self._host, seal=LetterSeal(running.cipher, self._replica.id), keys=keys)
+            self._host = attrs.evolve(
+                self._host,
+                seal=LetterSeal(running.cipher, self._replica.id),
+                keys=running.cipher.keys_for(b"trio-mcp session events 2 "),
+                fact_keys=running.cipher.keys_for(b"trio-mcp session facts 1 "),
+            )
         self._naming_key = running.cipher.secret_for(b"trio-mcp callers 1 ")
         self._names = WeakKeyDictionary[Caller, bytes]()
         self._nursery = nursery
@@ -209,16 +214,24 @@ class SharedSessions:
             reading.readers -= 1
             if not reading.readers:
                 del self._readings[session_id]
-        if stored is None or decode_facts(stored.facts).principal != principal_text(posted.principal):
+        facts = self._facts_of(session_id, stored, posted.principal)
+        if stored is None or facts is None:
             return None
         view = self._views.get(session_id)
         if view is None or view.is_over:
             view = self._add(session_id, posted)
-            view.facts.adopt(stored)
+            view.facts.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.facts.is_hinted = True
                 view.facts.read_soon()  # and do not end the view, as for a hint: a request is here
         return view
+
+    def _facts_of(
+        self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
+    ) -> SessionFacts | None:
+        """Return the facts of a session of ``principal``; `None` where it is none. Raises `FactsUnreadable`."""
+        facts = None if stored is None else self._host.read_facts(session_id, stored.facts)
+        return facts if facts is not None and facts.principal == principal_text(principal) else None
 
     def _add(self, session_id: str, posted: HttpRequest, opening: bytes = b"") -> SharedSession:
         headers = Headers.of_lower_case(posted.head.headers)
@@ -241,7 +254,7 @@ class SharedSessions:
     async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
         try:
             stored = await self._replica.sessions.read(session_id, idle=self._idle)
-            if stored is None or decode_facts(stored.facts).principal != principal_text(principal):
+            if self._facts_of(session_id, stored, principal) is None:
                 return
             if owner := self._owner_of(message.settles):
                 await tell_unreadable(self._host, session_id, owner, message)
