@@ -667,3 +667,16 @@ async def test_no_statement_looks_at_all_rows(path: Path):
     ours = ("SCAN change_log", "SCAN CONSTANT ROW")
     assert {plan for plan in plans if plan.startswith("SCAN") and plan not in ours} == set()
     assert {plan for plan in plans if "ORDER BY" in plan} == set()
+
+
+@pytest.mark.parametrize("value", [b"", b"x", bytes(31), "a" * 32, 7])
+async def test_sec_secret_of_another_length_or_kind_is_replaced(path: Path, value: object):
+    async with SQLite(path).join("server"):
+        pass
+    connection = sqlite3.connect(f"{path}-shared")
+    connection.execute("UPDATE secret SET secret = ?", (value,))
+    connection.commit()
+    connection.close()
+    async with SQLite(path).join("server") as one, SQLite(path).join("server") as two:
+        assert one.secret == two.secret
+        assert len(one.secret) == 32

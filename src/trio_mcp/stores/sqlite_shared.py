@@ -141,6 +141,12 @@ CREATE INDEX buckets_by_end ON buckets (until);
     "DELETE FROM replicas",
 )
 
+# Where there is a secret, of the length that all secrets have, it stays.
+_PUT_ONCE: Final = """
+INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
+WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
+"""
+
 _HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
 """Errors of a file that is not ours, and will not be."""
 _NEXT_TRY: Final = 0.5
@@ -239,7 +245,7 @@ def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
     """Return the number of a server and the secret of the file, which the first replica makes."""
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
-    connection.execute("INSERT INTO secret VALUES (1, ?) ON CONFLICT DO NOTHING", (secret,))
+    connection.execute(_PUT_ONCE, {"new": secret})
     return connection.execute(
         "SELECT number, (SELECT secret FROM secret) FROM servers WHERE name = ?", (encoded(name),)
     ).fetchone()

@@ -353,6 +353,20 @@ async def test_replicas_have_one_secret(storage: Redis):
         assert three.secret == secret
 
 
+@pytest.mark.parametrize("value", [b"", b"x", bytes(31), bytes(33), b"\xff" * 10**6])
+async def test_sec_secret_of_another_length_is_replaced_for_all(
+    storage: Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, value: bytes
+):
+    """Whoever else has put it there: no replica starts with less than a whole secret."""
+    monkeypatch.setattr(shared, "_LOOK_EVERY", 0.05)
+    redis_server.ask("SET", PREFIX + b":secret", value)
+    async with storage.join("tested") as one, storage.join("tested") as two:
+        assert one.secret == two.secret == redis_server.ask("GET", PREFIX + b":secret")
+        assert len(one.secret) == 32
+        redis_server.ask("SET", PREFIX + b":secret", value)
+        await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
+
+
 async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         storage = Redis(server.url, limit=10.0)

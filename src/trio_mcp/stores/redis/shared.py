@@ -25,7 +25,7 @@ from .changes import RedisChanges
 from .courier import RedisCourier
 from .events import RedisEvents
 from .limits import RedisRateLimits, RedisSeenOnce
-from .link import Link, open_link
+from .link import Link, Script, open_link
 from .sessions import RedisSessions
 from .task_store import RedisTaskStore
 
@@ -116,6 +116,20 @@ class Redis:
                 )
 
 
+# Where there is a secret, of the length that all secrets have, it stays.
+_PUT: Final = Script(
+    "secret_put",
+    """
+local kept = redis.call('GET', KEYS[1])
+if kept and #kept == #ARGV[1] then
+    return kept
+end
+redis.call('SET', KEYS[1], ARGV[1])
+return ARGV[1]
+""",
+)
+
+
 class _Counts:
     """The counts of two links to one Redis, of which ``link`` tells outages, and has the subscriptions."""
 
@@ -190,9 +204,9 @@ class _CommonSecret:
     async def _kept(self) -> bytes:
         """Return the secret in Redis, which is ours where there was none."""
         [kept] = await self._link.pipeline([["GET", self._key]])
-        if kept is None:
-            _, kept = await self._link.pipeline([["SET", self._key, self.value, "NX"], ["GET", self._key]])
-        return kept or self.value
+        if kept is None or len(kept) != SECRET_BYTES:  # none, or none that a replica has put there
+            kept = await self._link.script(_PUT, [self._key], [self.value])
+        return kept
 
 
 async def _check_policy(link: Link) -> None:
