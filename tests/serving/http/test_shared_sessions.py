@@ -320,6 +320,33 @@ async def test_a_warm_call_without_a_stream_asks_nothing_of_the_storage(
     assert calls(endpoint) == ["sessions.read"] * 3
 
 
+@pytest.mark.parametrize(("timeout", "every"), [(150, 5), (155, 6), (900, 30), (3000, 30)])
+async def test_session_whose_client_is_away_is_looked_for_at_intervals(
+    timeout: float, every: int, autojump_clock: MockClock
+) -> None:
+    """Each thirtieth of its time, and each 30 seconds at most, while a call of it runs; and not once nothing runs."""
+    scene = FleetScene(replicas=2)
+    async with replicated(scene.server, session_timeout=timeout) as endpoint:
+        session = await endpoint.replicas[0].initialize()
+        post = await endpoint.replicas[1].post(session, call("wait", name="long"))
+        await scene["long"].started.wait()
+        await post.aclose()
+        begun, looks = trio.current_time(), list[float]()
+        sessions = endpoint.memory.kept.sessions
+        look = sessions.open
+
+        async def noted(*args: Any, **options: Any) -> Any:
+            looks.append(trio.current_time() - begun)
+            return await look(*args, **options)
+
+        sessions.open = noted
+        await trio.sleep(4.5 * every)
+        assert looks == [every, 2 * every, 3 * every, 4 * every]
+        scene["long"].may_go_on.set()
+        await trio.sleep(2 * every)
+        assert len(looks) == 4
+
+
 async def test_a_call_with_a_stream_asks_once_to_begin_and_once_for_lines_that_come_together(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
