@@ -1,0 +1,31 @@
+"""The times that a recording writes down."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.recording.entries import Entry
+from trio_mcp.recording.recorder import new_header
+from trio_mcp.recording.writing import Job, Recording
+
+
+async def test_times_are_microseconds_since_the_header_now_or_at_a_time(autojump_clock: MockClock) -> None:
+    jobs: list[Job] = []
+
+    def put(job: Job) -> bool:
+        jobs.append(job)
+        return True
+
+    await trio.sleep(50)
+    recording = Recording(put, None, None, new_header("server", None))  # type: ignore[arg-type]
+    begun = trio.current_time()
+    recording.event("handler.began", 1)
+    await trio.sleep(1000)
+    recording.frame("in", b"{}")
+    recording.frame("out", b"{}", begun + 2)
+    recording.event("cleanup.done", 1)
+    recording.event("cancel.received", 1, at=begun + 0.5)
+    recording.event("cancel.received", 1, at=begun - 1)
+    assert [job.t for job in jobs] == [0, 1_000_000_000, 2_000_000, 1_000_000_000, 500_000, -1_000_000]
+    assert [job.entry.t for job in jobs if isinstance(job.entry, Entry)] == [0, 1_000_000_000, 500_000, -1_000_000]
