@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from tests.instructions import instructions_of
 
+from trio_mcp.recording import secret_texts
 from trio_mcp.recording.masking import LONGEST, Masking
 from trio_mcp.recording.secret_names import names_secret
 
@@ -65,6 +67,7 @@ SECRET_NAMES = (
     *("encryption_key", "master-key", "AWS_SECRET_ACCESS_KEY", "account_key", "credential", "credentials"),
     *("authorization", "Proxy-Authorization", "auth", "basic_auth", "authCode", "authorization_code", "device_code"),
     *("recovery_codes", "verificationCode", "mfa_code", "client_assertion", "SAMLResponse", "connectionString"),
+    *("OPENAI_KEY", "STRIPE_KEY", "pkce_verifier", "mfa", "2fa", "pswd", "priv_key", "user_code", "x-functions-key"),
     *("mnemonic", "seed_phrase", "cvv", "cardNumber", "ssn", "security_answer", "requestState"),
 )
 HARMLESS_NAMES = (
@@ -83,6 +86,7 @@ HARMLESS_NAMES = (
         "authors",
     ),
     *("authority", "authentication", "auth_method", "authType", "key", "keys", "keyboard", "keyword", "public_key"),
+    *("SSH_PUBLIC_KEY", "PRIMARY_KEY", "KEY", "sort_key", "KEYS", "variable", "value"),
     *("primaryKey", "secretary", "pinned", "opinion", "spin", "session", "cookie_policy", "code", "statusCode"),
     *("postal_code", "passwordLength", "password_policy", "passwordExpiresAt", "id", "name", "user", "encompass"),
     *("hash", "signature", "nonce", "seed", "cursor", "nextCursor", "taskId", "inside", "cookiecutter", "expires_in"),
@@ -158,6 +162,14 @@ def test_value_under_a_harmless_name_stays_in_data_and_in_texts(name: str) -> No
         ('it says {"password": "hun\\"ter2"} there', "ter2"),
         ('it says {\\"password\\": \\"hunter2\\"} there', "hunter2"),
         ("os.environ['API_KEY'] = 'hunter2'", "hunter2"),
+        ("env: [{'name': 'API_KEY', 'value': 'hunter2'}]", "hunter2"),
+        ('env: [{\\"name\\": \\"API_KEY\\", \\"value\\": \\"hunter2\\"}]', "hunter2"),
+        ("- name: API_KEY\n    value: hunter2\n-", "hunter2"),
+        ("\nDB_PASSWORD: correct horse\n", "correct horse"),
+        ("the password: hunter,2;x}y", ",2;x}y"),
+        ("run --password hunter,2;x", ",2;x"),
+        ("{password: hunter, user: ann}", "hunter"),
+        (KEY.replace("-----", "---- ", 1), "MIIEpAIBAAKCAQEA"),
     ],
 )
 def test_a_secret_in_a_text_is_masked_and_nothing_around_it(text: str, secret: str) -> None:
@@ -187,6 +199,8 @@ def test_a_secret_in_a_text_is_masked_and_nothing_around_it(text: str, secret: s
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
         '{"tokens": 500, "author": "Ann",  "text": "indented as it was"}',
         "eyJhbGciOiJIUzI1NiJ9",
+        "env: [{'name': 'PATH', 'value': '/bin'}]",
+        "name: the token, value: of friendship",
         "e.g. eyJ.eyJ.",
     ],
 )
@@ -324,3 +338,25 @@ def test_a_text_made_to_be_slow_takes_instructions_in_proportion_to_its_length(u
     short, long = cost(3000), cost(6000)
     assert long < 2.3 * short + 500
     assert long < 45 * 6000
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_value_is_read_twice(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is no secret, and holds further names, would be read again behind each name."""
+    read: list[int] = []
+    kind_of = secret_texts._kind_of  # pyright: ignore[reportPrivateUsage]
+
+    class Reading:
+        def __init__(self, pattern: re.Pattern[str]) -> None:
+            self.pattern = pattern
+
+        def match(self, text: str, position: int) -> re.Match[str] | None:
+            found = self.pattern.match(text, position)
+            read.append(0 if found is None else found.end() - position)
+            return found
+
+    monkeypatch.setattr(secret_texts, "_kind_of", lambda *given: Reading(kind_of(*given)))
+    for before in ("", "token: ", "token=", "--token "):
+        read.clear()
+        Masking().masked(before + unit * (3000 // len(unit)))
+        assert sum(read) < 2 * 3100

@@ -37,7 +37,7 @@ _OF_SCHEMAS: Final = frozenset(
 )
 """Keywords of the schema of a secret that hold no value of the secret."""
 _JSON: Final = re.compile(r"[ \t\r\n]*+[\[{]")
-_HINTS: Final = re.compile("[:=@]|eyJ|_|-|AKIA|ASIA|(?i:bearer|basic|dpop|negotiate|ntlm) |<[A-Za-z]")
+_HINTS: Final = re.compile("[:=@]|eyJ|_|-|AKIA|ASIA|(?i:bearer|basic|dpop|negotiate|ntlm) |<")
 """Signs that texts without a secret mostly lack; looking for a sign takes less time than looking for secrets."""
 _any: Final = msgspec.json.Decoder()
 

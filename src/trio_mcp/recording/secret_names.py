@@ -15,12 +15,28 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _ANYWHERE: Final = frozenset(
     (
-        *("pwd", "pwds", "pass", "otp", "otps", "totp", "hotp", "psk", "jwt", "jwts", "jwe", "dpop", "bearer"),
+        *(
+            "pwd",
+            "pwds",
+            "pass",
+            "psw",
+            "pswd",
+            "otp",
+            "otps",
+            "totp",
+            "hotp",
+            "psk",
+            "jwt",
+            "jwts",
+            "jwe",
+            "dpop",
+            "bearer",
+        ),
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
 """Words of names of secrets, at any place."""
-_AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "sid", "sess"))
+_AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "puk", "sid", "sess", "mfa", "verifier"))
 """Words of names of secrets, at the end: ``auth_method`` and ``pin_count`` are no secrets."""
 _JOINED: Final = (
     *("authorization", "password", "passwd", "passphrase", "passcode", "secret", "credential", "requeststate"),
@@ -31,6 +47,18 @@ _JOINED: Final = (
     *("accesscode", "logincode", "mfacode", "2facode", "smscode", "onetimecode", "pincode", "codeverifier"),
     *("sessionid", "sessid", "sessioncookie", "setcookie", "connectionstring", "connectionstr", "connstr"),
     *("sharedaccesssignature", "samlresponse", "seedphrase", "securityanswer", "cardnumber", "creditcard", "pgpass"),
+    *(
+        "privkey",
+        "productkey",
+        "activationkey",
+        "functionskey",
+        "usercode",
+        "passhash",
+        "passwort",
+        "kennwort",
+        "senha",
+    ),
+    *("contrasena", "motdepasse", "walletseed", "seedwords", "2fa"),
 )
 """Words of names of secrets, at any place, with or without signs between the words."""
 _GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
@@ -38,6 +66,7 @@ _GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
 _INNOCENT: Final = frozenset(
     ("compass", "bypass", "surpass", "trespass", "underpass", "overpass", "encompass", "multipass")
 )
+_OPEN_KEYS: Final = frozenset(("public", "primary", "foreign", "sort", "partition", "cache", "routing", "host"))
 _PEOPLE: Final = ("secretary", "secretaries", "secretariat")
 _ABOUT: Final = frozenset(
     (
@@ -76,6 +105,8 @@ def names_secret(name: str) -> bool:
         return False
     if "tokens" in words and not _QUANTITIES.isdisjoint(words):
         return False
+    if name.isupper() and words[-1] == "key" and words[:-1] and words[-2] not in _OPEN_KEYS:
+        return True  # an environment variable: OPENAI_KEY
     joined = "".join(words)
     for each in _PEOPLE:
         joined = joined.replace(each, "")

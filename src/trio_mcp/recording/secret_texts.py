@@ -19,7 +19,8 @@ Mask = Callable[[str], str]
 """Returns the mask of a secret."""
 
 _PRIVATE_KEY: Final = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,50}-----|\Z)", re.DOTALL
+    r"----[ -]BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?[ -]----.*?(?:----[ -]END [A-Z0-9 ]{0,50}[ -]----|\Z)",
+    re.DOTALL,
 )
 """RFC 7468. Headers may stand before the key (RFC 1421). Without an end, all the rest is taken for the key."""
 _URL: Final = re.compile(r"""://[^\s"<>`]++""")
@@ -42,13 +43,15 @@ _NAMED: Final = re.compile(
     r"""
     <(?P<tag>[\w.:-]{1,100}+)(?:\s[^<>]{0,200}+)?>
     | (?<![\w.-])(?:
-        (?P<option>--[A-Za-z][\w.-]{0,60}+)[ \t]{1,4}+(?=[^\s=:-])
+        (?i:name|key|variable)\\{0,7}+["']?+[ \t]{0,20}+[:=][ \t]{0,20}+\\{0,7}+["']?+(?P<named>[\w.-]{1,100}+)
+            [\\"',\s]{0,60}+(?i:value)\\{0,7}+["']?+[ \t]{0,20}+[:=][ \t]{0,20}+
+        | (?P<option>--[A-Za-z0-9][\w.-]{0,60}+)[ \t]{1,4}+(?=[^\s=:-])
         | (?P<name>[\w.-]{1,100}+)(?:\\{0,7}+["'`])?+\]?+[ \t]{0,20}+(?P<sign>:=|=>|[:=](?![:=]))[ \t]{0,20}+
     )
     """,
     re.ASCII | re.VERBOSE,
 )
-"""A name and its sign, behind which a value stands: ``name=…``, ``"name": …``, ``--name …``, ``<name>…``."""
+"""A name and its sign, behind which a value stands: ``x=…``, ``"x": …``, ``--x …``, ``<x>…``, ``name: x, value: …``."""
 _IN_QUERIES: Final = ("code", "sig", "signature", "auth")
 """Ends of names that are secret in the query of a URL."""
 _QUOTED: Final = re.compile(r"""[bruBRU]{0,2}(\\{0,7}+["'`])(?P<value>(?:(?!\1)(?:\\.|[^\\\r\n]))++)""")
@@ -61,7 +64,13 @@ _COOKIES: Final = re.compile(rf"(?P<value>{_COOKIE}(?:;[ \t]{{0,4}}+{_COOKIE})*+
 _TO_THE_END: Final = re.compile(r"(?P<value>[^\r\n]++)")
 _CREDENTIALS: Final = re.compile(r"""(?P<value>(?:[A-Za-z][A-Za-z0-9-]{0,20}+[ \t]{1,4}+)?+[^\s"'<>]++)""")
 _LINE: Final = re.compile(r"(?P<value>(?:[^\s]|[^\S\r\n](?![ \t]{0,8}+[\w.-]{1,60}+=))++)")
-_WORD: Final = re.compile(r"""(?P<value>[^\s,;"'<>()\[\]{}]++)(?P<last>[ \t]{0,8}+(?![^\s,;"'<>)\]}]))?""")
+_WORD: Final = re.compile(
+    r"""
+    (?!//|:)(?P<value>(?:[)\]},;]{0,20}+[^\s"'<>)\]},;]++)++)(?P<punctuation>[)\]},;]*+)
+    (?P<last>[ \t]{0,8}+(?![^\s"'<>]))?
+    """,
+    re.VERBOSE,
+)
 _BEGINNING: Final = re.compile(r"[ \t>*$-]{0,8}+(?:(?:export|set|setx|declare -x|env|ENV)[ \t]{1,4}+)?+")
 """Signs and words before the first name of a line."""
 _NO_VALUES: Final = frozenset(
@@ -120,19 +129,21 @@ def _without_values(text: str, mask: Mask) -> str:
 def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
     """Return the value behind a name; `None` if the value is no secret."""
     begin, position = found.start(), found.end()
-    name = found["tag"] or found["option"] or found["name"]
+    name = found["tag"] or found["named"] or found["option"] or found["name"]
     before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
     in_query = before in ("?", "&", "#", ";") and name.lower().endswith(_IN_QUERIES)
     if not (in_query or names_secret(name)):
         return None
+    if _MASKED.match(text, position - len(MASK)):
+        return None  # a mask is no name with a value
     if before not in ("?", "&", "#") and not found["tag"]:
         quoted = _QUOTED.match(text, position)
         if quoted is not None:
             return quoted
     value = _kind_of(found, name.lower(), text, before).match(text, position)
-    if value is None or _MASKED.fullmatch(value["value"]) or _MASKED.match(text, position - len(MASK)):
+    if value is None or _MASKED.fullmatch(value["value"]):
         return None
-    words = value["value"]
+    words = value["value"].strip("()[]{},;:")
     if words.lower() in _NO_VALUES or (words.isdecimal() and is_count(name)) or (in_query and len(words) < 4):
         return None
     return None if value.re is _WORD and found["sign"] == ":" and _is_prose(value) else value
@@ -140,7 +151,7 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
 
 def _is_prose(value: re.Match[str]) -> bool:
     """Return whether a value goes on as text: ``password: The password of the user`` has none."""
-    return (value["value"].isalpha() and value["last"] is None) or value["value"].startswith(("//", ":"))
+    return value["value"].isalpha() and not value["punctuation"] and value["last"] is None
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
@@ -154,6 +165,8 @@ def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Patt
     begins_line = _begins_line(text, found.start())
     if name.endswith(("authorization", "auth")):
         return _TO_THE_END if begins_line else _CREDENTIALS
+    if begins_line and (found["name"] or "").isupper() and found["sign"] == ":":
+        return _TO_THE_END  # of environment variables in YAML
     if found["sign"] == "=":
         return _IN_LIST if before == ";" else _LINE if begins_line else _VALUE
     return _WORD
