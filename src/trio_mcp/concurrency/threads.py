@@ -44,19 +44,22 @@ class TrioRun:
     @property
     def is_present(self) -> bool:
         """True where `present_run` returns this run."""
-        return get_ident() == self._ident and trio.lowlevel.in_trio_run()
+        if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
+            return False
+        return trio.lowlevel.current_trio_token() is self._token  # and not a later run in a thread of the same number
 
-    def call(self, call: Callable[[], T]) -> T:
+    def call(self, call: Callable[[], T], *, patiently: bool = False) -> T:
         """Return what ``call`` returns, or raise what it raises, in trio's thread. Any other thread waits for that.
 
         Raises `trio.RunFinishedError` after the end of the run, and `RuntimeError` when trio's thread does not begin
         the call within 10 seconds, because it waits for this thread for example. The call never takes place then.
+        ``patiently``: wait without a bound, in a thread that trio's thread never waits for.
         """
         if self.is_here:
             return call()
         waiting = _Waiting(call)
         self._token.run_sync_soon(waiting.run)
-        return waiting.end()
+        return waiting.end(None if patiently else PATIENCE)
 
     def soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
         """Call ``call``, which raises nothing, in the run: now in the run itself, soon from anywhere else. Never waits.
@@ -98,16 +101,16 @@ class _Waiting(Generic[T]):
         if self._turn.acquire(blocking=False):
             self._ends.put(outcome.capture(self._context.run, self._call))
 
-    def end(self) -> T:
+    def end(self, patience: float | None) -> T:
         try:
-            end = self._ends.get(timeout=PATIENCE)
+            end = self._ends.get(timeout=patience)
         except BaseException as error:
             has_begun = not self._turn.acquire(blocking=False)
             if not isinstance(error, queue.Empty):  # an interrupt
                 raise
             if not has_begun:
                 raise RuntimeError(
-                    f"trio's thread has not begun this call for {PATIENCE:g} s, and it was given up: a task there "
+                    f"trio's thread has not begun this call for {patience:g} s, and it was given up: a task there "
                     "waits for this thread without await. Write await trio.to_thread.run_sync(...) in that task"
                 ) from None
             end = self._ends.get()

@@ -70,9 +70,9 @@ def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
     and `trio.Cancelled` in the thread of a cancelled handler."""
     if scope is None:  # of a passive context, which trio has nothing to do with
         return trio.from_thread.run_sync(call) if _is_trios_thread() else call()
-    if in_workers_thread():
+    if is_own := in_workers_thread():
         trio.from_thread.check_cancelled()
-    return scope.runner.trio_run.call(call)
+    return scope.runner.trio_run.call(call, patiently=is_own)
 
 
 def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
