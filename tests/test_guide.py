@@ -60,6 +60,7 @@ def run_example(folder: Path, name: str) -> tuple[int, str, str]:
         ("traced.py", "processed 1 items\n"),
         ("many.py", "['batch__process_batch'] failed\nprocessed 2 items\n"),
         ("front.py", "processed 2 items\n"),
+        ("users.py", "tea to Bob Street 1\n"),
     ],
 )
 def test_an_example_runs_as_it_stands(tmp_path: Path, name: str, printed: str) -> None:

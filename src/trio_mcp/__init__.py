@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .client.cache import CachePartition, Change, ResponseCache
     from .client.client import Client
     from .client.confirming import Ending, confirm_cancels
+    from .client.current_call import CallHandlers, CurrentCall, current_call
     from .client.options import ClientOptions, ClientSettings, UnreadableMessage
     from .client.remote_tasks import RunningTask
     from .client.subscriptions import Changes
@@ -204,6 +205,7 @@ _NAMES: Final = {
     ".client.cache": "CachePartition Change ResponseCache",
     ".client.client": "Client",
     ".client.confirming": "Ending confirm_cancels",
+    ".client.current_call": "CallHandlers CurrentCall current_call",
     ".client.options": "ClientOptions ClientSettings UnreadableMessage",
     ".client.remote_tasks": "RunningTask",
     ".client.subscriptions": "Changes",
@@ -328,6 +330,7 @@ __all__ = [
     "BlobResourceContents",
     "CacheHints",
     "CachePartition",
+    "CallHandlers",
     "CallToolResult",
     "CallerTasks",
     "CancelAcknowledged",
@@ -359,6 +362,7 @@ __all__ = [
     "Courier",
     "CreateMessageParams",
     "CreateMessageResult",
+    "CurrentCall",
     "DiscoveryFailed",
     "ElicitAnswer",
     "ElicitFormParams",
@@ -523,6 +527,7 @@ __all__ = [
     "cancel_on_interrupt",
     "concurrency_limit",
     "confirm_cancels",
+    "current_call",
     "current_member",
     "discover",
     "error_result",

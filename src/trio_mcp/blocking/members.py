@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from ..bridging.calls import run_blocking
+from ..bridging.calls import CALL_HANDLERS, run_blocking
 from ..bridging.thread import TrioThread
 from ..bridging.views import View
 from ..concurrency.misuse import check_keywords
@@ -27,6 +27,8 @@ def blocked(
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         original = getattr(self._original, method.__name__)
+        if not CALL_HANDLERS.isdisjoint(kwargs):
+            kwargs = in_threads(kwargs)
         return run_blocking(self._begin, lambda call: original(*args, **call.with_callbacks(kwargs)))
 
     return cast("Any", call)

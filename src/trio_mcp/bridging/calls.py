@@ -10,7 +10,7 @@ import inspect
 import queue
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 import trio
 
 from ..classes import define
+from ..client.current_call import CallHandlers, Made, making, present
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import CodedError
@@ -41,7 +42,7 @@ class Errand:
         """Run the callback, a plain function."""
         try:
             answer = self.function()
-            if inspect.iscoroutine(answer):
+            if inspect.iscoroutine(answer) or isinstance(answer, _Serving):
                 answer.close()
                 raise TypeError(
                     "write a callback with def, not with async def: no event loop runs in a program that waits"
@@ -130,7 +131,7 @@ class BridgedCall(Generic[T]):
         async def ask(*args: Any) -> None:
             done = trio.Event()
             wake = partial(run_soon, trio.lowlevel.current_trio_token(), done.set)
-            self._tell(Errand(partial(callback, *args), wake))
+            self._tell(Errand(partial(_serving, present.get(), callback, *args), wake))
             await done.wait()
 
         return ask
@@ -182,6 +183,32 @@ def is_async(function: Any) -> bool:
 
 def _nobody_waits() -> None:
     pass
+
+
+def _serving(call: Made | None, callback: Callable[..., Any], *args: Any) -> Any:
+    """Call ``callback``, which serves ``call``, in the thread of the caller."""
+    with making(call):
+        answer = callback(*args)
+    return _Serving(call, answer) if inspect.iscoroutine(answer) else answer
+
+
+@define(eq=False)
+class _Serving:
+    """A coroutine of a callback that serves ``call``."""
+
+    call: Made | None
+    coroutine: Coroutine[Any, Any, Any]
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        with making(self.call):
+            return (yield from self.coroutine.__await__())
+
+    def close(self) -> None:
+        self.coroutine.close()
+
+
+CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
+"""The keyword arguments of calls that are handlers."""
 
 
 class Hold(Generic[T]):

@@ -29,6 +29,7 @@ from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, 
 from ..protocol.types.tools import TASKS_EXTENSION
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .current_call import present
 from .options import ClientSettings
 from .timeouts import CallTimeouts
 
@@ -156,7 +157,7 @@ class Answers:
                 raise NobodyAnswersHere(METHOD_NOT_FOUND, words, {"method": method})
             return trio.sleep_forever  # until nobody asks any more: an error would be an answer
         match method:
-            case name if settings.forwards is not None and all(row.name != name for row in settings.handlers):
+            case name if self.forwards(name):
                 return self._forwarded(name, params, key)
             case "sampling/createMessage" if settings.sampling is not None:
                 return self._sampling(settings.sampling, structure_params(params, CreateMessageParams, revision))
@@ -167,6 +168,10 @@ class Answers:
                 return self._roots
             case name:
                 return self._of_extension(name, params, revision)
+
+    def forwards(self, method: str) -> bool:
+        """Return whether questions of ``method`` go to the `relay`."""
+        return self._settings.forwards is not None and all(row.name != method for row in self._settings.handlers)
 
     def _of_extension(self, method: str, params: Any, revision: Revision) -> Answer:
         found = [row for row in self._settings.handlers if row.name == method]
@@ -211,7 +216,7 @@ class Answers:
             raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
 
         async def sample() -> CreateMessageResult:
-            answer = await self._ask("sampling/createMessage", handler, params)
+            answer = await self._ask("sampling/createMessage", _own("sampling", handler), params)
             return _expect(CreateMessageResult, answer, "a sampling handler")
 
         return sample
@@ -226,7 +231,8 @@ class Answers:
             )
 
         async def elicit() -> ElicitResult:
-            answer = await self._ask("elicitation/create", cast("Callable[..., Any]", handler), params)
+            own = _own("elicitation" if is_form else "elicitation_url", handler)
+            answer = await self._ask("elicitation/create", own, params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
             if isinstance(answer, dict):
@@ -239,7 +245,7 @@ class Answers:
         return elicit
 
     async def _roots(self) -> ListRootsResult:
-        roots = self._settings.roots
+        roots = _own("roots", self._settings.roots)
         return ListRootsResult(list(await self._ask("roots/list", roots) if callable(roots) else roots or ()))
 
     async def _ask(self, method: str, handler: Callable[..., Any], *args: Any) -> Any:
@@ -253,6 +259,12 @@ class Answers:
             return await handler(*args)
         result = await run_in_worker(partial(handler, *args), self._workers, lambda: self._graces)
         return await result if inspect.isawaitable(result) else result
+
+
+def _own(kind: str, handler: Any) -> Any:
+    """Return the handler of this ``kind`` that the call has of its own, else ``handler``."""
+    made = present.get()
+    return handler if made is None or not made[3] else made[3].get(kind, handler)
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -56,6 +57,7 @@ from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
+from .current_call import CallContexts, CallHandlers
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
 from .results import Listing, Pages
@@ -102,10 +104,11 @@ class Client(Requests):
         graces = Graces(settings.limits.cleanup_grace)
         timeouts = timeouts or CallTimeouts(settings.call_timeout)
         answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, timeouts)
-        self.callbacks = Callbacks(settings)
+        contexts = CallContexts(names_calls=transport.names_calls)
+        callbacks = Callbacks(settings, contexts)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client", _vocabulary_of(settings))
-        messages = ServerMessages(answers, self.callbacks, self.host, settings.question_tasks)
+        messages = ServerMessages(answers, callbacks, self.host, settings.question_tasks, contexts)
         self.question_tasks = messages.tasks
         """The questions that are answered as tasks; `None`: there are none."""
         self.connection = Connection(
@@ -117,7 +120,8 @@ class Client(Requests):
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             on_unreadable=self._received_unreadable,
         )
-        super().__init__(self.connection.outbound, answers, timeouts, settings, self.callbacks.urls)
+        contexts.follow(self.connection)
+        super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
         self.callbacks.watchers.append(self.tool_calls.changed)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
@@ -132,7 +136,7 @@ class Client(Requests):
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self.connection.outbound.stray(line)
-        self._unreadable.received(reason, line)
+        Context().run(self._unreadable.received, reason, line)
 
     @property
     def lost(self) -> ConnectionLost | None:
@@ -159,6 +163,8 @@ class Client(Requests):
         on_progress: OnProgress | None = None,
         on_task: Callable[[str], None] | None = None,
         meta: JSONObject | None = None,
+        value: Any = None,
+        **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
         """Call a tool. A failure of the tool itself is a result with ``is_error``, not an exception.
 
@@ -176,11 +182,24 @@ class Client(Requests):
         In revision 2025-11-25 the caller decides: a tool that is listed with ``execution.taskSupport`` "required" is
         called as a task. Where a server has tasks, its tools are listed once for that, unless they were listed before,
         and again after a change of the list.
+
+        ``value``, anything, is for handlers and callbacks of this call, as `CurrentCall.value`: see `current_call`.
+        ``handlers`` (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``, ``on_log``) replace the client's
+        own handlers for this call alone. A kind of question that the client has not declared is a
+        `ValueError`.
         """
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
-        return await self._request_plain(
-            "tools/call", data, CallToolResult, on_progress=on_progress, meta=meta, on_task=on_task
+        called = self._request_plain(
+            "tools/call",
+            data,
+            CallToolResult,
+            on_progress=on_progress,
+            meta=meta,
+            on_task=on_task,
+            value=value,
+            handlers=handlers,
         )
+        return await (self._with_handlers("call_tool", handlers, called) if handlers else called)
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision

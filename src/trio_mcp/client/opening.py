@@ -75,8 +75,8 @@ def connecting(
     settings: ClientSettings, begun: float, timeouts: CallTimeouts, outbound: Outbound | None = None
 ) -> Generator[None]:
     """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``; the
-    time in which all ``timeouts`` of the client stand still does not count. The error quotes what the server has sent
-    instead of answers to ``outbound``."""
+    time in which all ``timeouts`` of the client stand still does not count. The error quotes the last line of the
+    server that is no answer to ``outbound``."""
     passed = trio.current_time() - begun - timeouts.stood_still
     with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
         yield
@@ -206,7 +206,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """Wait for the end of an attempt whose answer was received already."""
+    """Wait for the end of an attempt if the reader has its answer already."""
     asked = any(request.method.name == _DISCOVER for request in client.connection.state.outbound)
     if discovered.begun and (discovered.offered or not asked):
         await discovered.ended.wait()
@@ -223,7 +223,7 @@ class _Attempt:
     begun: bool = False
     """True once the request was sent."""
     offered: bool = False
-    """True once the server has named a modern revision of ours, in which it is asked again."""
+    """True once the server has named a modern revision of ours, for a second question."""
     adopt: Adopt | None = None
     error: MCPError | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
 import trio
 
@@ -37,10 +38,11 @@ from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, wish_for_task
 from .answers import Answers, current_turn
 from .cache import RequestKey
+from .current_call import CallContexts, CallHandlers, Made, check_handlers, making, present
 from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
 from .results import InputRounds, structured
-from .server_messages import OpenURLs
+from .server_messages import Callbacks
 from .timeouts import CallTimeouts
 from .tool_calls import ToolCalls
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = TypeVar("P")
 
+_NO_HANDLERS: Final = CallHandlers()
 
 confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", default=None)
 """The scope that follows the calls made here: see `confirm_cancels`."""
@@ -63,18 +66,25 @@ class Requests:
     """
 
     def __init__(
-        self, outbound: Outbound, answers: Answers, timeouts: CallTimeouts, settings: ClientSettings, urls: OpenURLs
+        self,
+        outbound: Outbound,
+        answers: Answers,
+        timeouts: CallTimeouts,
+        settings: ClientSettings,
+        callbacks: Callbacks,
+        contexts: CallContexts,
     ) -> None:
         self.settings = settings
         """The settings that the client was opened with."""
         self.timeouts = timeouts
         """The time limits of all calls, and of connecting."""
-        self._urls = urls
+        self.callbacks = callbacks
+        self._urls = callbacks.urls
         self.outbound = outbound
         """Sender of the requests."""
         self._answers = answers
         self._rounds = InputRounds(outbound, answers, settings)
-        self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings)
+        self.tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
         """The calls of tools, which may become tasks of the server."""
         self.revision: Revision = LATEST_LEGACY
         """The protocol revision of the connection."""
@@ -166,24 +176,30 @@ class Requests:
         meta: JSONObject | None = None,
         refresh: bool = False,
         on_task: Callable[[str], None] | None = None,
+        value: Any = None,
+        handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
         """Send a request as `request` does, with parameters that are plain data in the form of the revision.
-        ``on_task``: see `Client.call_tool`."""
+        ``on_task``, ``value`` and ``handlers``: see `Client.call_tool`."""
         revision = self.revision
-        confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, data)
-        if confirmation is not None:
-            meta = confirmation.meta(meta)
-        if self._meta or meta:
-            data = self._with_meta(data, meta)
-        if revision.cache_hints and method in self._cacheable:
-            sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
-        elif method == "tools/call" and self.tool_calls.may_become_tasks:
-            sent = self.tool_calls.call(data, revision, on_progress, on_task)
-        else:
-            sent = self._send(method, data, revision, on_progress)
-        if confirmation is not None:
-            sent = confirmation.follow(sent)
-        result = await self._waited_for(sent, self.timeouts.around_call())
+        token = present.set((method, data, value, handlers))
+        try:
+            confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, data)
+            if confirmation is not None:
+                meta = confirmation.meta(meta)
+            if self._meta or meta:
+                data = self._with_meta(data, meta)
+            if revision.cache_hints and method in self._cacheable:
+                sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
+            elif method == "tools/call" and self.tool_calls.may_become_tasks:
+                sent = self.tool_calls.call(data, revision, on_progress, on_task)
+            else:
+                sent = self._send(method, data, revision, on_progress)
+            if confirmation is not None:
+                sent = confirmation.follow(sent)
+            result = await self._waited_for(sent, self.timeouts.around_call())
+        finally:
+            present.reset(token)
         if method == "tools/list" and self.tool_calls.supports is not None:
             self.tool_calls.supports.take(result)
         return structured(method, result, result_type)
@@ -281,30 +297,55 @@ class Requests:
         *,
         ttl: float | None = None,
         meta: JSONObject | None = None,
+        value: Any = None,
+        **handlers: Unpack[CallHandlers],
     ) -> RunningTask:
         """Call a tool, and return as soon as the server has answered with a task, which goes on whatever happens here:
         leaving the time limits around this call, or the client, cancels nothing.
 
         Where the server does not run the call as a task, this method returns its result, as a `RunningTask` without an
         ``id``. ``ttl``: the seconds for which the task and its result are to be kept, a wish that only servers of
-        revision 2025-11-25 are told. Raises as `call_tool`.
+        revision 2025-11-25 are told. ``value`` and ``handlers``: see `call_tool`; both hold for `RunningTask.result`,
+        too. Raises as `call_tool`.
         """
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
-        started = self.tool_calls.start(data, self.revision, wish_for_task(ttl))
-        made = await self._waited_for(started, self.timeouts.around_call())
+        call: Made = ("tools/call", data, value, handlers)
+        wait = partial(self._result_of, call)
+        with making(call):
+            started = self.tool_calls.start(data, self.revision, wish_for_task(ttl))
+            waiting = self._waited_for(started, self.timeouts.around_call())
+            made = await (self._with_handlers("start_task", handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
-            return RunningTask(made, None, self._result_of)
-        return RunningTask(None, structured("tools/call", made, CallToolResult), self._result_of)
+            return RunningTask(made, None, wait)
+        return RunningTask(None, structured("tools/call", made, CallToolResult), wait)
+
+    async def _with_handlers(self, method: str, handlers: CallHandlers, called: Coroutine[Any, Any, T]) -> T:
+        """Wait for a call that has handlers of its own. Raises as `check_handlers`."""
+        try:
+            check_handlers(method, handlers, self.settings)
+        except (TypeError, ValueError):
+            called.close()
+            raise
+        own_logs = "on_log" in handlers
+        self.callbacks.own_logs += own_logs
+        try:
+            return await called
+        finally:
+            self.callbacks.own_logs -= own_logs
 
     def resume_task(self, task_id: str) -> RunningTask:
         """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
         sent: an unknown id is an error of the first use."""
         task = self.tool_calls.known(task_id, self._with_meta({}), self.revision)
-        return RunningTask(task, None, self._result_of)
+        return RunningTask(task, None, partial(self._result_of, None))
 
-    async def _result_of(self, task: RemoteTask, on_progress: OnProgress | None) -> CallToolResult:
-        waiting = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
-        return structured("tools/call", await self._waited_for(waiting, self.timeouts.around_wait()), CallToolResult)
+    async def _result_of(self, call: Made | None, task: RemoteTask, on_progress: OnProgress | None) -> CallToolResult:
+        handlers = _NO_HANDLERS if call is None else call[3]
+        with making(call):
+            finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
+            waiting = self._waited_for(finish, self.timeouts.around_wait())
+            result = await (self._with_handlers("start_task", handlers, waiting) if handlers else waiting)
+        return structured("tools/call", result, CallToolResult)
 
     def open_stream(
         self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None

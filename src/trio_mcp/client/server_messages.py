@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from ..concurrency.bounded_dict import BoundedDict
+from ..concurrency.in_context import in_context
 from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData
@@ -28,6 +29,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers, Relay
 from .cache import Change, change_in
+from .current_call import CallContexts, Made, present
 from .options import ClientSettings
 
 if TYPE_CHECKING:
@@ -46,14 +48,18 @@ class Callbacks:
     two would take as long as all else together. All other callbacks wait for their turn in a queue.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
         self._settings = settings
-        self._log_at_once = settings.on_log is not None and not inspect.iscoroutinefunction(settings.on_log)
+        self._contexts = contexts or CallContexts()
+        self._alone: Context | None = None
+        """Context variables of the callback for logs in the reader; `None` before the first
+        message."""
+        self.own_logs = 0
+        """Number of calls in progress that have a callback for logs of their own."""
+        self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
         """True until the callback for logs has returned something to be awaited."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
         """The message for which the callback returned an awaitable, until the awaitable is awaited."""
-        self._log_context: Context | None = None
-        """Context variables of the callback for logs, apart from the reader's; `None` before the first message."""
         self.urls = OpenURLs()
         self.relay: Relay | None = None
         """The relay that is told of every notification."""
@@ -89,7 +95,11 @@ class Callbacks:
             self.seen(change)
             return self._told_of(change) is not None
         if event.method.extension is not None:
-            return event.method in self._settings.on_notification
+            if event.method not in self._settings.on_notification:
+                return False
+            if event.method.of_request:
+                event.note_call(self._contexts.served(event.params))
+            return True
         if event.method.name != _COMPLETE or not self.urls.completed(event.params):
             return False
         return self._settings.on_elicitation_complete is not None
@@ -97,27 +107,35 @@ class Callbacks:
     def _take_log(self, event: NotificationReceived) -> bool:
         if self.relay is not None:
             self.relay.on_notification(event)
+        if self._settings.on_log is None and not self.own_logs:
+            return False
+        served = self._contexts.served(event.params)
         if not self._log_at_once:
-            return self._settings.on_log is not None
-        if self._log_context is None:
-            self._log_context = copy_context()
+            event.note_call(served)
+            return True
+        if self._alone is None:
+            self._alone = self._contexts.carried_to(Context())
         try:
-            pending = self._log_context.run(self._log, event.params)
+            pending = self._alone.run(self._log, event.params, served)
         except Exception as error:
             report_failure(error)
             return False
         if pending is None or not inspect.isawaitable(pending):
             return False
+        event.note_call(served)
         self._log_at_once, self._logging = False, (event, pending)
         return True
 
-    def _log(self, params: dict[str, Any]) -> Any:
+    def _log(self, params: dict[str, Any], served: Made | None) -> Any:
+        present.set(served)
         try:
             message = structure(params, LogParams)
         except ValueError:
             return None  # a notification with bad parameters is passed over: a notification has no error reply
-        assert self._settings.on_log is not None, "it was there when this was wanted, and stays"
-        return self._settings.on_log(message)
+        on_log = self._settings.on_log
+        if served is not None and served[3]:
+            on_log = served[3].get("on_log", on_log)
+        return None if on_log is None else on_log(message)
 
     def _told_of(self, change: Change) -> Callable[[Any], Any] | None:
         settings = self._settings
@@ -127,16 +145,23 @@ class Callbacks:
         """Call the callback. See `RequestHandler.notified`."""
         if self._logging is not None:
             (begun, pending), self._logging = self._logging, None
-            await pending
+            await in_context(self._context_of(begun), pending)
             if begun is event:
                 return
-        pending = self._called(event)
+        context = self._context_of(event)
+        pending = context.run(self._called, event)
         if inspect.isawaitable(pending):
-            await pending
+            await in_context(context, pending)
+
+    def _context_of(self, event: NotificationReceived) -> Context:
+        """Return the context of a callback, which has no variables but the call that the message belongs to."""
+        context = self._contexts.carried_to(Context())
+        context.run(present.set, event.served)
+        return context
 
     def _called(self, event: NotificationReceived) -> Any:
         if event.method.name == _LOG:
-            return self._log(event.params)
+            return self._log(event.params, event.served)
         callback: Callable[[Any], Any] | None
         if event.method.extension is not None:
             try:
@@ -205,8 +230,16 @@ class ServerMessages:
     seal = None
     """Clients answer no request with questions. See `RequestHandler.seal`."""
 
-    def __init__(self, answers: Answers, callbacks: Callbacks, host: RequestHost, tasks: TaskSettings | None) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        callbacks: Callbacks,
+        host: RequestHost,
+        tasks: TaskSettings | None,
+        contexts: CallContexts,
+    ) -> None:
         self._answers = answers
+        self._contexts = contexts
         self.tasks: QuestionTasks | None = None
         """The questions that are tasks; `None`: there are none."""
         if tasks is not None:
@@ -225,6 +258,8 @@ class ServerMessages:
             self._callbacks.urls.asked(request.params)  # here, since the end of the request may come in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
+        if not self._answers.forwards(request.method.name):
+            self._contexts.note(request)
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
@@ -234,6 +269,8 @@ class ServerMessages:
             return await tasks.tell(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
+        if not self._answers.forwards(request.method.name):  # a relay finds out by itself whom a question is for
+            answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.wanted(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)

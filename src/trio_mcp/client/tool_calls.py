@@ -23,6 +23,7 @@ from ..runtime.outbound import Outbound, answering, on_leaving
 from ..tasks.remote_task import Ask, CoreRemoteTask, Forget, RemoteTask
 from .answers import Answers
 from .cache import Change
+from .current_call import CallContexts
 from .options import ClientSettings
 from .remote_tasks import Answering, ExtensionRemoteTask, TaskProgress
 from .results import InputRounds, check_result_type
@@ -35,13 +36,20 @@ class ToolCalls:
     """Calls tools. Where the server goes on with a call as a task, the task is followed to its end."""
 
     def __init__(
-        self, outbound: Outbound, rounds: InputRounds, answers: Answers, limits: CallTimeouts, settings: ClientSettings
+        self,
+        outbound: Outbound,
+        rounds: InputRounds,
+        answers: Answers,
+        limits: CallTimeouts,
+        settings: ClientSettings,
+        contexts: CallContexts,
     ) -> None:
         self._outbound = outbound
         self._rounds = rounds
         self._answers = answers
         self._limits = limits
         self._settings = settings
+        self._contexts = contexts
         self.may_become_tasks = False
         """True where the server may go on with calls as tasks, or has tools that are to be called as tasks."""
         self.supports: TaskSupports | None = None
@@ -111,7 +119,11 @@ class ToolCalls:
         if cancels:
             self._followed[task] = None
         try:
-            with self._outbound.while_connected(), answering(params.get("_meta") or {}):
+            with (
+                self._outbound.while_connected(),
+                answering(params.get("_meta") or {}),
+                self._contexts.waiting_for(task.id),
+            ):
                 return await task.result(progress.told, cancels=cancels)
         finally:
             self._followed.pop(task, None)

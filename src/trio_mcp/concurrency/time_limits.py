@@ -33,7 +33,7 @@ class TimeLimit:
         self.over = False
         """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
         self.hint = ""
-        """What may be the cause when the limit is reached, in words for the error."""
+        """Words for the error about a possible cause, when the limit is reached."""
         self._run()
 
     def _run(self) -> None:

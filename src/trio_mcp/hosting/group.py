@@ -17,6 +17,7 @@ import trio
 
 from ..classes import frozen
 from ..client.client import Client
+from ..client.current_call import CallHandlers
 from ..client.options import ClientOptions, ClientSettings
 from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
@@ -34,6 +35,7 @@ from ..tasks.task_state import TaskState
 from .catalogue import Catalogue, Entry, Feed, ListName, Watch, catalogue_name, catalogue_uri, may_name, parse_uri
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member
+from .speaker import spoken_by
 
 if TYPE_CHECKING:
     from ..protocol.types.skills import Skill
@@ -182,6 +184,8 @@ class Group:
         *,
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
+        value: Any = None,
+        **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
         """Call a tool by its name in the catalogue. See `Client.call_tool`; raises `NotInCatalogue` too.
 
@@ -189,7 +193,10 @@ class Group:
         listed.
         """
         entry, client = await self._offered("tools", name)
-        return await client.call_tool(entry.item.name, arguments, on_progress=on_progress, meta=meta)
+        own = spoken_by(entry.member, handlers)
+        return await client.call_tool(
+            entry.item.name, arguments, on_progress=on_progress, meta=meta, value=value, **own
+        )
 
     async def call_from_app(
         self,
@@ -199,6 +206,8 @@ class Group:
         *,
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
+        value: Any = None,
+        **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
         """Call a tool for a view of ``member``, which names the tool as its server does. See `call_tool`.
 
@@ -208,7 +217,8 @@ class Group:
         entry, client = await self._offered("tools", catalogue_name(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
-        return await client.call_tool(name, arguments, on_progress=on_progress, meta=meta)
+        own = spoken_by(member, handlers)
+        return await client.call_tool(name, arguments, on_progress=on_progress, meta=meta, value=value, **own)
 
     async def start_task(
         self,
@@ -217,11 +227,14 @@ class Group:
         *,
         ttl: float | None = None,
         meta: JSONObject | None = None,
+        value: Any = None,
+        **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
         """Call a tool by its name in the catalogue, as `call_tool`, and return as soon as the member has answered with
         a task, which goes on by itself. See `Client.start_task`."""
         entry, client = await self._offered("tools", name)
-        task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta)
+        own = spoken_by(entry.member, handlers)
+        task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta, value=value, **own)
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:

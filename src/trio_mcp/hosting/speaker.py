@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
+from ..client.current_call import CallHandlers
 from ..client.options import ClientOptions
 from ..concurrency.contexts import contextmanager
 
@@ -22,9 +23,12 @@ def current_member() -> str | None:
 _SPOKEN_TO: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
 
 
-def spoken_by(name: str, options: ClientOptions) -> ClientOptions:
+Options = TypeVar("Options", ClientOptions, CallHandlers)
+
+
+def spoken_by(name: str, options: Options) -> Options:
     """Return ``options`` with handlers and callbacks that run for the member ``name``."""
-    return cast("ClientOptions", {key: _spoken_by(name, key, value) for key, value in options.items()})
+    return cast("Options", {key: _spoken_by(name, key, value) for key, value in options.items()})
 
 
 def _spoken_by(name: str, key: str, option: Any) -> Any:

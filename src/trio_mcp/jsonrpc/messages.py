@@ -78,7 +78,7 @@ class Unreadable:
     """True for an object that was too long, too deep or too slow to be read, and whose known parts tell no more of its
     kind: its peer has sent a message, and more of the messages of such size are answers than anything else."""
     named: Any = attrs.field(default=None, eq=False)
-    """Value of the member ``id`` of a whole object, as it came: any JSON. `None` without one."""
+    """Value of the member ``id`` of a whole object, unchanged: any JSON. `None` without an id."""
     asks: str | None = attrs.field(default=None, eq=False)
     """Method of a whole object that has neither a result nor an error, and so may be a request."""
     also: tuple[RequestId, ...] = attrs.field(default=(), eq=False)

@@ -36,6 +36,7 @@ class RecordedTransport(Transport):
         self._rest = 0
         """Bytes of a message that `send_nowait` has begun, which `send` gets first."""
         self.network = transport.network
+        self.names_calls = transport.names_calls
 
     async def receive(self) -> Received:
         """Receive from the transport: see `Transport.receive`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -75,6 +76,7 @@ class Call(Owner):
         "_limits",
         "_on_progress",
         "_waiting",
+        "context",
         "end",
         "ended",
         "limited",
@@ -93,6 +95,8 @@ class Call(Owner):
     ) -> None:
         self.segments = []  # as an `Owner` makes, which would be two more calls
         self.request = request
+        self.context: Context | None = None
+        """Context variables of the caller, until the end of the call."""
         self.end: Settled | None = None
         """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
         self.ended = -inf

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -80,6 +80,8 @@ class Outbound:
         """Reason why no reply will ever come any more; `None` while one may."""
         self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
+        self._left = 0
+        """Id of the last request before the last cancel that may be unread; 0 after the peer has read all."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
@@ -127,6 +129,7 @@ class Outbound:
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         backlog = None if on_progress is None else self._backlog()
         call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
+        call.context = copy_context()
         try:
             if span is not None:
                 params = span.params
@@ -158,6 +161,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
+            call.context = None  # it may refer to anything
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -183,8 +187,8 @@ class Outbound:
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def stray(self, line: bytes | bytearray) -> None:
-        """Keep the beginning of a line of the server that belongs to no call: it may be the answer which a call waits
-        for in vain, and is quoted in the error that ends the wait."""
+        """Keep the beginning of a line of the server that belongs to no call. The error that ends a wait
+        quotes the line, since a call may wait for this answer in vain."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
@@ -258,6 +262,9 @@ class Outbound:
             noted(self, call.end)
         if not self._state.abandon(request) or outbox.withdraw(call) or isinstance(error, NotSerializable):
             return False
+        newest = next(reversed(self._calls))
+        if type(newest) is int and not request.method.streams and request.method.name not in _ASK_NOTHING:
+            self._left = newest
         self._send_cancel(request.id, error, outbox)
         return True
 
@@ -309,7 +316,30 @@ class Outbound:
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Give ``request``, which the peer has ended, its end."""
+        if self._left and type(request.id) is int and request.id > self._left:
+            self._left = 0  # it was sent behind the last cancel, which the peer has read before
         self._calls[request.id].settle(Settled(result, error, self._told.received))
+
+    def caller_of(self, request_id: RequestId | None) -> Context | None:
+        """Return the context variables of the caller who waits for the request of ours with this id; `None` where no
+        caller does. Callers of this method must not change the context."""
+        call = None if request_id is None else self._calls.get(request_id)
+        return call.context if isinstance(call, Call) else None
+
+    def only_caller(self) -> Context | None:
+        """Return the context variables of the caller with the only request in progress that the peer may ask about.
+        `None` if there are several such requests, or none, or if the peer may still ask about one that was left."""
+        if self._left:
+            return None
+        found = None
+        for call in self._calls.values():
+            method = call.request.method
+            if not isinstance(call, Call) or call.end is not None or method.streams or method.name in _ASK_NOTHING:
+                continue
+            if found is not None:
+                return None
+            found = call.context
+        return found
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
         """Fail ``request``, whose answer cannot be read."""
@@ -347,6 +377,19 @@ class Outbound:
             scope.cancel(reason=error.reason)
 
 
+_ASK_NOTHING: Final = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/get",
+        "tasks/cancel",
+    }
+)
+"""Requests about which no server asks."""
 _QUOTED: Final = 200
 """Number of bytes of a line that an error shows."""
 

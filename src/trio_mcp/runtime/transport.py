@@ -102,6 +102,8 @@ class RecordedSending(Protocol):
 class Transport(ABC):
     """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
+    names_calls: bool = False
+    """True where messages say in whose answer they came: see `Frame.came_with`."""
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
     process."""

@@ -235,7 +235,7 @@ class ConnectionState:
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
     def _receive_stray(self, named: Any, what: str, *, noteworthy: bool = False) -> Event:
-        """Rule on a reply whose id is not in flight."""
+        """Rule on a reply with an id that is not in flight."""
         call = self._meant(named)
         if call is None:
             return Ignored(what, noteworthy=noteworthy, is_reply=self.role == "client")
@@ -508,7 +508,7 @@ class ConnectionState:
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return the text of a number or string, whichever of the two it is; `None` for what cannot be an id."""
+    """Return the text of a number or string; `None` for any other value, which cannot be an id."""
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+
+import attrs
 
 from ..classes import value
 from ..jsonrpc.codec import decode_value, pack_value
@@ -27,11 +29,17 @@ class NotificationReceived:
     method: Method
     params: dict[str, Any]
     revision: Revision
+    served: Any = attrs.field(default=None, eq=False)
+    """The call of ours that the notification belongs to, in a form of the receiver's."""
+
+    def note_call(self, served: Any) -> None:
+        """Set `served`. To be called by the receiver, before anything else has the notification."""
+        cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
         """Return the notification with its parameters as text, to be kept: objects take up to thirty times as much
         memory."""
-        return PackedNotification(self.method, pack_value(self.params), self.revision)
+        return PackedNotification(self.method, pack_value(self.params), self.revision, self.served)
 
 
 @value
@@ -41,10 +49,11 @@ class PackedNotification:
     method: Method
     text: bytes
     revision: Revision
+    served: Any = attrs.field(default=None, eq=False)
 
     def unpacked(self) -> NotificationReceived:
         """Return the notification in the form before `NotificationReceived.packed`."""
-        return NotificationReceived(self.method, decode_value(self.text), self.revision)
+        return NotificationReceived(self.method, decode_value(self.text), self.revision, self.served)
 
 
 @value
@@ -102,7 +111,7 @@ class ReplyUnreadable:
     request: OutboundRequest
     reason: str
     is_odd: bool = False
-    """True for JSON that only its id makes an answer, so that the reason alone does not say what came."""
+    """True for JSON that only its id makes an answer, so that the reason alone does not describe the answer."""
 
 
 @value

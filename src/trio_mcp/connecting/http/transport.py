@@ -50,6 +50,7 @@ class HttpTransport(Transport):
     ``run`` has to run meanwhile. ``send_cancels``: a legacy server is told of requests that are left.
     """
 
+    names_calls = True
     network = "tcp"
 
     def __init__(self, endpoint: Endpoint, *, max_requests: int, send_cancels: bool = True) -> None:
