@@ -39,6 +39,9 @@ _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "l
 _TRANSIT: Final = 0.25
 """Seconds that a server waits less than we do, so that its answer comes in time."""
 _TOKEN_BYTES: Final = 16
+_DRIFT: Final = 1.01
+"""Bound of the ratio of a server's clock to ours."""
+_ROUNDING_MS: Final = 2
 
 
 @frozen
@@ -59,7 +62,8 @@ class Ending:
     - ``undeclared``: the server, or this client, has not declared ``trio-mcp/cancelAcknowledged``
     - ``unsent``: the call was never sent
 
-    ``seconds`` is the length of the wait, ``cleanup`` that of the cleanup, as the server says; ``behind`` is the state
+    ``seconds`` is the length of the wait, ``cleanup`` the length of the cleanup, as the server says; `None` also for a
+    length that can't be true, since the call has not lasted so long. ``behind`` is the state
     at the server behind a proxy, where the proxy was told.
     """
 
@@ -128,6 +132,8 @@ class Confirmation:
         here = any(extension.name == NAME for extension in requests.settings.extensions)
         self._token = secrets.token_urlsafe(_TOKEN_BYTES) if here and type(declared.get(NAME)) is dict else None
         """Token of the call; `None` where the server cannot be asked."""
+        self._sent = math.inf
+        """Time of the call, on trio's clock."""
         self._is_told = False
         """True once the server has the call, and knows that it is left."""
         self._outcome: Literal["result", "error"] | None = None
@@ -139,6 +145,7 @@ class Confirmation:
 
     async def follow(self, sent: Awaitable[T]) -> T:
         """Wait for ``sent``, the call, and where the call is left, for its ending."""
+        self._sent = trio.current_time()
         before = on_leaving.set(self._left)
         try:
             return await sent
@@ -173,7 +180,10 @@ class Confirmation:
     def _note(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        cleanup = None if result.cleanup_ms is None else result.cleanup_ms / 1000
+        # A handler can't have cleaned up for longer than the call has lasted, give or take the server's clock.
+        most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
+        said = result.cleanup_ms
+        cleanup = said / 1000 if said is not None and 0 <= said <= most else None
         never_ran = result.never_ran is True
         behind = result.behind if result.behind in CANCEL_STATES else None
         self._scope.endings.append(
