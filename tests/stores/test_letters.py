@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -201,7 +202,20 @@ async def test_reader_that_fails_refuses_the_letter_and_reads_on(
         assert await one.tell(two) == b"read hello"
 
 
-@pytest.mark.parametrize("text", [b"", b"nonsense", b"\x94\xa4talk", b"\x93\xa4talk\xa1x\x01"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"nonsense",
+        b"\x94\xa4talk",
+        b"\x93\xa4talk\xa1x\x01",
+        b"\x94\xa1\xff\xa1x\x01\xc4\x00",  # a kind that is no UTF-8
+        b"\x91" * 100_000,
+        msgspec.msgpack.encode(["talk", "x" * 101, 1, b""]),  # a receipt would go there
+        msgspec.msgpack.encode(["t" * 101, "x", 1, b""]),
+        msgspec.msgpack.encode(["talk", "x", 2.5, b""]),
+    ],
+)
 async def test_what_is_no_letter_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
     async with parties() as (one, two):
         await one.courier.post(two.id, text)

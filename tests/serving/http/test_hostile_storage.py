@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.serving.http.fleet import FORM, Fleet, accepted, fleet, question_in
@@ -327,3 +328,32 @@ async def test_sec_answers_of_redis_with_changed_bytes_end_no_replica(redis_serv
                 await trio.sleep(0.01)
             redis_server.ask("FLUSHALL")
             await found.use_anew()
+
+
+@pytest.mark.parametrize("seed", [12, 13, 14])
+async def test_sec_replicas_start_once_answers_of_redis_can_be_read(
+    redis_server: RedisServer,  # noqa: F811
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+
+    def corrupt(data: bytes) -> bytes:
+        changed = bytearray(data)
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        return bytes(changed) + chance.choice([b"", b"", b"+x\r\n", b"*1\r\n"])
+
+    async with open_proxy(redis_server.port) as proxy, trio.open_nursery() as nursery:
+        proxy.corrupt = corrupt
+
+        async def clear() -> None:
+            while proxy.connections < 4:  # noqa: ASYNC110 - some were made in vain
+                await trio.sleep(0.01)
+            proxy.corrupt = None
+            proxy.cut_all()
+
+        nursery.start_soon(clear)
+        with trio.fail_after(PATIENCE):
+            async with fleet(add_tools, shared=Redis(proxy.url, limit=0.5)) as (one, _):
+                assert text_of((await one.call("echo", {"text": "x"})).json) == "x"
+                nursery.cancel_scope.cancel(reason="the test is over")

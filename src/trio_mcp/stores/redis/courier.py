@@ -20,7 +20,7 @@ from ...concurrency.contexts import asynccontextmanager
 from ..decoding import LINES, columns
 from ..record_codec import encoded
 from ..shared import MAX_LETTER
-from ..task_store import GAP, Gap, Hints
+from ..task_store import GAP, Gap, Hints, UnreadableRecord
 from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
@@ -37,6 +37,7 @@ _PIECE: Final = 256 * 1024
 """Bytes of a long letter that are sent or fetched together."""
 _MOST_PIECES: Final = 4
 """Pieces of long letters that are on their way to Redis at a time."""
+_SIGNS: Final = tuple[list[bytes | None]]
 _TAKEN: Final = tuple[int, bytes]
 _READ_AGAIN: Final = 0.25
 """Seconds until the list is read again that could not be read."""
@@ -177,7 +178,10 @@ class RedisCourier:
         if not replicas:
             return set()
         names = list(replicas)
-        [signs] = await self._link.pipeline([[b"MGET", *map(self._alive, names)]])
+        answers = await self._link.pipeline([[b"MGET", *map(self._alive, names)]])
+        [signs] = columns("signs of life", answers, _SIGNS)
+        if len(signs) != len(names):
+            raise UnreadableRecord("signs of life cannot be read: their number is another one")
         return {name for name, sign in zip(names, signs, strict=True) if sign is None}
 
 

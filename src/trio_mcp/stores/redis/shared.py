@@ -17,6 +17,7 @@ from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.time_limits import growing_delay
 from ...concurrency.wakeups import ChangeSignal
+from ..decoding import columns
 from ..sealing import check_secrets
 from ..shared import SECRET_BYTES, Replica, new_replica_id
 from .address import parse_url
@@ -203,16 +204,18 @@ class _CommonSecret:
 
     async def _kept(self) -> bytes:
         """Return the secret in Redis, which is ours where there was none."""
-        [kept] = await self._link.pipeline([["GET", self._key]])
+        [kept] = columns("the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None])
         if kept is None or len(kept) != SECRET_BYTES:  # none, or none that a replica has put there
-            kept = await self._link.script(_PUT, [self._key], [self.value])
+            put = await self._link.script(_PUT, [self._key], [self.value])
+            [kept] = columns("the common secret", [put], tuple[bytes])
         return kept
 
 
 async def _check_policy(link: Link) -> None:
     """Tell in the log if Redis may drop keys."""
     try:
-        [settings] = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
+        answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
+        [settings] = columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
     except OSError as error:  # not allowed to this user, on most services
         logger.debug("what Redis does without memory could not be asked: %s", error)
         return
