@@ -54,6 +54,10 @@ class Fake:
         self._report = Listening("fake", ENDS_WITHIN)
         self._listens.set()
 
+    def fall_silent(self) -> None:
+        """Live on, when no report can come any more."""
+        self._listens.set()
+
     def end(self, status: int) -> None:
         if self.status is None:
             self.status = status
@@ -174,6 +178,16 @@ async def test_a_frozen_successor_is_killed_in_time_and_blocks_no_reload(autojum
         assert fakes.serving() == fakes.all[-1:]
         await trio.sleep(6)
         assert hanging.status == -signal.SIGKILL
+
+
+async def test_a_successor_that_can_report_no_more_is_ended(autojump_clock: object) -> None:
+    async with supervised(1) as (supervisor, fakes):
+        supervisor.reload()
+        await wait_all_tasks_blocked()
+        fakes.starting()[0].fall_silent()
+        await wait_all_tasks_blocked()
+        assert fakes.all[-1].status == -signal.SIGTERM
+        assert fakes.serving() == fakes.all[:1]
 
 
 async def test_a_reload_that_comes_while_a_process_is_opened_ends_that_process(autojump_clock: object) -> None:
@@ -319,6 +333,7 @@ async def test_any_schedule_of_events_leaves_one_present_worker_for_each_slot(
             one_of(fakes.starting, Fake.listen),
             one_of(fakes.starting, Fake.listen),
             one_of(fakes.starting, lambda fake: fake.end(1)),
+            one_of(fakes.starting, Fake.fall_silent),
             one_of(fakes.alive, freeze),
             fail_next,
         ]

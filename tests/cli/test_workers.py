@@ -166,6 +166,21 @@ async def until_workers_are(server: Running, count: int) -> set[int]:
     return workers
 
 
+def is_python(pid: int) -> bool:
+    """Whether the process of a worker runs its own program, and no longer a copy of ours."""
+    return b"-m\0trio_mcp.cli\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def freeze(pid: int) -> None:
+    """Stop a worker that runs Python already: only then is what its signals do its own affair."""
+    with trio.fail_after(PATIENCE):
+        while not is_python(pid):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+        while not is_in(pid, "T"):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
 async def end(server: Running) -> None:
     """End the supervisor in good order, and see its workers gone."""
     workers = workers_of(server)
@@ -219,6 +234,39 @@ async def test_a_version_that_hangs_at_import_is_ended_by_the_next_reload(tmp_pa
         await server.line(rf"(serves in the place of {old})")
         await until_gone(hanging)
         await until_gone(old)
+        await end(server)
+
+
+MISBEHAVED = """
+    import os
+    import stat
+
+    for number in range(3, 100):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                {act}
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
+)
+async def test_a_version_that_uses_sockets_that_are_not_its_own_costs_no_worker(tmp_path: Path, act: str) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
+        url = await server.line(READY)
+        old = await pid_of(url)
+        written(tmp_path / "server.py", MISBEHAVED.format(act=act) + SERVER)
+        server.process.send_signal(signal.SIGHUP)
+        await server.line("(the new version did not start; the old one goes on)")
+        assert await pid_of(url) == old
+        written(tmp_path / "server.py", SERVER)
+        server.process.send_signal(signal.SIGHUP)
+        new = int(await server.line(rf"worker (\d+) serves in the place of {old}"))
+        await until_gone(old)
+        assert await until_workers_are(server, 1) == {new}
         await end(server)
 
 
@@ -308,8 +356,8 @@ async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0"))
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         await server.line(READY)
-        frozen, _ = await until_workers_are(server, 2)
-        os.kill(frozen, signal.SIGSTOP)
+        frozen = max(await until_workers_are(server, 2))
+        await freeze(frozen)
         server.process.send_signal(signal.SIGTERM)
         await server.line(rf"(worker {frozen} has not ended in time, and is killed)")
         with trio.fail_after(PATIENCE):
@@ -339,15 +387,18 @@ async def test_the_port_of_a_killed_supervisor_is_free_at_once(tmp_path: Path, n
     arguments = ("run", file, "--http", port, "--stateless", "--workers", "2")
     async with running(*arguments) as server:
         url = await server.line(READY)
-        workers = await until_workers_are(server, 2)
-        await pid_of(url)
-        os.kill(min(workers), number)  # frozen, it keeps its sockets
+        workers: set[int] = set()
+        while len(workers) < 2:
+            workers.add(await pid_of(url))
+        if number == signal.SIGSTOP:
+            await freeze(min(workers))  # which keeps its sockets
         server.process.send_signal(signal.SIGKILL)
         try:
             async with running(*arguments) as other:
                 assert await pid_of(await other.line(READY)) not in workers
         finally:
-            os.kill(min(workers), signal.SIGCONT)
+            with suppress(ProcessLookupError):  # the system ends stopped processes whose parent is gone
+                os.kill(min(workers), signal.SIGCONT)
         for each in workers:
             await until_gone(each)
 
@@ -377,7 +428,7 @@ async def test_a_worker_that_computes_for_ever_ends_with_its_supervisor_and_leav
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
             with trio.fail_after(PATIENCE):
-                while not is_computing(worker):  # noqa: ASYNC110 - seen from outside
+                while not is_in(worker, "R"):  # noqa: ASYNC110 - seen from outside
                     await trio.sleep(0.01)
             server.process.send_signal(signal.SIGKILL)
             with trio.fail_after(PATIENCE):
@@ -386,13 +437,9 @@ async def test_a_worker_that_computes_for_ever_ends_with_its_supervisor_and_leav
             await until_gone(worker)
 
 
-def is_computing(pid: int) -> bool:
-    """Whether the main thread runs, and has done so for a while."""
-    (
-        state,
-        *_,
-    ) = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return state == "R"
+def is_in(pid: int, states: str) -> bool:
+    """Whether the main thread is in one of the states that proc(5) lists."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in states
 
 
 def can_be_bound(port: int) -> bool:

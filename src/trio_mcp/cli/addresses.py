@@ -110,8 +110,8 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
 _ON_SOCKET: Final = "unix:"
 """Beginning of the value of ``--http`` for a Unix socket."""
-_WORKERS_NOTICE: Final = 1.0
-"""Seconds in which the workers of a killed supervisor leave its port."""
+_WORKERS_NOTICE: Final = 2.0
+"""Seconds in which the workers of a killed supervisor leave its port. A worker that starts has to import much first."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
@@ -181,7 +181,7 @@ async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
         except OSError as error:
             if error.errno != EADDRINUSE or trio.current_time() >= last:
                 raise
-        await trio.sleep(_WORKERS_NOTICE / 20)
+        await trio.sleep(_WORKERS_NOTICE / 40)
 
 
 def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:

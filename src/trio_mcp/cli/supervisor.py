@@ -252,7 +252,9 @@ class Supervisor:
         if patience.cancelled_caught:
             self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; it is waited for")
             report = await process.listening()
-        if report is not None and slot.starting is worker and not self._is_ending:
+        if report is None:  # it ends, or can never say that it listens
+            worker.end()
+        elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
             self._changed.set()
 

@@ -164,8 +164,10 @@ class _Process:
 
     def retire(self) -> None:
         """Have the worker leave new connections to others: see `Process.retire`."""
-        with suppress(OSError):  # it has ended
+        try:
             os.write(self._life.socket.fileno(), b"r")
+        except OSError:  # it has ended, or closed what it did not open
+            self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
         """Send a signal: see `Process.send`."""
@@ -229,4 +231,6 @@ async def supervise(
             return await Supervisor(partial(open_worker, listeners, secret), count, announce, changes).run()
     finally:
         for each in listeners:
+            with suppress(OSError):  # the system only knows connections that end
+                each.shutdown(socket.SHUT_RDWR)  # children of workers may hold the socket, too
             each.close()
