@@ -75,6 +75,15 @@ def test_the_uri_of_a_resource_leads_back_to_member_and_uri(member: str, uri: st
     assert parse_uri(catalogue_uri(member, uri)) == (member, uri)
 
 
-@pytest.mark.parametrize("uri", ["", "note://motto", "member:", "member://", "member://files"])
+@pytest.mark.parametrize("uri", ["", "note://motto", "member:", "member://", "member://files", "member://%ff/x"])
 def test_what_is_not_from_the_catalogue_is_known_to_be_not(uri: str) -> None:
     assert parse_uri(uri) is None
+
+
+@given(st.sampled_from(["member://", "ui://", "skill://", "member:/"]), st.binary(max_size=6), st.text(max_size=5))
+@example("ui://", b"\xff", "/x")
+@example("skill://", b"\xed\xa0\x80", "/x")
+def test_any_text_is_parsed_or_refused_as_a_uri_of_the_catalogue(scheme: str, member: bytes, rest: str) -> None:
+    uri = scheme + "".join(f"%{byte:02x}" for byte in member) + rest
+    parsed = parse_uri(uri)
+    assert parsed is None or len(parsed) == 2
