@@ -121,6 +121,8 @@ def patterns_at(place: str) -> list[re.Pattern[Any]]:
         return [found.compiled(importlib.import_module(name))]
     except ImportError as error:
         pytest.skip(str(error))
+    except NameError:
+        pytest.fail(f"{place} is made of arguments: add what the function makes to MADE_BY_FUNCTIONS")
 
 
 def assert_linear(pattern: re.Pattern[Any], methods: Sequence[str]) -> None:
@@ -141,6 +143,16 @@ def assert_linear(pattern: re.Pattern[Any], methods: Sequence[str]) -> None:
             steps.run(method, before + text * 2 + behind)
         factor = steps.count / max(once, 200)
         assert factor < FACTOR, f"twice the text costs {factor:.1f} times the steps: {shown}"
+
+
+def test_every_pattern_is_found_by_the_name_of_its_module() -> None:
+    assert len(PATTERNS) > 120
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "re"), path
+            assert not (
+                isinstance(node, ast.Import) and any(each.name == "re" and each.asname for each in node.names)
+            ), path
 
 
 @pytest.mark.parametrize("place", PATTERNS)

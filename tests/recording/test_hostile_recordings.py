@@ -109,6 +109,18 @@ def test_a_line_that_is_heavy_in_memory_is_read_without_its_contents(
     assert peak < 4 * size
 
 
+@pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
+def test_a_heavy_line_that_holds_no_message_is_passed_over(
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)
+    line = f'{{"t":1,"dir":"in","message":{message}{message[1:] * 1000}0]}}'
+    path = written(tmp_path / "a.jsonl", line, call(1))
+    (heavy, _) = list(read_recording(path))
+    assert (heavy.message, heavy.cut) == (None, True)
+    assert len(timeline([read_recording(path)]).requests) == 1
+
+
 DIGITS, DEEP = "9" * 400, "[" * 900 + "]" * 900
 BAD = (
     *(f'{{"t":{DIGITS},"event":"connection.ended"}}', f'{{"t":-{DIGITS},"dir":"in","message":{{}}}}', '{"t":1e300}'),

@@ -128,7 +128,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [each for each in found if isinstance(each, dict)]
 
 
-class Beginning(msgspec.Struct, omit_defaults=True):
+class _Beginning(msgspec.Struct, omit_defaults=True):
     """The members that are kept of a message that is too long."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
@@ -136,10 +136,21 @@ class Beginning(msgspec.Struct, omit_defaults=True):
     method: str | msgspec.UnsetType = msgspec.UNSET
 
 
+_beginnings: Final = msgspec.json.Decoder(list[_Beginning] | _Beginning)
+
+
+def beginning_of(data: bytes | msgspec.Raw) -> Any:
+    """Return a message without parameters and results, a list for a batch; `None` if ``data`` is no message."""
+    try:
+        return msgspec.to_builtins(_beginnings.decode(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 class _CutEntry(Entry, frozen=True, kw_only=True):
     """An entry with a message that is too large to be read whole."""
 
-    message: list[Beginning] | Beginning | None = None
+    message: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @frozen
@@ -175,7 +186,7 @@ _cut_entries: Final = msgspec.json.Decoder(_CutEntry)
 def _entry(line: bytes) -> Entry:
     if weight_of(line) > _HEAVIEST:
         cut = _cut_entries.decode(line)
-        return msgspec.structs.replace(cut, message=msgspec.to_builtins(cut.message), cut=True)
+        return msgspec.structs.replace(cut, message=beginning_of(cut.message), cut=True)
     entry = _entries.decode(line)
     if nests_too_deep(line, entry.message):
         raise RecursionError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from .entries import VERSION, Beginning, Entry, Header, nests_too_deep
+from .entries import VERSION, Entry, Header, beginning_of, nests_too_deep
 from .writing import Job, Recording
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ NO_JSON: Final = "no JSON"
 """The reason of an entry without a message: text that is no JSON."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
-
-_beginnings: Final = msgspec.json.Decoder(list[Beginning] | Beginning)
 
 
 def new_header(role: str, network: str | None) -> Header:
@@ -215,7 +213,7 @@ def entry_of(job: Job, most: int) -> Entry:
     reason: str | None = None
     cut = len(job.data) > most
     try:
-        decoded = msgspec.to_builtins(_beginnings.decode(job.data)) if cut else _decoder.decode(job.data)
+        decoded = beginning_of(job.data) if cut else _decoder.decode(job.data)
         if nests_too_deep(job.data, decoded):
             reason = "nested too deep"
         else:
@@ -223,7 +221,7 @@ def entry_of(job: Job, most: int) -> Entry:
     except RecursionError:
         reason = "nested too deep"
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        reason = None if cut else NO_JSON  # and what it is may hold secrets
+        reason = NO_JSON  # and what it is may hold secrets
     return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post)
 
 
