@@ -169,6 +169,7 @@ def test_value_under_a_harmless_name_stays_in_data_and_in_texts(name: str) -> No
         ("the password: hunter,2;x}y", ",2;x}y"),
         ("run --password hunter,2;x", ",2;x"),
         ("{password: hunter, user: ann}", "hunter"),
+        ("<password>'hun'ter2</password>", "ter2"),
         (KEY.replace("-----", "---- ", 1), "MIIEpAIBAAKCAQEA"),
     ],
 )
@@ -201,6 +202,8 @@ def test_a_secret_in_a_text_is_masked_and_nothing_around_it(text: str, secret: s
         "eyJhbGciOiJIUzI1NiJ9",
         "env: [{'name': 'PATH', 'value': '/bin'}]",
         "name: the token, value: of friendship",
+        """<a href="/?token=">here</a> and <a href="/">there</a>""",
+        "token: none, password=None, secret: ''",
         "e.g. eyJ.eyJ.",
     ],
 )

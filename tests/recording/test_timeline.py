@@ -109,6 +109,20 @@ def test_clocks_are_compared_by_the_round_trip_with_the_least_delay(tmp_path: Pa
     assert other_way.offset == pytest.approx(-100.0)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_clocks_that_contradict_no_message_are_taken_as_they_are(tmp_path: Path, swapped: bool) -> None:
+    """No message arrives more than 30 ms early or late by the clocks, and the client asks and is asked."""
+    ours = [call(0, "out", 1), reply(50_000, "in", 1), call(60_000, "in", 7), reply(70_000, "out", 7)]
+    theirs = [call(10_000, "in", 1), reply(20_000, "out", 1), call(55_000, "out", 7), reply(75_000, "in", 7)]
+    a = written(tmp_path / "a.jsonl", "client", 1000.0, ours)
+    b = written(tmp_path / "b.jsonl", "server", 1000.0, theirs)
+    found = timeline([read_recording(each) for each in ((b, a) if swapped else (a, b))])
+    assert (found.offset, found.uncertainty) == (0.0, pytest.approx(0.005))
+    assert [(each.id, each.origin) for each in found.requests] == [(1, "client"), (7, "server")]
+    first = found.requests[0]
+    assert [first.sent, first.received, first.replied, first.answered] == [1000.0, 1000.01, 1000.02, 1000.05]
+
+
 def test_hostile_names_are_text_in_the_picture(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", "client", 0.0, [])
     with path.open("a") as file:

@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
 from .secret_names import is_count, names_secret
 from .secret_texts import MASK, without_secrets
 
@@ -104,8 +103,6 @@ class Masking:
         if _JSON.match(text):
             try:
                 data = _any.decode(text)
-                if text.count("[") + text.count("{") > MOST_LEVELS and is_too_deep(data):
-                    return self._whole(text)
                 masked = self.masked(data)
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
