@@ -155,7 +155,7 @@ def test_a_damaged_line_is_a_bad_recording_with_its_number(
     )
     with pytest.raises(BadRecording) as caught:
         read(path)
-    assert caught.value.line == 3
+    assert (caught.value.path, caught.value.line) == (str(path), 3)
 
 
 @pytest.mark.parametrize(
