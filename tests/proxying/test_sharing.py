@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import trio
 from tests.proxying.conftest import ALL
+from tests.proxying.test_tasks_of_others import LEGACY, before, client_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, ElicitFormParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import MCPError
+from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Sampling
+from trio_mcp.testing import ScriptedClient, ScriptedServer
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -171,3 +174,51 @@ async def test_a_client_that_is_cancelled_away_leaves_the_others_what_they_have(
             await wait_all_tasks_blocked()
             await client.ping()
     assert told == ["tools"]
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "cancels"])
+@pytest.mark.parametrize("principal", [None, "ann"])
+async def test_late_question_of_a_call_that_was_left_goes_to_no_other_party(
+    leaves: bool, principal: str | None, autojump_clock: MockClock
+) -> None:
+    """Without authorization, each client is a party; a client is asked all the same after a cancel of its own."""
+    asked: dict[str, Any] = {"messages": [], "maxTokens": 5}
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, {"tools": {}})
+        for question in ("own", "of another"):
+            await server.expect_request("tools/call")
+            await server.expect({"method": "notifications/cancelled", "params": ...})
+            call = await server.expect_request("tools/call")
+            await server.request(question, "sampling/createMessage", asked)
+            if question == "own" or principal is not None:
+                await server.expect({"id": question, "result": {"role": "assistant", ...: ...}})
+            else:
+                await server.expect({"id": question, "error": {"code": -32603, ...: ...}})
+            await server.answer(call, {"content": []})
+
+    async def left(client: ScriptedClient, *, cancels: bool) -> None:
+        call = await client.request("tools/call", {"name": "t"})
+        await wait_all_tasks_blocked()
+        if cancels:
+            await client.cancel(call)
+            await wait_all_tasks_blocked()
+
+    async def calls(client: ScriptedClient, *, is_asked: bool) -> None:
+        call = await client.request("tools/call", {"name": "t"})
+        if is_asked:
+            question = await client.expect({"id": ..., "method": "sampling/createMessage", "params": asked})
+            await client.answer(question, {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"})
+        await client.expect_result(call)
+
+    forwards = ClientCapabilities(sampling=Sampling())
+    async with (
+        before(script, LEGACY, shares=True, forwards=forwards) as way,
+        client_of(way, principal, LEGACY, {"sampling": {}}) as second,
+    ):
+        await left(second, cancels=True)
+        await calls(second, is_asked=True)
+        async with client_of(way, principal, LEGACY, {"sampling": {}}) as first:
+            await left(first, cancels=not leaves)
+        await wait_all_tasks_blocked()
+        await calls(second, is_asked=principal is not None)

@@ -164,6 +164,24 @@ async def test_second_signal_ends_the_wait_for_the_storage(autojump_clock: MockC
         await post.aclose()
 
 
+@pytest.mark.parametrize("first", [True, False])
+async def test_end_in_a_hurry_or_said_twice_waits_for_no_storage(first: bool, autojump_clock: MockClock) -> None:
+    async with ending() as replica:
+        replica.hold("sessions.read")
+        post = await replica.replica.post(replica.session, call("echo", text="x"))
+        await wait_all_tasks_blocked()
+        if first:
+            replica.replica.front.shut_down("in a hurry", hurry=True)
+            replica.endpoint.nursery.start_soon(replica._wait)
+        else:
+            replica.begin()
+            await trio.sleep(1)
+            replica.replica.front.shut_down("again", hurry=False)
+        await replica.over.wait()
+        assert replica.over_at < 2
+        await post.aclose()
+
+
 async def test_session_that_is_looked_up_at_the_end_and_is_not_there_is_answered(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
