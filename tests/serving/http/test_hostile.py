@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 from tests.patience import PATIENCE
-from tests.serving.http.raw import BASE, Answer, modern, request_bytes
+from tests.serving.http.raw import BASE, Answer, modern, request_bytes, served
 from tests.serving.http.scenes import (
     Scene,
     SocketEndpoint,
@@ -24,7 +24,7 @@ from tests.serving.http.scenes import (
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause
+from trio_mcp import CancelCause, Limits, Server
 
 HALF_OPEN = 2000
 
@@ -371,3 +371,36 @@ async def test_mod_03_nothing_of_one_request_is_on_the_stream_of_another(
     assert changed["method"] == "notifications/tools/list_changed"
     assert changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "the same"
     await listening.aclose()
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "huge length"])
+@pytest.mark.parametrize("status", [413, 403])
+async def test_client_that_writes_all_of_a_refused_body_first_reads_the_refusal(framing: str, status: int) -> None:
+    size = 12 * 1024 * 1024
+    host = "127.0.0.1" if status == 413 else "evil.example"
+    length = {
+        "length": f"Content-Length: {size}",
+        "huge length": f"Content-Length: {10**12}",
+        "chunked": "Transfer-Encoding: chunked",
+    }[framing]
+    head = f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{length}\r\n\r\n".encode()
+    if framing == "chunked":
+        head += b"%x\r\n" % size
+    async with served(Server("s", limits=Limits(max_message_bytes=1024 * 1024))) as endpoint:
+        with trio.fail_after(PATIENCE):
+            async with await trio.open_tcp_stream("127.0.0.1", endpoint.port) as stream:
+                await stream.send_all(head)
+                for _ in range(size // 65536):
+                    await stream.send_all(bytes(65536))
+                assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_rest_of_a_refused_body_is_read_up_to_a_bound() -> None:
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {10**12}\r\n\r\n".encode()
+    async with served(Server("s", limits=Limits(max_message_bytes=64 * 1024))) as endpoint:
+        with trio.fail_after(PATIENCE):
+            async with await trio.open_tcp_stream("127.0.0.1", endpoint.port) as stream:
+                await stream.send_all(head)
+                with pytest.raises(trio.BrokenResourceError):
+                    for _ in range(10_000):
+                        await stream.send_all(bytes(65536))

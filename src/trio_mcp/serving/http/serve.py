@@ -146,6 +146,8 @@ async def serve_http(
                 await recordings.aclose()
 
 
+_DROPPED: Final = 16
+"""Bytes of a refused body that are read and dropped, in times of the longest message."""
 _GOODBYE: Final = 1.0
 """Seconds in which the last bytes of a connection are written when the server is cancelled."""
 
@@ -320,6 +322,7 @@ def bounds_of(limits: Limits) -> HttpBounds:
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,
+        max_dropped_bytes=_DROPPED * limits.max_message_bytes,
         head_timeout=limits.handshake_timeout,
         body_timeout=limits.body_timeout,
         idle_timeout=limits.idle_timeout,

@@ -42,7 +42,11 @@ class HttpBounds:
     """Time in which a client that has bytes to read must take some."""
     linger_timeout: float = 2.0
     """Time that a client has to read the last answer."""
+    max_dropped_bytes: int = 64 * 1024 * 1024
+    """Bytes of the rest of a refused body that are read, and dropped, within `body_timeout`. Most clients write all of
+    a body first, then read, and would lose the refusal when the connection is reset. A body that was too large has
+    `linger_timeout` from each piece to the next."""
     max_linger_bytes: int = 1024 * 1024
     """Bytes that are read, and dropped, behind the last answer. A connection that is closed with unread bytes is reset,
-    and its client might never see that answer. Behind a refusal by the head, what is missing of a body that would have
-    been read is dropped first, within `body_timeout`."""
+    and its client might never see that answer. What is missing of a refused body is dropped before: see
+    `max_dropped_bytes`."""

@@ -39,7 +39,7 @@ class HttpConnection(ResponseWriter):
 
     __slots__ = (
         *("_admission", "_application", "_bounds", "_head", "_held", "_lingered", "_missing", "_reader", "_resuming"),
-        *("_room", "_unserved", "_upgrade"),
+        *("_renewed", "_room", "_unserved", "_upgrade"),
     )
 
     def __init__(
@@ -64,6 +64,8 @@ class HttpConnection(ResponseWriter):
         self._missing = 0
         """Bytes of a refused body that are to come, at most, in phase `DROPPING`."""
         self._lingered = 0
+        self._renewed = 0
+        """How often, about once a second, the client got more time for the rest of a body that was too large."""
         self._resuming = False
         """True while requests that wait are served, or a task is to go on with them."""
         self._room = Sleeper()
@@ -143,6 +145,8 @@ class HttpConnection(ResponseWriter):
                 return bounds.head_timeout
             case ConnectionPhase.IDLE:
                 return bounds.idle_timeout
+            case ConnectionPhase.DROPPING if self._reader.is_over:
+                return bounds.linger_timeout
             case ConnectionPhase.BODY | ConnectionPhase.DROPPING:
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
@@ -224,6 +228,9 @@ class HttpConnection(ResponseWriter):
             return True
         count = len(data)
         if self.phase is _DROPPING:
+            if self.since is not None and self._reader.is_over and self._renewed < self._bounds.body_timeout:
+                self._renewed += 1
+                self.since = None
             self._missing -= count
             if self._missing > 0:
                 return True
@@ -333,8 +340,8 @@ class HttpConnection(ResponseWriter):
                 reader.forget()
             else:
                 is_read = reader.body() is not None
-        except BadRequest:
-            reader.forget()
+        except BadRequest as bad:
+            reader.forget(comes=bad.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         self._respond_at_once(refusal, is_read=is_read)
         return self.phase is _IDLE and bool(reader.unread)
 
@@ -343,7 +350,10 @@ class HttpConnection(ResponseWriter):
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        self._reader.forget()
+        # A client that writes first would lose the answer if the connection were reset; one that waits for 100 not.
+        waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
+        is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        self._reader.forget(comes=is_sound and not waits)
         self._release()
         self._respond_at_once(self._application.refusal(status, reason, self._head), is_read=False)
 

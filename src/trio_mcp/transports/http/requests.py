@@ -24,6 +24,8 @@ _ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 _WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 _CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 """Elements of a header that is a list (RFC 9110 section 5.6.1)."""
+_LONGEST_LIST: Final = 1000
+"""Characters of such a header that are looked at: a search tries at each comma."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
@@ -60,7 +62,7 @@ class RequestHead:
             upgrade is not None
             and self.method == "GET"
             and not self.http_1_0  # RFC 9110 section 7.8
-            and _WEBSOCKET.search(upgrade) is not None
+            and _WEBSOCKET.search(upgrade, 0, _LONGEST_LIST) is not None
         )
 
     @property
@@ -68,7 +70,9 @@ class RequestHead:
         """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
-            connection is not None and connection != "keep-alive" and _CLOSE.search(connection) is not None
+            connection is not None
+            and connection != "keep-alive"
+            and _CLOSE.search(connection, 0, _LONGEST_LIST) is not None
         )
 
     def waits_for_continue(self) -> bool:
@@ -190,7 +194,10 @@ class RequestReader:
     """The requests of one connection: `head` and `body` are asked for in turn, after each `feed`, until `None` says
     that bytes are missing. After a `BadRequest`, nothing more can be read."""
 
-    __slots__ = ("_bounds", "_checked", "_chunks", "_empty_lines", "_length", "_part", "_searched", "is_over", "unread")
+    __slots__ = (
+        *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_length", "_part", "_searched", "is_over"),
+        "unread",
+    )
 
     def __init__(self, bounds: HttpBounds) -> None:
         self._bounds = bounds
@@ -209,6 +216,7 @@ class RequestReader:
         self._chunks: ChunkedBody | None = None
         self.is_over = False
         """True after `forget`."""
+        self._forgotten = 0
 
     def feed(self, data: bytes) -> None:
         """Take bytes that have come."""
@@ -277,17 +285,23 @@ class RequestReader:
         part = 0 if self._part is None else len(self._part)
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
-    def forget(self) -> None:
-        """Drop the bytes that wait here: nothing more is to be fed."""
+    def forget(self, *, comes: bool = False) -> None:
+        """Drop the bytes that wait here: nothing more is to be fed. ``comes``: the client sends the rest of the body
+        all the same, and the rest is `missing`."""
+        self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """The number of bytes, at most, that are to come of the body that belongs to the last head, after `body`."""
+        """The number of bytes that are to come of the body that belongs to the last head, after `body`, and are worth
+        reading: at most `HttpBounds.max_dropped_bytes`. Of a body in chunks nobody knows how many come."""
+        if self.is_over:
+            return self._forgotten
+        most = self._bounds.max_dropped_bytes
         if self._chunks is not None:
-            return self._bounds.max_body_bytes
-        return self._length - (0 if self._part is None else len(self._part))
+            return most
+        return min(self._length - len(self.unread if self._part is None else self._part), most)
 
     def _chunked(self, chunks: ChunkedBody) -> bytes | None:
         data, self.unread = bytes(self.unread), bytearray()
