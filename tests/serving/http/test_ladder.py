@@ -389,6 +389,17 @@ async def test_every_way_to_say_both_forms_is_understood(accept: str | None) -> 
         assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
 
 
+@pytest.mark.parametrize("accept", [",", ";", "a,", "application/json,;"])
+async def test_accept_with_many_pieces_admits_what_its_first_ones_say(accept: str) -> None:
+    good = "application/json, text/event-stream"
+    async with serving() as (endpoint, _):
+        answers = [
+            await endpoint.ask(modern("tools/list"), {"Accept": f"{good},{accept * 10_000}"[:15_000]}),
+            await endpoint.ask(modern("tools/list"), {"Accept": f"{',' * 15_000}{good}"}),
+        ]
+    assert [answer.status for answer in answers] == [200, 406]
+
+
 # 6. The length of the body
 
 

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -159,7 +158,9 @@ _RANGE: Final = re.compile(
     r"(?:^|,)[ \t]*+(application/json|text/event-stream|application/\*|text/\*|\*/\*)[ \t]*+((?:;[^,]*+)?+)(?=,|$)"
 )
 """A range that admits a type of ours, with its parameters. Other ranges are passed over, as many as there are."""
-_MOST_RANGES: Final = 50
+_MOST_RANGES: Final = 200
+_LONGEST_PARAMETERS: Final = 200
+_LONGEST_NAMES: Final = 4000
 _REFUSED: Final = re.compile(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 """A quality of zero."""
 
@@ -167,9 +168,11 @@ _REFUSED: Final = re.compile(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 def accepted_types(accept: str) -> frozenset[str]:
     """Return the types of ours that an Accept header admits (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    for found in islice(_RANGE.finditer(accept.lower()), _MOST_RANGES):
+    if accept.count(",") >= _MOST_RANGES:  # a search tries at each comma: what stands behind is not looked at
+        accept = ",".join(accept.split(",", _MOST_RANGES)[:_MOST_RANGES])
+    for found in _RANGE.finditer(accept.lower()):
         kind, parameters = found.groups()
-        good = not _REFUSED.search(parameters)
+        good = not _REFUSED.search(parameters, 0, _LONGEST_PARAMETERS)
         for ours in JSON_AND_STREAM:
             rank = {ours: 3, f"{ours.partition('/')[0]}/*": 2, "*/*": 1}.get(kind, 0)
             if rank > admitted.get(ours, (0, False))[0]:  # the most specific range counts
@@ -219,7 +222,8 @@ class Cors:
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
-            asked = _PARAM.findall(headers.get("access-control-request-headers", "").lower())
+            names = headers.get("access-control-request-headers", "")[:_LONGEST_NAMES]
+            asked = _PARAM.findall(names.lower())
             allowed = ", ".join((_CORS_HEADERS, *asked))
             extra += b"%bAccess-Control-Allow-Headers: %b\r\n" % (_CORS_METHODS, allowed.encode())
             if headers.get("access-control-request-private-network") == "true":

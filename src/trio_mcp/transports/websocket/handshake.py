@@ -148,6 +148,8 @@ def refusal(error: Exception) -> Exception:
 
 
 _LONGEST_HEAD: Final = 16 * 1024
+_LONGEST_LIST: Final = 1000
+"""Characters of a header with tokens that are looked at."""
 _MOST_HEADERS: Final = 100
 _LONGEST_END: Final = len(b"\n\r\n")
 _READ: Final = 16 * 1024
@@ -178,8 +180,9 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens of a header that is a list."""
-        return [token.strip() for token in self.headers.get(name, "").split(",") if token.strip()]
+        """Return the tokens of a header that is a list, as far as the header is not too long."""
+        found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
+        return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
