@@ -31,11 +31,13 @@ def at(address: str) -> tuple[str, str]:
     [
         ("203.0.113.9", "203.0.113.9"),
         ("::ffff:203.0.113.9", "203.0.113.9"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1::/56"),
+        ("2001:db8:1:ff:3:4:5:6", "2001:db8:1::/56"),
+        ("2001:db8:1:100:3:4:5:6", "2001:db8:1:100::/56"),
+        ("fe80::1%eth0", "fe80::/56"),
     ],
 )
-def test_a_caller_is_an_address_or_the_network_that_one_machine_has_for_itself(address: str, party: str) -> None:
+def test_caller_is_an_ipv4_address_or_the_ipv6_network_of_one_household(address: str, party: str) -> None:
     assert caller(address) == at(party)
 
 
@@ -99,8 +101,8 @@ async def test_the_address_is_that_of_the_socket() -> None:
         ("10.9.9.9, 203.0.113.9, 10.1.2.3", "203.0.113.9"),
         ("10.1.2.3, 10.1.2.4", "10.1.2.3"),  # a client in the network of the proxies
         ("203.0.113.9:4711", "203.0.113.9"),
-        ("[2001:db8:1:2::9]:4711", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2::9]:4711", "2001:db8:1::/56"),
+        ("2001:db8:1:2::9", "2001:db8:1::/56"),
         ("::ffff:203.0.113.9", "203.0.113.9"),
         ("203.0.113.9, unknown", "10.0.0.1"),  # the proxy does not know: its word is not taken for what is before
         ("unknown, 10.1.2.3", "10.1.2.3"),
@@ -118,10 +120,11 @@ def test_a_trusted_proxy_tells_the_client_and_is_read_from_the_right(header: str
     ("header", "client"),
     [
         ("for=203.0.113.9;proto=https;by=10.0.0.1", "203.0.113.9"),
-        ('proto=https; For="[2001:db8:1:2::9]:4711"', "2001:db8:1:2::/64"),
+        ('proto=https; For="[2001:db8:1:2::9]:4711"', "2001:db8:1::/56"),
         ('for=1.2.3.4, for="203.0.113.9:80", for=10.1.2.3', "203.0.113.9"),
         ('for="1.2.3.4, for=203.0.113.9', "203.0.113.9"),  # a quote that a client has opened and not closed
         ("for=_hidden", "10.0.0.1"),
+        (";" * 15_000 + "for=203.0.113.9", "10.0.0.1"),
         ("proto=https", "10.0.0.1"),
     ],
 )

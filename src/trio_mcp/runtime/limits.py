@@ -36,7 +36,7 @@ class Limits:
     What is bounded for the whole server is shared by caller, over all connections of a caller: no caller gets more than
     the caller leaves for others, half where no other caller wants any, a third where two want as much as possible, and
     the whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the
-    principal of a token, else whoever opened the legacy session, else the IP address (in IPv6 the network of 64 bits);
+    principal of a token, else whoever opened the legacy session, else the IP address (in IPv6 the network of 56 bits);
     on a Unix socket the process at the other end; in memory the connection.
 
     Inside a caller, its connections and legacy sessions share in the same way: one that is alone gets a third of the

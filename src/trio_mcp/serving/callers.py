@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 
-_SITE: Final = 64
-"""Bits at the beginning of an IPv6 address that name one party, which may send from any address behind them."""
+_SITE: Final = 56
+"""Bits at the beginning of an IPv6 address that name one party, which may send from any address behind them. Providers
+give a household, or a customer with a server, a network of 56 bits, out of which come 256 of 64 bits (RFC 6177, RIPE
+690): each machine there may have any of them."""
 _MOST_PROXIES: Final = 16
 """Proxies on the way of a request that are looked at."""
+_MOST_PAIRS: Final = 16
+"""Pairs of an element of a Forwarded header that are looked at."""
 _MOST_KEPT: Final = 4096
 _LONGEST: Final = 100
 """Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
@@ -247,8 +251,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MOST_KEPT)
 def _party(address: _Address) -> str:
-    """Return the name of the party at ``address``: the address, or, in IPv6, the network, since one machine may have
-    all of the addresses there."""
+    """Return the name of the party at ``address``: the address, or, in IPv6, the network of one household."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
@@ -262,7 +265,7 @@ def _from_the_right(value: str) -> Iterable[str]:
 
 def _forwarded_for(element: str) -> str:
     """Return the client in an element of a Forwarded header (RFC 7239 section 4); empty where there is none."""
-    for pair in element.split(";"):
+    for pair in element.split(";", _MOST_PAIRS)[:_MOST_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
             return value
