@@ -286,3 +286,19 @@ async def test_the_call_that_a_proxy_made_stands_below_the_call_of_its_client(
     found = timeline([read_recording(path) for path in paths])
     outer, inner = [each for each in found.requests if each.name == "greet"]
     assert (inner.parent, outer.depth, inner.depth) == (outer, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "failed"),
+    [
+        ({"result": {}}, False),
+        ({"result": {"isError": True}}, True),
+        ({"result": {"isError": False}}, False),
+        ({"error": {"code": 1, "message": "no"}}, True),
+    ],
+)
+def test_a_failed_call_is_shown_as_failed(tmp_path: Path, answer: dict[str, Any], failed: bool) -> None:
+    lines = [call(0, "out", 1), {"t": 5, "dir": "in", "message": {"jsonrpc": "2.0", "id": 1, **answer}}]
+    found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])
+    assert found.requests[0].failed is failed
+    assert ("failed call" in svg(found)) is failed
