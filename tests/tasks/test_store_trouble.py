@@ -265,6 +265,8 @@ async def test_outage_is_told_without_a_stack_for_each_task_that_waits(
     store = TouchyStore(failure=failure)
     async with calling(Effects().server(store)) as caller:
         tasks = [await caller.start("sleep", seconds=5 * number) for number in range(1, 30)]
+        for _ in range(3):
+            await caller.start("step", count=1, pause=1000)  # given up when its lease is over
         store.die()
         await trio.sleep(200)
         store.fails.clear()
