@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,7 @@ from trio_mcp import (
     Client,
     Command,
     ConnectedClient,
+    Group,
     InMemory,
     MemberDescription,
     RequestContext,
@@ -74,9 +75,30 @@ def option_takers() -> Iterator[str]:
 
 
 SERVER = Server("s")
+
+
+async def of_client(call: Callable[[Client], Awaitable[Any]]) -> None:
+    """Make ``call`` of a client that is closed: to send anything would raise `ConnectionLost`."""
+    async with open_memory(SERVER) as client:
+        pass
+    await call(client)
+
+
+async def of_group(call: Callable[[Group], Awaitable[Any]]) -> None:
+    """Make ``call`` of a group that is closed, and has no members."""
+    async with open_group({}) as group:
+        pass
+    await call(group)
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "Address.open": lambda options: Address("tcp://127.0.0.1:1").open(**options),
+    "Client.call_tool": lambda options: of_client(lambda client: client.call_tool("tool", **options)),
+    "Client.start_task": lambda options: of_client(lambda client: client.start_task("tool", **options)),
     "Command.open": lambda options: Command(["no such program"]).open(**options),
+    "Group.call_from_app": lambda options: of_group(lambda group: group.call_from_app("member", "tool", **options)),
+    "Group.call_tool": lambda options: of_group(lambda group: group.call_tool("tool", **options)),
+    "Group.start_task": lambda options: of_group(lambda group: group.start_task("tool", **options)),
     "InMemory.open": lambda options: InMemory(SERVER).open(**options),
     "MemberDescription(options=...)": lambda options: MemberDescription(["no such program"], options=options),
     "RecordingContext": lambda options: testing.RecordingContext(**options),

@@ -57,7 +57,7 @@ from ..runtime.transport import ConnectionLost, Transport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
-from .current_call import CallContexts, CallHandlers
+from .current_call import CallContexts, CallHandlers, check_handlers
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests
 from .results import Listing, Pages
@@ -188,6 +188,8 @@ class Client(Requests):
         own handlers for this call alone. A kind of question that the client has not declared is a
         `ValueError`.
         """
+        if handlers:
+            check_handlers(Client.call_tool, handlers, self.settings)
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
         called = self._request_plain(
             "tools/call",
@@ -199,7 +201,7 @@ class Client(Requests):
             value=value,
             handlers=handlers,
         )
-        return await (self._with_handlers("call_tool", handlers, called) if handlers else called)
+        return await (self._with_handlers(handlers, called) if handlers else called)
 
     def list_tasks(self) -> AsyncIterator[TaskState]:
         """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from ..classes import frozen, show_fields
 from ..concurrency.contexts import contextmanager
 from ..concurrency.in_context import in_context
+from ..concurrency.misuse import check_keywords
 from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK
 
@@ -91,17 +92,15 @@ def making(call: Made | None) -> Generator[None]:
         present.reset(token)
 
 
-def check_handlers(method: str, handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Raise `TypeError` for an unknown handler of a call of ``method``, and `ValueError` for one of a kind of question
-    that the client has not declared."""
+def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
+    """Raise `TypeError` for an unknown handler of a call by ``method`` of a client, and `ValueError` for one of a kind
+    of question that the client has not declared."""
+    name = method.__name__
+    check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
-        if kind not in CallHandlers.__annotations__:
-            raise TypeError(
-                f"{method}() has no argument {kind}=: handlers are {', '.join(CallHandlers.__annotations__)}"
-            )
         if kind != "on_log" and getattr(settings, kind) is None:
             raise ValueError(
-                f"{method}({kind}=...) needs a client that declares {kind}: open the client with {kind}=..., too"
+                f"{name}({kind}=...) needs a client that declares {kind}: open the client with {kind}=..., too"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
@@ -308,24 +308,21 @@ class Requests:
         revision 2025-11-25 are told. ``value`` and ``handlers``: see `call_tool`; both hold for `RunningTask.result`,
         too. Raises as `call_tool`.
         """
+        if handlers:
+            check_handlers(Requests.start_task, handlers, self.settings)
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
         call: Made = ("tools/call", data, value, handlers)
         wait = partial(self._result_of, call)
         with making(call):
             started = self.tool_calls.start(data, self.revision, wish_for_task(ttl))
             waiting = self._waited_for(started, self.timeouts.around_call())
-            made = await (self._with_handlers("start_task", handlers, waiting) if handlers else waiting)
+            made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
             return RunningTask(made, None, wait)
         return RunningTask(None, structured("tools/call", made, CallToolResult), wait)
 
-    async def _with_handlers(self, method: str, handlers: CallHandlers, called: Coroutine[Any, Any, T]) -> T:
-        """Wait for a call that has handlers of its own. Raises as `check_handlers`."""
-        try:
-            check_handlers(method, handlers, self.settings)
-        except (TypeError, ValueError):
-            called.close()
-            raise
+    async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
+        """Wait for a call that has handlers of its own."""
         own_logs = "on_log" in handlers
         self.callbacks.own_logs += own_logs
         try:
@@ -344,7 +341,7 @@ class Requests:
         with making(call):
             finish = self.tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self.timeouts.around_wait())
-            result = await (self._with_handlers("start_task", handlers, waiting) if handlers else waiting)
+            result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         return structured("tools/call", result, CallToolResult)
 
     def open_stream(

@@ -34,10 +34,10 @@ def entered(
     return decorate
 
 
-def check_keywords(function: Callable[..., Any], given: Iterable[str]) -> None:
-    """Raise `TypeError`, in the name of ``function``, for one of the ``given`` keywords that ``function`` does not
-    take."""
-    check_options(function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
+def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
+    """Raise `TypeError` for one of the ``given`` keywords that ``function`` does not take. The error names the function
+    ``name``, by default its qualified name."""
+    check_options(name or function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
 
 
 def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:

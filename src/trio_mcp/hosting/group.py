@@ -21,7 +21,7 @@ from ..client.current_call import CallHandlers
 from ..client.options import ClientOptions, ClientSettings
 from ..client.remote_tasks import RunningTask
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import check_opened_under_trio, entered
+from ..concurrency.misuse import check_keywords, check_opened_under_trio, entered
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..concurrency.threads import present_run
 from ..jsonrpc.errors import MCPError, clean
@@ -192,6 +192,7 @@ class Group:
         For a name that is not in the catalogue yet, the call waits while a member that may offer the tool has not been
         listed.
         """
+        check_keywords(Group.call_tool, handlers)
         entry, client = await self._offered("tools", name)
         own = spoken_by(entry.member, handlers)
         return await client.call_tool(
@@ -214,6 +215,7 @@ class Group:
         Raises `NotInCatalogue`, with nothing sent, for a tool of another member, and for one that views may not call
         (SEP-1865, Visibility).
         """
+        check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", catalogue_name(member, name))
         if not entry.for_app:
             raise NotInCatalogue(f"no view may call {name!r} of {member!r}")
@@ -232,6 +234,7 @@ class Group:
     ) -> GroupTask:
         """Call a tool by its name in the catalogue, as `call_tool`, and return as soon as the member has answered with
         a task, which goes on by itself. See `Client.start_task`."""
+        check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = spoken_by(entry.member, handlers)
         task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta, value=value, **own)
