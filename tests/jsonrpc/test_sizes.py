@@ -10,7 +10,7 @@ import pytest
 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.messages import Unreadable
-from trio_mcp.jsonrpc.sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_small, is_too_deep, weight_of
+from trio_mcp.jsonrpc.sizes import MOST_FAR, MOST_LEVELS, has_many_far, is_checkable, is_small, is_too_deep, weight_of
 
 
 def nested(levels: int, *, objects: bool = False) -> Any:
@@ -129,3 +129,29 @@ def test_other_numbers_and_texts_are_none_of_them() -> None:
     for other in (b"1.5e10", b"12345678901234", b"0.00000000000001", b'"e123"', b'"1e2345"', b'{"e":1}'):
         assert not has_many_far(b"[" + b",".join([other] * (MOST_FAR + 1)) + b"]"), other
     assert not has_many_far(b"1e300," * 1000)
+
+
+def test_numbers_inside_one_text_are_none_of_them_since_a_text_is_read_fast() -> None:
+    assert not has_many_far(b'["' + b"1e300 " * (MOST_FAR + 1) + b'"]')
+
+
+@pytest.mark.parametrize(
+    ("item", "parts"),
+    [
+        (2**64 - 1, 1),
+        (1 - 2**64, 1),
+        (2**64, 1 + 1000 + 4 * 65),
+        (-(2**64), 1 + 1000 + 4 * 65),
+        (2.0**63, 1),
+        (0.0, 1),
+        (2.0**64, 1 + 50),
+        (-(2.0**64), 1 + 50),
+        (2.0**-64, 1 + 50),
+        ("x" * 1000, 1),
+        ([1, 2], 3),
+        ({"a": 1, "b": [2]}, 4),
+    ],
+)
+def test_is_checkable_counts_far_numbers_as_the_parts_that_checking_them_costs(item: Any, parts: int) -> None:
+    assert is_checkable([item], parts)
+    assert not is_checkable([item], parts - 1)
