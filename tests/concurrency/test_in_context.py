@@ -1,0 +1,56 @@
+"""in_context: awaiting with the variables of another context."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, copy_context
+
+import pytest
+import trio
+
+from trio_mcp.concurrency.in_context import in_context
+
+variable: ContextVar[str] = ContextVar("variable", default="default")
+
+
+async def work(value: str) -> str:
+    """Set the variable, and return what it was before and what it is after a wait."""
+    before = variable.get()
+    variable.set(value)
+    await trio.lowlevel.checkpoint()
+    return f"{before}, {variable.get()}"
+
+
+async def test_in_context_returns_the_result_and_sets_variables_in_its_context_alone() -> None:
+    context = copy_context()
+    assert await in_context(context, work("one")) == "default, one"
+    assert await in_context(context, work("two")) == "one, two"
+    assert variable.get() == "default"
+    assert context[variable] == "two"
+
+
+async def test_in_context_raises_the_error_of_its_work() -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError(variable.get())
+
+    context = copy_context()
+    context.run(variable.set, "inside")
+    with pytest.raises(LookupError, match="inside"):
+        await in_context(context, fail())
+
+
+async def test_in_context_cancels_its_work_with_its_task() -> None:
+    seen: list[str] = []
+
+    async def hang() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(variable.get())
+
+    context = copy_context()
+    context.run(variable.set, "inside")
+    with trio.move_on_after(0) as scope:
+        await in_context(context, hang())
+    assert scope.cancelled_caught
+    assert seen == ["inside"]
