@@ -159,6 +159,21 @@ def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
     assert log.written[-1] == "seen", "what is over makes room"
 
 
+def test_kinds_whose_window_is_over_make_room_for_kinds_of_their_own() -> None:
+    log = Log()
+    peer = Share(log.shares)
+    for line in range(100):
+        log.log(peer, "x", line=line)
+    log.clock.now += WINDOW
+    log.written.clear()
+    for line in (1000, 2000):
+        for _ in range(BURST + 1):
+            log.log(peer, f"line {line}", line=line)
+    assert log.written == ["line 1000"] * BURST + ["line 2000"] * BURST
+    log.clock.now += WINDOW
+    assert log.told() == ["line 1000 … and 1 more like it", "line 2000 … and 1 more like it"]
+
+
 def test_whoever_waits_learns_that_something_is_held_back() -> None:
     log, peer = Log(), Share(Log().shares)
     assert log.shares.due_in() is None
