@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from weakref import ref
+
 import pytest
 
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Headers, Peer
@@ -31,6 +33,19 @@ def test_packed_headers_are_the_same_as_before() -> None:
     assert dict(headers) == {"user-agent": "größe", "host": "x"}
     headers.pack()
     assert (headers["USER-AGENT"], len(headers), "host" in headers) == ("größe", 2, True)
+
+
+class Values(dict[str, str]):
+    """Headers whose end can be seen."""
+
+
+def test_packed_headers_release_the_objects_that_held_them() -> None:
+    values = Values({"host": "x"})
+    headers, seen = Headers.of_lower_case(values), ref(values)
+    del values
+    headers.pack()
+    assert seen() is None
+    assert headers["host"] == "x"
 
 
 def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
