@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ElicitFormParams
 from trio_mcp.cli.questions import Questions
 from trio_mcp.cli.terminal import Terminal
+from trio_mcp.protocol.fields import JSONObject
 
 FORM = ElicitFormParams("Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
 
@@ -48,4 +50,16 @@ async def test_questions_are_left_alone_once_a_command_has_what_it_wanted(
     nursery.start_soon(ask)
     await wait_all_tasks_blocked()
     assert (terminal.said, answers) == (shown, [])
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
+async def test_form_with_fields_says_how_an_empty_line_and_ctrl_d_are_taken(
+    schema: JSONObject, nursery: trio.Nursery
+) -> None:
+    terminal = Absent()
+    nursery.start_soon(Questions(terminal, lambda: "the server").form, ElicitFormParams("Who?", schema))
+    await wait_all_tasks_blocked()
+    hints = ["  (an empty line takes what is in brackets; Ctrl-D declines)"] if schema["properties"] else []
+    assert terminal.said == ["the server asks: Who?", *hints]
     nursery.cancel_scope.cancel()
