@@ -17,6 +17,7 @@ from tests.ports import free_port
 from tests.stores.redis_server import RedisServer
 
 from trio_mcp.stores.redis.address import Kind, parse_url
+from trio_mcp.stores.redis.commands import Value, key_of
 from trio_mcp.stores.redis.link import Link, Message, Script, open_link
 from trio_mcp.stores.task_store import GAP, Gap, StoreDown, Uncertain
 
@@ -104,6 +105,22 @@ def test_url_that_means_nothing_is_refused_without_its_password(url: str) -> Non
         parse_url(url)
     assert "sesame" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("GET", "größe"), "größe".encode()),
+        (("SET", b"\xff", 1), b"\xff"),
+        (("HGET", 5, "field"), b"5"),
+        (("EVALSHA", "digest", 1, "key", "argument"), b"key"),
+        (("eval", "return 1", "2", b"first", b"second"), b"first"),
+        (("EVAL", "return 1", 0, "argument"), None),
+        (("PING",), None),
+    ],
+)
+def test_command_goes_to_the_node_of_its_first_key(command: Sequence[Value], key: bytes | None) -> None:
+    assert key_of(command) == key
 
 
 def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
