@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trio_mcp import Skills
+from trio_mcp.extras import extra
+from trio_mcp.skills import front_matter
 from trio_mcp.skills.front_matter import LONGEST, front_matter_of
 
 
@@ -135,3 +138,9 @@ def test_any_text_gives_a_mapping_or_an_error(text: str) -> None:
     except ValueError as error:
         found = {"error": str(error)[:500]}
     assert isinstance(found, dict)
+
+
+def test_skills_raise_import_error_at_once_where_pyyaml_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_matter, "yaml", extra("no_such_module", "install trio-mcp[skills]"))
+    with pytest.raises(ImportError, match=r"install trio-mcp\[skills\]"):
+        Skills()
