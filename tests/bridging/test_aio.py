@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from tests.bridging.seen import Seen, run
+from tests.interaction.client.raw import RawServer
+from tests.patience import PATIENCE
 
-from trio_mcp import CancelCause, ElicitResult, Progress, aio
+from trio_mcp import CancelCause, ElicitResult, Progress, UnreadableMessage, aio
 
 ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
@@ -69,6 +74,53 @@ def test_a_handler_is_an_asyncio_function_of_the_loop(seen: Seen, era: Any) -> N
         async with aio.open_memory(seen.server, era=era, elicitation=answer) as client:
             result = await client.call_tool("ask")
             assert "Ada" in result.content[0].text  # pyright: ignore
+
+    run(main)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_handler_of_one_call_runs_in_the_loop_of_the_caller(seen: Seen, era: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def refuse(_: Any) -> ElicitResult:
+            return ElicitResult("decline")
+
+        async def answer(_: Any) -> ElicitResult:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is loop
+            return ElicitResult("accept", {"name": "Ada"})
+
+        async with aio.open_memory(seen.server, era=era, elicitation=refuse) as client:
+            assert "Ada" in (await client.call_tool("ask", elicitation=answer)).text
+            assert "decline" in (await client.call_tool("ask")).text
+
+    run(main)
+
+
+def test_callback_for_unreadable_lines_runs_in_the_loop(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
+    told = queue.SimpleQueue[tuple[str, int]]()
+
+    def on_unreadable(message: UnreadableMessage) -> None:
+        told.put((message.text, threading.get_ident()))
+
+    async def main() -> None:
+        async with aio.open_stdio(raw.command, era="legacy", on_unreadable=on_unreadable) as client:
+            await client.ping()
+            assert await asyncio.to_thread(told.get, timeout=PATIENCE) == ("stray", threading.get_ident())
+
+    run(main)
+
+
+def test_async_callback_for_unreadable_lines_raises_value_error(seen: Seen) -> None:
+    async def on_unreadable(_: UnreadableMessage) -> None:
+        raise AssertionError
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="write it with def, not with async def"):
+            async with aio.open_memory(seen.server, on_unreadable=on_unreadable):  # type: ignore[arg-type]
+                pass
 
     run(main)
 
