@@ -24,6 +24,9 @@ from trio_mcp import (
     MemberDescription,
     MemberUnavailable,
     Progress,
+    RequestContext,
+    Root,
+    Server,
     blocking,
 )
 
@@ -188,6 +191,18 @@ async def forever() -> None:
 
 trio.run(serve_stdio, server)
 """
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_roots_of_a_script_may_be_a_list(era: Any) -> None:
+    server = Server("lists roots")
+
+    @server.tool
+    async def list_roots(ctx: RequestContext) -> str:
+        return ", ".join(root.uri for root in await ctx.list_roots())
+
+    with blocking.open_memory(server, era=era, roots=[Root("file:///a"), Root("file:///b")]) as client:
+        assert client.call_tool("list_roots").text == "file:///a, file:///b"
 
 
 def test_the_end_of_the_interpreter_closes_what_nobody_has_closed(tmp_path: Path) -> None:
