@@ -62,6 +62,15 @@ async def test_handlers_and_callbacks_know_their_member(era: Literal["legacy", "
     assert current_member() is None
 
 
+async def test_async_on_unreadable_of_a_group_is_refused_as_by_a_client() -> None:
+    async def on_unreadable(_: object) -> None:
+        raise AssertionError
+
+    async with open_group(on_unreadable=on_unreadable) as group:  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="write it with def, not with async def"):
+            group.add("a", MEMBERS["a"])
+
+
 def test_handlers_of_asyncio_programs_know_their_member() -> None:
     async def answer(_: object) -> ElicitResult:
         await asyncio.sleep(0)

@@ -38,6 +38,10 @@ def test_each_delay_is_twice_the_one_before_up_to_the_longest() -> None:
     assert policy.delay(10**6) == 6
 
 
+def test_longest_delay_is_thirty_seconds_by_default() -> None:
+    assert RestartPolicy(jitter=0).delay(1000) == 30
+
+
 @pytest.mark.parametrize(("random", "delay"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
 def test_jitter_takes_away_a_random_share(random: float, delay: float) -> None:
     policy = RestartPolicy(first_delay=8, jitter=0.5, random=lambda: random)
