@@ -260,3 +260,9 @@ async def test_cookies_that_the_api_sets_end_with_the_call_that_they_answer() ->
         async with open_memory(server) as client:
             await client.call_tool("do")
         assert api.seen[-2].headers["cookie"] == "key=changed"
+
+
+def test_operations_can_be_members_of_sets() -> None:
+    seen = set[APIOperation]()
+    from_openapi(PETS, http=HTTP, operations=lambda operation: bool(seen.add(operation)))
+    assert {operation.id for operation in seen} == {"listPets", "add pet!", None, "drop", "change"}
