@@ -1,0 +1,64 @@
+"""Foreign types: classes that msgspec does not know, as schemas and as JSON data."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from numbers import Integral
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+from trio_mcp.protocol.foreign_types import read_foreign, schema_of_foreign, write_foreign
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (PurePosixPath, {"type": "string", "format": "path"}),
+        (Fraction, {"type": "number"}),
+        (Integral, {"type": "integer"}),
+    ],
+)
+def test_foreign_class_that_is_written_has_the_schema_of_its_form(kind: Any, schema: dict[str, Any]) -> None:
+    assert schema_of_foreign(kind, read=False) == schema
+
+
+def test_classes_of_numpy_have_the_schemas_of_their_forms() -> None:
+    numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
+    for kind, schema in [
+        (numpy.bool_, {"type": "boolean"}),
+        (numpy.int8, {"type": "integer"}),
+        (numpy.float32, {"type": "number"}),
+        (numpy.ndarray, {"type": "array", "items": {}}),
+    ]:
+        assert schema_of_foreign(kind, read=False) == schema
+    assert write_foreign(numpy.array([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
+    assert write_foreign(numpy.float32(0.5)) == 0.5
+
+
+def test_path_is_read_from_a_text_and_written_as_one() -> None:
+    assert schema_of_foreign(PurePosixPath, read=True) == {"type": "string", "format": "path"}
+    assert read_foreign(PurePosixPath, "/a/b") == PurePosixPath("/a/b")
+    assert write_foreign(PurePosixPath("/a/b")) == "/a/b"
+    with pytest.raises(TypeError, match="expected PurePosixPath"):
+        read_foreign(PurePosixPath, 3)
+
+
+def test_number_of_another_library_is_written_and_never_read() -> None:
+    assert write_foreign(Fraction(1, 2)) == 0.5
+    with pytest.raises(TypeError, match="Fraction is written, and not read"):
+        schema_of_foreign(Fraction, read=True)
+    with pytest.raises(TypeError, match="expected Fraction"):
+        read_foreign(Fraction, 0.5)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_class_without_json_form_raises_type_error_with_what_to_write(read: bool) -> None:
+    class Frame:
+        pass
+
+    with pytest.raises(TypeError, match="Frame has no JSON form"):
+        schema_of_foreign(Frame, read=read)
+    with pytest.raises(TypeError, match="Frame has no JSON form"):
+        write_foreign(Frame())
