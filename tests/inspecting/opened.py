@@ -57,9 +57,9 @@ class Opened:
 
 
 @asynccontextmanager
-async def inspected(server: Server, era: Any = "auto") -> AsyncIterator[Opened]:
+async def inspected(server: Server | InMemory, era: Any = "auto") -> AsyncIterator[Opened]:
     """``server`` under inspection, with one page."""
-    opened = Opened(Inspection(InMemory(server), era=era))
+    opened = Opened(Inspection(InMemory(server) if isinstance(server, Server) else server, era=era))
 
     async def read() -> None:
         with opened.inspection.feed.opened() as stream:

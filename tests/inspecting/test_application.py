@@ -222,6 +222,26 @@ async def test_pages_get_events_up_to_a_bound_and_give_their_place_back(page: Se
                 break
 
 
+async def test_events_go_on_after_the_first_ones(page: Served) -> None:
+    async with await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
+        request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\n\r\n"
+        await stream.send_all(request.encode())
+        events = b""
+        while b'"what":"everything"' not in events:
+            events += await stream.receive_some()
+        for number in (1, 2):
+            await page.do({"do": "start", "kind": "call", "name": f"call {number}", "arguments": {}})
+            while f"call {number}".encode() not in events:
+                assert (some := await stream.receive_some()), "the stream has ended"
+                events += some
+
+
+async def test_silent_connection_is_closed_when_its_time_is_over(autojump_clock: trio.testing.MockClock) -> None:
+    async with served(Server("shop")) as page, await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
+        assert await stream.receive_some() == b""
+        assert trio.current_time() > 1
+
+
 async def test_only_this_machine_is_listened_to(page: Served) -> None:
     assert urlsplit(page.address).hostname == "127.0.0.1"
     with pytest.raises(OSError, match=r".+"):

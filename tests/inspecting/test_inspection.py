@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+from tests.hosting.members import Scripted
 from tests.inspecting.opened import inspected
+from tests.interaction.client.raw import RawPeer
 
 from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings, TextContent
 from trio_mcp.inspecting import queries
@@ -306,6 +308,19 @@ async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BadAsking, match="no longer"):
             opened.inspection.result(runs[0])
         assert opened.result(last)["content"][0]["text"] == "done"
+
+
+async def test_log_of_a_server_is_cut_to_the_longest_level_text_and_logger() -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for more in ("", "x"):
+            log = {"level": "l" * 20 + more, "data": "t" * 4000 + more, "logger": "g" * 100 + more}
+            await peer.notify("notifications/message", log)
+
+    async with inspected(Scripted(script), "legacy") as opened:
+        whole, cut = await opened.heard("log", n=1), await opened.heard("log", n=2)
+        assert (whole["level"], whole["text"], whole["logger"]) == ("l" * 20, "t" * 4000, "g" * 100)
+        assert (cut["level"], cut["text"], cut["logger"]) == ("l" * 19 + "…", "t" * 3999 + "…", "g" * 99 + "…")
 
 
 async def test_messages_are_kept_without_secrets_and_drawn() -> None:
