@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
     Client,
@@ -166,7 +166,7 @@ async def test_a_cancelled_task_cancels_its_handler(autojump_clock: MockClock) -
         task = await server.create()
         await user.asked.wait()
         assert (await server.ask("tasks/cancel", taskId=task))["result"]["status"] == "cancelled"
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         assert user.cancelled == 1
         assert (await server.ask("tasks/cancel", taskId=task))["error"]["code"] == -32602
 
@@ -177,7 +177,7 @@ async def test_who_leaves_the_result_does_not_cancel_the_handler(autojump_clock:
         task = await server.create()
         await server.request("wait", "tasks/result", {"taskId": task})
         await server.notify("notifications/cancelled", {"requestId": "wait"})
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         assert user.cancelled == 0
         user.may_answer.set()
         assert (await server.ask("tasks/result", taskId=task))["result"]["model"] == "model"
@@ -258,6 +258,34 @@ async def test_the_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
         await server.create()
         await user.asked.wait()
     assert user.cancelled == 1
+
+
+async def test_tasks_are_cancelled_at_once_when_another_question_holds_up_the_close_of_the_client(
+    autojump_clock: MockClock,
+) -> None:
+    cancelled = dict[str, float]()
+
+    async def sampling(_: Any) -> CreateMessageResult:
+        return await ask("task", 0.0)
+
+    async def elicitation(_: Any) -> ElicitResult:
+        return await ask("other", 0.5)
+
+    async def ask(name: str, cleanup: float) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled[name] = trio.current_time()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(cleanup)
+
+    async with opened(User(), sampling=sampling, elicitation=elicitation) as (server, _, _):
+        await server.request(99, "elicitation/create", FORM)
+        await server.create()
+        await wait_all_tasks_blocked()
+        left = trio.current_time()
+    assert cancelled == {"task": left, "other": left}
+    assert trio.current_time() - left == pytest.approx(0.5)
 
 
 async def test_the_server_is_told_of_the_end_of_a_task(autojump_clock: MockClock) -> None:
