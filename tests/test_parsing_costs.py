@@ -315,7 +315,10 @@ URL_PIECES = (
     *(b"1.", b"\xe2\x93\x90", b"-", b"..", b"%2f"),
 )
 JSON_PIECES = (b"[", b"]", b"{", b'"', b",", b'"a":', b"\\", b"\\u0041", b"0", b"1e9", b"null", b" ", b'"x",', b"[],")
-TOKEN_PIECES = (b"a", b".", b"=", b"-", b"eyJ", b" ", b",", b"\xe9", b"a.b.", b"/", b"xn--", b"https://a.example,")
+TOKEN_PIECES = (
+    *(b"a", b".", b"=", b"-", b"eyJ", b" ", b",", b"\xe9", b"a.b.", b"/", b"xn--"),
+    *(b"https://a.example,", b"https://[::1],", b"https://mcp.example.com,", b"HTTPS://mcp.example.com:443,"),
+)
 
 PARSERS: dict[str, Parser] = {
     "requests": Parser(

@@ -163,6 +163,13 @@ async def test_a_resource_with_other_letters_is_named_as_it_is_given_or_in_ascii
     assert await given.verify(minted(aud=f"{aud}2")) is None
 
 
+@pytest.mark.parametrize("aud", ["https://[0:0:0:0:0:0:0:1]/mcp", "HTTPS://[::0001]:443/mcp", "https://[::1]/mcp"])
+async def test_audience_at_an_ipv6_address_matches_in_every_form(aud: str) -> None:
+    given = verifier("https://[::1]/mcp")
+    assert await given.verify(minted(aud=["https://[::2]/mcp", aud])) is not None
+    assert await given.verify(minted(aud=aud.replace("mcp", "mcp2"))) is None
+
+
 @pytest.mark.parametrize("name", ["iss", "aud", "exp"])
 async def test_a_token_without_a_claim_that_has_to_be_there_is_not_good(name: str) -> None:
     assert await verified(minted(without=name)) is None

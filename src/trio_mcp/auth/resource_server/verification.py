@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 import attrs
@@ -125,7 +126,8 @@ class ExpectedClaims:
     def check_audience(self, claims: Mapping[str, Any]) -> None:
         """Raise `Untrusted` for a token that was not issued for this resource."""
         # 2026-07-28 authorization, Access Token Privilege Restriction: MUST be for here.
-        if self.audiences.isdisjoint(map(_comparable, _texts(claims, "aud"))):
+        names, own = _texts(claims, "aud"), self.audiences
+        if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
@@ -156,6 +158,27 @@ the name, a program without a user would pass for a user."""
 def audiences(names: Iterable[str]) -> frozenset[str]:
     """Return the ``names`` of a resource in all forms in which tokens have them: as given, and as URLs are compared."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
+
+
+def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
+    """Return those of ``names``, each once, that may be URLs on a host in ``own``. Reading a URL takes some hundred
+    instructions, and a token may name any number of audiences."""
+    starts = _starts(own)
+    return {name for name in names if name.lower().startswith(starts)}
+
+
+@lru_cache
+def _starts(own: frozenset[str]) -> tuple[str, ...]:
+    """Return the first letters, in lower case, of all URLs with the scheme and host of one in ``own``. An IPv6 address
+    has many forms, so its letters are left out."""
+    starts = set[str]()
+    for name in own:
+        try:
+            origin, _ = split_url(name)
+        except ValueError:  # what is no URL
+            continue
+        starts.add(f"{origin.scheme}://{'[' if ':' in origin.host else origin.host}")
+    return tuple(starts)
 
 
 def _comparable(audience: str) -> str:
