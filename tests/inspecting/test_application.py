@@ -232,7 +232,8 @@ async def test_events_go_on_after_the_first_ones(page: Served) -> None:
         for number in (1, 2):
             await page.do({"do": "start", "kind": "call", "name": f"call {number}", "arguments": {}})
             while f"call {number}".encode() not in events:
-                assert (some := await stream.receive_some()), "the stream has ended"
+                some = await stream.receive_some()
+                assert some, "the stream has ended"
                 events += some
 
 
