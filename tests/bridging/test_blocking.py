@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.bridging.seen import Seen, threads
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     BadTarget,
@@ -203,6 +205,50 @@ def test_roots_of_a_script_may_be_a_list(era: Any) -> None:
 
     with blocking.open_memory(server, era=era, roots=[Root("file:///a"), Root("file:///b")]) as client:
         assert client.call_tool("list_roots").text == "file:///a, file:///b"
+
+
+def logger_of_a_script() -> Server:
+    server = Server("logs")
+
+    @server.tool
+    async def log(ctx: RequestContext) -> str:
+        await ctx.log.error("something")
+        return "logged"
+
+    return server
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_handler_of_one_call_runs_in_a_thread_of_its_own_and_is_no_async_function(era: Any) -> None:
+    ran = queue.SimpleQueue[threading.Thread]()
+
+    def on_log(_: object) -> None:
+        ran.put(threading.current_thread())
+
+    async def awaits(_: object) -> None: ...
+
+    with blocking.open_memory(logger_of_a_script(), era=era) as client:
+        client.set_log_level("error")
+        client.call_tool("log", on_log=on_log)
+        assert ran.get(timeout=PATIENCE) not in (threading.current_thread(), *threads())
+        with pytest.raises(TypeError, match="write on_log with def"):
+            client.call_tool("log", on_log=awaits)
+
+
+def test_client_of_a_script_is_closed_while_a_callback_hangs_in_its_thread() -> None:
+    began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def on_log(_: object) -> None:
+        began.set()
+        may_end.wait(PATIENCE)
+        ended.set()
+
+    with blocking.open_memory(logger_of_a_script(), era="legacy", on_log=on_log) as client:
+        client.call_tool("log")
+        assert began.wait(PATIENCE)
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(PATIENCE)
 
 
 def test_the_end_of_the_interpreter_closes_what_nobody_has_closed(tmp_path: Path) -> None:
