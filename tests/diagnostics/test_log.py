@@ -205,6 +205,23 @@ async def test_what_trio_logs_of_our_peers_is_written_there_too_and_only_meanwhi
     assert threading.current_thread() in handler.threads
 
 
+async def test_loggers_of_other_libraries_have_no_shares_once_serving_ends(handler: Handler) -> None:
+    accepting = logging.getLogger("trio.serve_listeners")
+    accepting.addHandler(handler)
+    try:
+        async with written_in_a_thread():
+            async with written_in_a_thread():
+                pass
+            for _ in range(BURST + 1):
+                accepting.error("during serving")
+        assert handler.messages.count("during serving") == BURST
+        for _ in range(BURST + 1):
+            accepting.error("after serving")
+        assert handler.messages.count("after serving") == BURST + 1
+    finally:
+        accepting.removeHandler(handler)
+
+
 async def test_serving_may_be_nested(handler: Handler) -> None:
     async with written_in_a_thread():
         async with written_in_a_thread():
