@@ -173,6 +173,7 @@ def test_what_json_cannot_carry_is_refused(value: Any) -> None:
 
 FRAMES: dict[str, Callable[[Any], bytes]] = {
     "request": lambda value: frame_request(1, "x", value),
+    "id of a request": lambda value: frame_request("\ud800" if value else "", "x", None),
     "notification": lambda value: frame_notification("x", value),
     "result": lambda value: frame_result(1, value),
     "error data": lambda value: frame_error(1, -1, "no", value),
