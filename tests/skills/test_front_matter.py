@@ -94,6 +94,13 @@ def test_what_json_cannot_hold_is_refused(written: str, words: str) -> None:
         read(written)
 
 
+def test_front_matter_of_32768_characters_is_the_longest() -> None:
+    longest = "a: " + "x" * (32768 - 4) + "\n"
+    assert len(front_matter_of(f"---\n{longest}---\n")["a"]) == 32764
+    with pytest.raises(ValueError, match="more than 32768 characters"):
+        front_matter_of(f"---\nx{longest}---\n")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "# Title", "---\nname: a\n", " ---\nname: a\n---\n", "----\nname: a\n----\n", "x\n---\nname: a\n---\n"],
