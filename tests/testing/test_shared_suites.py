@@ -238,7 +238,7 @@ class RoundsDown(Defective):
 
 DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
     ("sessions", OpensAnew, "test_session_with_a_taken_id_is_refused"),
-    ("sessions", CountsSessionsFirst, "test_bound_on_sessions_holds_while_many_open"),
+    ("sessions", CountsSessionsFirst, "test_shares_of_sessions_hold_while_many_open"),
     ("sessions", ReadsWithoutUse, "test_session_lasts_from_its_last_reading"),
     ("sessions", ComparesMarksFirst, "test_first_of_many_changes_of_a_session_wins"),
     ("sessions", EndsWhatIsNotThere, "test_one_of_many_ends_a_session"),
