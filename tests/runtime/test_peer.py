@@ -4,6 +4,7 @@ from weakref import ref
 
 import pytest
 
+from trio_mcp import CodedError
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Headers, Peer
 
 
@@ -51,6 +52,20 @@ def test_packed_headers_release_the_objects_that_held_them() -> None:
 def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
     for peer, alone in ((Peer(), False), (NOBODY_KNOWN, False), (THE_ONLY_ONE, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
+
+
+def test_peer_has_the_scopes_that_its_check_does_not_refuse() -> None:
+    checked = list[frozenset[str]]()
+
+    def check(needed: frozenset[str]) -> None:
+        checked.append(needed)
+        if "write" in needed:
+            raise CodedError(-1, "write is missing")
+
+    read, both, peer = frozenset({"read"}), frozenset({"read", "write"}), Peer(check_scopes=check)
+    assert (peer.has_scopes(read), peer.has_scopes(both), peer.has_scopes(frozenset())) == (True, False, True)
+    assert checked == [read, both]
+    assert Peer().has_scopes(both)
 
 
 def test_peers_are_the_same_by_identity_alone() -> None:
