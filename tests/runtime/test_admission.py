@@ -436,6 +436,15 @@ def test_what_waits_cleans_up_or_overruns_counts_for_its_caller_until_it_is_over
     assert (caller.requests, caller.bytes) == (0, 0)
 
 
+def test_request_ahead_of_others_leaves_as_much_as_it_takes_beside_those_that_wait() -> None:
+    cancel: Any = FakeRequest(method=Method("trio-mcp/cancel", "client", dict[str, Any], dict[str, Any], ahead=True))
+    floor = Floor(max_in_flight=1, max_server_requests=6)
+    floor.admit(3)
+    other = Caller()
+    taken = [floor.in_flight.admission.admit(cancel, other) for _ in range(3)]
+    assert [ticket is not None for ticket in taken] == [True, True, False]
+
+
 STEPS = st.tuples(
     st.sampled_from(["admit", "admit", "admit", "stream", "end", "park", "resume", "cancel parked", "overrun"]),
     st.integers(0, 5),
