@@ -8,6 +8,7 @@ import pytest
 from tests.connecting.http.scripted import Answer, Got, error, modern, result, serving, text
 
 from trio_mcp import PeerError, open_http
+from trio_mcp.connecting.http.outgoing import ToolHeaders
 
 REGION = {"region": {"type": "string", "x-mcp-header": "Region"}}
 BAD = {"region": {"type": "number", "x-mcp-header": "Region"}}
@@ -145,3 +146,11 @@ async def test_an_argument_that_no_header_can_carry_has_none() -> None:
     first, second = server.named("tools/call")
     assert "mcp-param-n" not in first.headers
     assert (first.headers["mcp-param-region"], second.headers["mcp-param-n"]) == ("eu", "42")
+
+
+def test_tool_that_was_forgotten_is_unknown_and_has_no_headers() -> None:
+    tools = ToolHeaders()
+    tools.learn([tool("look", REGION)])
+    assert ("look" in tools, len(tools.of("look"))) == (True, 1)
+    tools.forget()
+    assert ("look" in tools, tools.of("look")) == (False, ())
