@@ -11,7 +11,7 @@ from tests.tasks.callers import Caller, calling, settings
 from tests.tasks.touchy_store import TouchyStore, record_in
 from trio.testing import MockClock
 
-from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Server
+from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Server, TaskSettings
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer, PrincipalId
@@ -310,6 +310,20 @@ async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockC
         assert len(await store.page("", None, 10)) == 1
         await trio.sleep(12)
         assert await store.page("", None, 10) == []
+
+
+async def test_record_can_be_read_for_a_minute_after_its_time_by_default(autojump_clock: MockClock) -> None:
+    server = Server("default", tasks=TaskSettings(store=(store := TouchyStore()), ttl=20.0))
+
+    @server.tool(task="required")
+    async def work() -> None:
+        pass
+
+    async with calling(server) as caller:
+        task_id = await caller.start("work")
+        record = await record_in(store, task_id)
+        assert record is not None
+        assert (record.expires_at, record.kept_until) == (record.created_at + 20_000, record.created_at + 80_000)
 
 
 # Cancels and times
