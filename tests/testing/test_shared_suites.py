@@ -107,6 +107,14 @@ class RefusesToEndAgain(Defective):
         return not (found and found.stream.is_finished) and await self.part.append(session_id, stream, **options)
 
 
+class EndsAgainWithoutUse(Defective):
+    async def append(self, session_id: str, stream: str, **options: Any) -> bool:
+        log = self.part._logs.get(session_id)
+        found = None if log is None else log.find(stream, 0)
+        is_ended = found is not None and found.kept_until is not None
+        return is_ended or await self.part.append(session_id, stream, **options)
+
+
 class AppendsHalfway(Defective):
     async def append(self, *args: Any, **options: Any) -> bool:
         is_appended = await self.part.append(*args, **options)
@@ -246,6 +254,7 @@ DEFECTS: list[tuple[str, Callable[[Any], Defective], str]] = [
     ("sessions", HidesGaps, "test_watcher_of_sessions_that_does_not_read_holds_up_nobody"),
     ("events", AppendsForAnybody, "test_append_by_another_than_the_holder_is_refused"),
     ("events", RefusesToEndAgain, "test_end_of_a_stream_can_be_made_again"),
+    ("events", EndsAgainWithoutUse, "test_session_lasts_by_an_end_that_is_told_again"),
     ("events", AppendsHalfway, "test_cancelled_call_to_an_event_log_is_whole_or_nothing"),
     ("events", BelievesLateNotes, "test_append_that_comes_late_changes_nothing"),
     ("events", KeepsEverything, "test_oldest_events_of_a_session_go_first"),
