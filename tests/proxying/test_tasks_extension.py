@@ -126,6 +126,21 @@ async def test_a_client_with_the_other_form_is_told_of_no_tasks(
         await client.expect_error(await client.request("tasks/get", {"taskId": "t"}), -32601)
 
 
+async def test_call_that_fails_behind_a_proxy_is_not_repeated_as_a_task(autojump_clock: MockClock) -> None:
+    was_silent = trio.Event()
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, THEIRS)
+        await server.refuse(await server.expect_call("t"), -32602, "no")
+        await server.expect_silence(10)
+        was_silent.set()
+
+    opening = open_scripted_server(behind, era="modern", forwards=ClientCapabilities())
+    async with opening as server, open_scripted_client(proxy(server), LEGACY) as client:
+        await client.expect_error(await client.call_tool("t"), -32602, "no")
+        await was_silent.wait()
+
+
 async def test_a_cancel_before_the_answer_reaches_the_server_behind(autojump_clock: MockClock) -> None:
     cancelled = trio.Event()
 
