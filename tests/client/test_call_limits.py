@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -25,6 +26,7 @@ from trio_mcp import (
 )
 from trio_mcp.client.opening import open_client
 from trio_mcp.client.options import ClientOptions
+from trio_mcp.client.timeouts import CallTimeouts
 
 
 def slow_server() -> Server:
@@ -226,6 +228,21 @@ async def test_a_limit_over_several_calls_counts_the_time_between_them(autojump_
             await trio.sleep(8)
             await client.call_tool("ask_then_work", {"seconds": 4})
         assert trio.current_time() == pytest.approx(begun + 600 + 1 + 8 + 600 + 1)
+
+
+async def test_time_of_questions_counts_once_however_many_are_open(autojump_clock: MockClock) -> None:
+    timeouts = CallTimeouts(math.inf)
+    await trio.sleep(5)
+    with timeouts.all_standing_still():
+        await trio.sleep(10)
+        with timeouts.all_standing_still():
+            await trio.sleep(20)
+            assert timeouts.stood_still == pytest.approx(30)
+    await trio.sleep(40)
+    assert timeouts.stood_still == pytest.approx(30)
+    with timeouts.all_standing_still():
+        await trio.sleep(1)
+        assert timeouts.stood_still == pytest.approx(31)
 
 
 async def ask_once(peer: RoundsPeer) -> None:
