@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -157,6 +158,22 @@ async def test_letters_that_are_sent_one_after_another_are_read_in_order(seed: i
         for content in contents:
             await one.tell(two, content)
         assert two.read == contents
+
+
+async def test_letter_without_a_receipt_goes_out_again_after_a_quarter_of_a_second_then_twice_as_long(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+):
+    async with parties() as (one, two):
+        times = list[float]()
+
+        async def lose(replica: str, letter: bytes, *, number: int | None = None) -> None:
+            times.append(trio.current_time())
+
+        monkeypatch.setattr(one.courier, "post", lose)
+        with trio.move_on_after(10):
+            await one.tell(two)
+        pauses = [later - earlier for earlier, later in pairwise(times)]
+        assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
 async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockClock):
