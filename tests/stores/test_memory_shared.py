@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from trio_mcp.stores.expiring import Expiring
 from trio_mcp.stores.memory import TrioClock
 from trio_mcp.stores.memory_shared import Memory
+from trio_mcp.stores.shared import StoredSession
 from trio_mcp.stores.task_store import new_mark
 from trio_mcp.testing.shared_event_bounds import Log
 from trio_mcp.testing.store_records import HOUR
@@ -45,6 +46,10 @@ async def test_entry_that_is_used_again_and_again_takes_no_more_room(autojump_cl
         kept.put(f"gone {number}", number, HOUR)
         kept.pop(f"gone {number}")
     assert len(kept._ends) < 100
+
+
+def test_session_is_shown_without_its_facts():
+    assert "secret" not in repr(StoredSession(b"secret", b"mark"))
 
 
 async def test_nothing_is_left_when_all_times_are_over(autojump_clock: MockClock):
