@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -341,6 +342,19 @@ def test_a_text_made_to_be_slow_takes_instructions_in_proportion_to_its_length(u
     short, long = cost(3000), cost(6000)
     assert long < 2.3 * short + 500
     assert long < 45 * 6000
+
+
+def test_long_names_do_not_stay_in_memory() -> None:
+    masking = Masking()
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            long = f"{number}" + "x" * 100_000
+            masking.masked({"arguments": {"name": long, long: 1}})
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
 
 
 @pytest.mark.parametrize("unit", UNITS)

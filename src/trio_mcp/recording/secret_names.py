@@ -97,9 +97,13 @@ def is_count(name: str) -> bool:
     return words_of_name(name)[-1:] == ["tokens"]
 
 
-@lru_cache(1000)
 def names_secret(name: str) -> bool:
     """Return whether the value under ``name`` is taken for a secret, by its name alone."""
+    return _names_secret(name[-_LONGEST:])  # a peer may choose long names, and the cache keeps them
+
+
+@lru_cache(1000)
+def _names_secret(name: str) -> bool:
     words = words_of_name(name)
     if not words or words[-1] in _ABOUT or words == ["progress", "token"]:
         return False
