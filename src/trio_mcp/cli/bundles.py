@@ -154,7 +154,7 @@ def entry_file(file: str, name: str) -> str:
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
 import sys
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trio_mcp.cli.main import main
 
