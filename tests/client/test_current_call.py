@@ -355,6 +355,29 @@ async def test_a_question_of_a_call_that_was_left_goes_to_no_other_call(autojump
     assert seen.values("elicitation") == [None, "dan"]
 
 
+async def test_a_call_that_was_left_without_a_cancel_stays_in_progress_at_the_server(autojump_clock: object) -> None:
+    left = trio.Event()
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await left.wait()
+        await peer.text(await peer.until("tools/call"))
+        third = await peer.until("tools/call")
+        await peer.send(elicitation(1))  # for the first
+        await answered(peer, 1)
+        await peer.text(third)
+
+    seen = Seen()
+    async with scripted(script) as (channel, _), open_client(channel, send_cancels=False, **seen.options) as client:
+        with trio.move_on_after(1):
+            await call_as(client, "bob")
+        left.set()
+        await call_as(client, "cleo")
+        await call_as(client, "dan")
+    assert seen.values("elicitation") == [None]
+
+
 async def test_a_ping_is_no_call_that_a_question_could_belong_to(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()

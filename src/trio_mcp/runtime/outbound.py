@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from math import inf
@@ -81,7 +82,8 @@ class Outbound:
         self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
         self._left = 0
-        """Id of the last request before the last cancel that may be unread; 0 after the peer has read all."""
+        """Id of the last request before the last cancel that may be unread; 0 after the peer has read all. Without
+        cancels, the peer may go on with a request that was left, and no id is greater."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
@@ -264,7 +266,7 @@ class Outbound:
             return False
         newest = next(reversed(self._calls))
         if type(newest) is int and not request.method.streams and request.method.name not in _ASK_NOTHING:
-            self._left = newest
+            self._left = newest if self._send_cancels else sys.maxsize
         self._send_cancel(request.id, error, outbox)
         return True
 
