@@ -40,7 +40,9 @@ from trio_mcp import (
     open_stdio,
     serve_http,
 )
+from trio_mcp.client.answers import Relay
 from trio_mcp.client.opening import open_client
+from trio_mcp.state.events import NotificationReceived
 
 USER: ContextVar[str] = ContextVar("user", default="unknown")
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -335,8 +337,10 @@ async def test_a_question_of_a_call_that_was_left_goes_to_no_other_call(autojump
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")
+        await peer.log("of the first")
         await left.wait()
         second = await peer.until("tools/call")
+        await peer.log("of the first, too")
         await peer.send(elicitation(1))  # for the first
         await answered(peer, 1)
         await peer.text(second)
@@ -353,6 +357,96 @@ async def test_a_question_of_a_call_that_was_left_goes_to_no_other_call(autojump
         await call_as(client, "cleo")
         await call_as(client, "dan")
     assert seen.values("elicitation") == [None, "dan"]
+    assert seen.values("log") == ["bob", None]
+
+
+async def test_each_log_belongs_to_the_only_call_in_progress_at_its_arrival(autojump_clock: object) -> None:
+    related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "unknown"}}}
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        first = await peer.until("tools/call")
+        await peer.log("bob's")
+        await peer.log("bob's")
+        await peer.notify("notifications/message", {"level": "info", "data": "nobody's", **related})
+        await peer.log("bob's")
+        second = await peer.until("tools/call")
+        await peer.log("of either")
+        await peer.text(second)
+        await peer.log("bob's")
+        await peer.text(first)
+        await peer.log("of no call")
+        await peer.result(await got(peer, "ping"), {})
+
+    seen = Seen()
+    async with scripted(script) as (channel, _), open_client(channel, **seen.options) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call_as, client, "bob")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(call_as, client, "cleo")
+        await client.ping()
+    assert seen.values("log") == ["bob", "bob", None, "bob", None, "bob", None]
+
+
+async def test_a_relay_is_told_of_the_next_log_of_a_call_in_progress(autojump_clock: object) -> None:
+    class Noted(Relay):
+        def on_notification(self, event: NotificationReceived) -> None:
+            relayed.append(event.params["data"])
+
+        def on_question(self, request: Any) -> None: ...
+
+        async def ask(self, method: str, params: dict[str, Any], key: str | None) -> Any: ...
+
+    relays = trio.Event()
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.log("before")
+        await relays.wait()
+        await peer.log("after")
+        await peer.text(call)
+
+    seen, relayed = Seen(), list[str]()
+    async with (
+        scripted(script) as (channel, _),
+        open_client(channel, **seen.options) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(call_as, client, "bob")
+        await trio.testing.wait_all_tasks_blocked()
+        client.forward_to(Noted())
+        relays.set()
+    assert relayed == ["after"]
+    assert seen.values("log") == ["bob", "bob"]
+
+
+async def test_a_task_that_a_callback_for_logs_starts_keeps_the_call_of_its_message(autojump_clock: object) -> None:
+    """Later messages, and the end of the call, change nothing."""
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for _ in range(2):
+            call = await peer.until("tools/call")
+            await peer.log("one")
+            await peer.log("two")
+            await peer.text(call)
+
+    seen, later = Seen(), trio.Event()
+
+    async def note_later() -> None:
+        await later.wait()
+        seen.note("log")
+
+    async with (
+        trio.open_nursery() as nursery,
+        scripted(script) as (channel, _),
+        open_client(channel, on_log=lambda _: nursery.start_soon(note_later)) as client,
+    ):
+        await call_as(client, "bob")
+        await call_as(client, "cleo")
+        later.set()
+    assert sorted(seen.values("log")) == ["bob", "bob", "cleo", "cleo"]
 
 
 async def test_a_call_that_was_left_without_a_cancel_stays_in_progress_at_the_server(autojump_clock: object) -> None:

@@ -121,6 +121,7 @@ class Client(Requests):
             on_unreadable=self._received_unreadable,
         )
         contexts.follow(self.connection)
+        callbacks.follow(self.connection.outbound)
         super().__init__(self.connection.outbound, answers, timeouts, settings, callbacks, contexts)
         self.callbacks.watchers.append(self.tool_calls.changed)
         if settings.cache is not None:
@@ -461,7 +462,8 @@ class Client(Requests):
         relay."""
         if self.relay is not None:
             raise RuntimeError("this client forwards to another already")
-        self.callbacks.relay = self._answers.relay = relay
+        self._answers.relay = relay
+        self.callbacks.forward_to(relay)
 
     def adopt(
         self,

@@ -43,7 +43,7 @@ from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
 from .results import InputRounds, structured
 from .server_messages import Callbacks
-from .timeouts import CallTimeouts
+from .timeouts import UNLIMITED, CallTimeouts
 from .tool_calls import ToolCalls
 
 if TYPE_CHECKING:
@@ -181,25 +181,39 @@ class Requests:
     ) -> T:
         """Send a request as `request` does, with parameters that are plain data in the form of the revision.
         ``on_task``, ``value`` and ``handlers``: see `Client.call_tool`."""
-        revision = self.revision
+        revision, turn = self.revision, current_turn.get()
+        if turn is not None:
+            turn.step_aside()
         token = present.set((method, data, value, handlers))
         try:
-            confirmation = None if (scope := confirming.get()) is None else scope.begin(self, method, data)
-            if confirmation is not None:
+            confirmation, scope = None, confirming.get()
+            if scope is not None and (confirmation := scope.begin(self, method, data)) is not None:
                 meta = confirmation.meta(meta)
             if self._meta or meta:
                 data = self._with_meta(data, meta)
             if revision.cache_hints and method in self._cacheable:
                 sent = self._send_unless_kept(method, data, revision, on_progress, refresh=refresh)
-            elif method == "tools/call" and self.tool_calls.may_become_tasks:
+            elif self.tool_calls.may_become_tasks and method == "tools/call":
                 sent = self.tool_calls.call(data, revision, on_progress, on_task)
+            elif revision.result_type:
+                sent = self._rounds.result(method, data, revision, on_progress)
             else:
-                sent = self._send(method, data, revision, on_progress)
+                sent = self.outbound.request(method, data or None, revision, on_progress)
             if confirmation is not None:
                 sent = confirmation.follow(sent)
-            result = await self._waited_for(sent, self.timeouts.around_call())
+            limits = self.timeouts.around_call()
+            if limits is UNLIMITED:
+                result = await sent
+            else:
+                with limits:
+                    result = await sent
+        except PeerError as error:
+            self._urls.required(error)
+            raise
         finally:
             present.reset(token)
+            if turn is not None:
+                await turn.step_back()
         if method == "tools/list" and self.tool_calls.supports is not None:
             self.tool_calls.supports.take(result)
         return structured(method, result, result_type)
@@ -210,7 +224,8 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Wait for a call, under ``limits``, as a call may be waited for in the course of an answer of ours."""
+        """Wait for a task, or for a call that asks for one, under ``limits``: in the course of an answer of ours, as
+        `_request_plain` does, which has no coroutine more for this."""
         turn = current_turn.get()
         if turn is not None:
             turn.step_aside()
@@ -246,16 +261,11 @@ class Requests:
                 sent = self.tool_calls.send(params, revision, on_progress)
             elif revision.result_type and method not in METHODS:
                 sent = self._rounds.result(method, params, revision, on_progress, of_any_type=True)
+            elif revision.result_type:
+                sent = self._rounds.result(method, params, revision, on_progress)
             else:
-                sent = self._send(method, params, revision, on_progress)
+                sent = self.outbound.request(method, params or None, revision, on_progress)
             return await (sent if confirmation is None else confirmation.follow(sent))
-
-    def _send(
-        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
-    ) -> Awaitable[Any]:
-        if revision.result_type:
-            return self._rounds.result(method, params, revision, on_progress)
-        return self.outbound.request(method, params or None, revision, on_progress)
 
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool

@@ -33,12 +33,20 @@ from .current_call import CallContexts, Made, present
 from .options import ClientSettings
 
 if TYPE_CHECKING:
+    from ..runtime.outbound import Outbound
     from ..runtime.requests.host import RequestHost
     from ..tasks.settings import TaskSettings
     from .question_tasks import QuestionTasks
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"
+
+
+_NO_CALL: Final = object()
+
+
+class _Unconnected:
+    only: Final = None
 
 
 class Callbacks:
@@ -51,9 +59,14 @@ class Callbacks:
     def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
         self._settings = settings
         self._contexts = contexts or CallContexts()
-        self._alone: Context | None = None
-        """Context variables of the callback for logs in the reader; `None` before the first
-        message."""
+        self._outbound: Outbound | _Unconnected = _Unconnected()
+        self._alone = Context()
+        """Context variables of the callback for logs in the reader."""
+        self._call: Any = _NO_CALL
+        """The only call in progress, if the last log belongs to it: so does the next log, if nothing has changed. Then
+        `_alone` names the call."""
+        self._on_log: Any = None
+        """The callback for the logs of that call."""
         self.own_logs = 0
         """Number of calls in progress that have a callback for logs of their own."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
@@ -62,10 +75,18 @@ class Callbacks:
         """The message for which the callback returned an awaitable, until the awaitable is awaited."""
         self.urls = OpenURLs()
         self.relay: Relay | None = None
-        """The relay that is told of every notification."""
+        """The relay that is told of every notification: see `forward_to`."""
         self.watchers: list[Callable[[Change], None]] = []
         """Functions that are called for every change that the client learns of, in either era, the moment it was read:
         before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""
+
+    def follow(self, outbound: Outbound) -> None:
+        """Take the sender of the calls that the logs belong to."""
+        self._outbound = outbound
+
+    def forward_to(self, relay: Relay) -> None:
+        """Tell ``relay`` of every notification from now on."""
+        self.relay, self._call = relay, _NO_CALL
 
     def seen(self, change: Change) -> None:
         """Tell the watchers."""
@@ -74,8 +95,22 @@ class Callbacks:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
-        if event.method.name == _LOG:  # most notifications are logs
-            return self._take_log(event)
+        if event.method.name == _LOG:  # most notifications are logs, one after another of the same call
+            only: Any = self._outbound.only
+            if only is not self._call or only.end is not None or "_meta" in event.params:
+                wanted = self._find_call(event)
+                if wanted is not None:
+                    return wanted
+            try:
+                message = structure(event.params, LogParams)
+            except ValueError:
+                return False  # a notification with bad parameters is passed over: a notification has no error reply
+            try:
+                pending = self._alone.run(self._on_log, message)
+            except Exception as error:
+                report_failure(error)
+                return False
+            return pending is not None and self._goes_on(event, pending)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no subscription.
@@ -86,7 +121,7 @@ class Callbacks:
 
     def take(self, event: NotificationReceived) -> bool:
         """Tell the relay and the watchers; return whether `notified` is to be called for ``event``."""
-        return self._take_log(event) if event.method.name == _LOG else self._take(event, change_in(event))
+        return self.wants(event) if event.method.name == _LOG else self._take(event, change_in(event))
 
     def _take(self, event: NotificationReceived, change: Change | None) -> bool:
         if self.relay is not None:
@@ -104,7 +139,10 @@ class Callbacks:
             return False
         return self._settings.on_elicitation_complete is not None
 
-    def _take_log(self, event: NotificationReceived) -> bool:
+    def _find_call(self, event: NotificationReceived) -> bool | None:
+        """Find the call that a log belongs to. Return whether `notified` is to be called; `None`: call `_on_log` at
+        once, with the variables of `_alone`."""
+        self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
         if self._settings.on_log is None and not self.own_logs:
@@ -113,29 +151,27 @@ class Callbacks:
         if not self._log_at_once:
             event.note_call(served)
             return True
-        if self._alone is None:
-            self._alone = self._contexts.carried_to(Context())
-        try:
-            pending = self._alone.run(self._log, event.params, served)
-        except Exception as error:
-            report_failure(error)
+        self._on_log = self._on_log_of(served)
+        if self._on_log is None:
             return False
-        if pending is None or not inspect.isawaitable(pending):
+        if present not in self._alone:
+            self._contexts.carried_to(self._alone)
+        self._alone.run(present.set, served)
+        if self.relay is None and "_meta" not in event.params:
+            self._call = self._outbound.only or _NO_CALL
+        return None
+
+    def _goes_on(self, event: NotificationReceived, pending: object) -> bool:
+        """Return whether the callback for logs has returned something to be awaited."""
+        if not inspect.isawaitable(pending):
             return False
-        event.note_call(served)
-        self._log_at_once, self._logging = False, (event, pending)
+        event.note_call(self._alone[present])
+        self._log_at_once, self._logging, self._call = False, (event, pending), _NO_CALL
         return True
 
-    def _log(self, params: dict[str, Any], served: Made | None) -> Any:
-        present.set(served)
-        try:
-            message = structure(params, LogParams)
-        except ValueError:
-            return None  # a notification with bad parameters is passed over: a notification has no error reply
+    def _on_log_of(self, served: Made | None) -> Callable[[LogParams], Any] | None:
         on_log = self._settings.on_log
-        if served is not None and served[3]:
-            on_log = served[3].get("on_log", on_log)
-        return None if on_log is None else on_log(message)
+        return on_log if served is None else served[3].get("on_log", on_log)
 
     def _told_of(self, change: Change) -> Callable[[Any], Any] | None:
         settings = self._settings
@@ -161,7 +197,12 @@ class Callbacks:
 
     def _called(self, event: NotificationReceived) -> Any:
         if event.method.name == _LOG:
-            return self._log(event.params, event.served)
+            on_log = self._on_log_of(event.served)
+            try:
+                message = structure(event.params, LogParams)
+            except ValueError:
+                return None  # as above
+            return None if on_log is None else on_log(message)
         callback: Callable[[Any], Any] | None
         if event.method.extension is not None:
             try:

@@ -5,9 +5,9 @@ KeepAlive finds out that a silent server is no longer there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from typing import Any, Final
 
 import attrs
@@ -20,7 +20,8 @@ from ..jsonrpc.errors import MCPError
 from ..runtime.connection import Connection
 from ..runtime.transport import ConnectionLost, HTTPError
 
-_UNLIMITED: Final = nullcontext()
+UNLIMITED: Final = nullcontext()
+"""Keeps no limit."""
 
 
 class CallTimeouts:
@@ -50,7 +51,7 @@ class CallTimeouts:
         """Limit the time of the block as `trio.move_on_after` does, but for the time in which all limits stand still:
         this limit, and those of `fail_after_work` around the block."""
         with trio.CancelScope() as scope:
-            limit = TimeLimit(scope, seconds, math.inf, math.inf, renewed=False)
+            limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
             with self._known((*call_limits(), limit)):
                 yield scope
 
@@ -59,12 +60,12 @@ class CallTimeouts:
         limits = call_limits()
         if limits:
             return self._known(limits)
-        return _UNLIMITED if self._seconds == math.inf else self._limited()
+        return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
         """Keep the limits of the caller inside, who waits for more than the answer to one request."""
         limits = call_limits()
-        return self._known(limits) if limits else _UNLIMITED
+        return self._known(limits) if limits else UNLIMITED
 
     @contextmanager
     def _limited(self) -> Generator[None]:

@@ -115,8 +115,11 @@ def last_deadline() -> float:
 
     A limit that starts anew or pauses counts with its maximum.
     """
-    deadline, limits = trio.current_effective_deadline(), call_limits()
-    if not limits or all(deadline < limit.deadline for limit in limits):
+    deadline = trio.current_effective_deadline()
+    if not _limits.get():
+        return deadline
+    limits = call_limits()
+    if all(deadline < limit.deadline for limit in limits):
         return deadline
     return min(limit.never_after for limit in limits)
 

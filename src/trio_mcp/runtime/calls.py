@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 import trio
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..state.connection import ConnectionState
     from ..state.events import NotificationReceived
     from ..state.requests import OutboundRequest
+
+_NEVER: Final = -inf
 
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
 """Callback that runs in the reader with each notification of a stream and the notification's size in bytes. The
@@ -95,21 +97,24 @@ class Call(Owner):
     ) -> None:
         self.segments = []  # as an `Owner` makes, which would be two more calls
         self.request = request
-        self.context: Context | None = None
+        self.context: Context | None = copy_context()
         """Context variables of the caller, until the end of the call."""
         self.end: Settled | None = None
         """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
-        self.ended = -inf
+        self.ended = _NEVER
         """Time of the end on trio's clock, for methods whose answers may be cached; ``-inf`` for all others."""
         self.on_notification = on_notification
         """Callback for the notifications on the stream that the request opened."""
         self._on_progress = on_progress
-        limits = call_limits()
-        self.limited = deadline < inf or bool(limits)
+        self.limited = deadline < inf
         """True for a call that ends by itself when no reply comes."""
-        self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
-        self.wants_progress = on_progress is not None or bool(self._limits)
+        self.wants_progress = on_progress is not None
         """True when progress is consumed, by a callback or a time limit."""
+        self._limits = call_limits()
+        if self._limits:
+            self.limited = True
+            self._limits = tuple(limit for limit in self._limits if limit.renewed)
+            self.wants_progress |= bool(self._limits)
         self._items = backlog
         self._waiting = Sleeper()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, ContextVar
 from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -81,6 +81,8 @@ class Outbound:
         """Reason why no reply will ever come any more; `None` while one may."""
         self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
+        self.only: Call | None = None
+        """The call that `only_caller` has found; `None` once another call has begun, or one was left."""
         self._left = 0
         """Id of the last request before the last cancel that may be unread; 0 after the peer has read all. Without
         cancels, the peer may go on with a request that was left, and no id is greater."""
@@ -117,11 +119,11 @@ class Outbound:
         if get_ident() != self._thread:
             self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.over is None and outbox.is_full(REQUEST_MARKS):
-            with self.while_connected():
-                await outbox.room(REQUEST_MARKS)
         if self.over is not None:
             raise _again(self.over)
+        if outbox.is_full(REQUEST_MARKS):
+            with self.while_connected():
+                await outbox.room(REQUEST_MARKS)
         deadline = last_deadline()
         if deadline < inf and self._tell_deadlines and tells_deadline:
             params = with_remaining(method, params, deadline)
@@ -131,7 +133,7 @@ class Outbound:
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         backlog = None if on_progress is None else self._backlog()
         call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
-        call.context = copy_context()
+        self.only = None
         try:
             if span is not None:
                 params = span.params
@@ -240,6 +242,7 @@ class Outbound:
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params, present_trace())
         call = self._calls[request.id] = Call(request, None, None)
+        self.only = None
         try:
             self._outbox.put_request(request.id, method, params if span is None else span.params, None)
             end = await call.outcome()
@@ -250,6 +253,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
+            call.context = None
         if span is not None:
             span.end(end.result, end.error)
         if end.error is not None:
@@ -259,7 +263,7 @@ class Outbound:
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
         """Abandon the request of ``call``, which went to ``outbox``. Return whether the peer knew of the request, and
         gets a cancel if such are sent."""
-        request = call.request
+        request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
             noted(self, call.end)
         if not self._state.abandon(request) or outbox.withdraw(call) or isinstance(error, NotSerializable):
@@ -331,6 +335,7 @@ class Outbound:
     def only_caller(self) -> Context | None:
         """Return the context variables of the caller with the only request in progress that the peer may ask about.
         `None` if there are several such requests, or none, or if the peer may still ask about one that was left."""
+        self.only = None
         if self._left:
             return None
         found = None
@@ -340,8 +345,9 @@ class Outbound:
                 continue
             if found is not None:
                 return None
-            found = call.context
-        return found
+            found = call
+        self.only = found
+        return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
         """Fail ``request``, whose answer cannot be read."""
