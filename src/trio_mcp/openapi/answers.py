@@ -228,7 +228,7 @@ async def _read(response: httpx2.Response, most: int) -> tuple[bytes, str]:
 
 async def _unpacked(response: httpx2.Response, most: int, *, is_packed: bool) -> bytes:
     """Return the body; of one that is longer than ``most``, the first ``most`` + 1 bytes or more."""
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # by the header: of gzip, or of zlib
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # by the header: of gzip, or of zlib
     body = bytearray()
     pieces = response.aiter_raw()
     try:
