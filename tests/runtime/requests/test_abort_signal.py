@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from tests.state.peers import accepted, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.threads import present_run
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
@@ -28,7 +30,7 @@ OWN = Cancellation(CancelCause.REPLAY, "again", 5)
 
 def a_request() -> RequestScope:
     """Return a request of which only the signal counts."""
-    state, runner = server_of(LATEST_LEGACY), None
+    state, runner = server_of(LATEST_LEGACY), SimpleNamespace(trio_run=present_run())
     request = accepted(state.receive(Request(1, "tools/call", {"name": "x"})))
     exchange, ticket = Exchange(state, Outbox(1000), NOBODY_KNOWN), Ticket(Caller(), 1, streams=False)
     return RequestScope(runner, exchange, request, ticket)  # pyright: ignore[reportArgumentType]

@@ -15,6 +15,7 @@ from tests.state.peers import accepted, meta_of, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller
+from trio_mcp.concurrency.threads import present_run
 from trio_mcp.concurrency.wakeups import Alarms
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import NoWayBack
@@ -45,7 +46,7 @@ class FakeRunner:
 
     def __init__(self, *, may_log: bool = True) -> None:
         self.limits = Limits(deadline_grace=1, progress_interval=1)
-        self.alarms, self.endings = Alarms(), None
+        self.alarms, self.endings, self.trio_run = Alarms(), None, present_run()
         self.may_log = may_log
         self.ends: list[tuple[CancelCause, str | None]] = []
         self.parked: list[list[str]] = []

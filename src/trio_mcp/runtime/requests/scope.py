@@ -8,7 +8,6 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -67,7 +66,6 @@ class RequestScope:
         "_log",
         "_reply_wait",
         "_reporter",
-        "_thread",
         "_watching",
         "answered_instead",
         "begun",
@@ -104,8 +102,6 @@ class RequestScope:
         """True while lines of the request are sent, its reply apart."""
         self.handler_task: trio.lowlevel.Task | None = None
         """Task of the handler; `None` before the start and after the end."""
-        self._thread: int | None = None
-        """Identifier of trio's thread; `None` before the start."""
         self.nursery: trio.Nursery | None = None
         """Nursery of the handler; `None` before the start, and once the handler and all its tasks have ended."""
         self.from_outside: Cancellation | None = None
@@ -170,7 +166,6 @@ class RequestScope:
         self.advance(Step.START)
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
-        self._thread = get_ident()
         self.nursery = nursery
         if self._deadline is not None:  # calls that the handler makes learn of the deadline by the scope
             nursery.cancel_scope.deadline = self._deadline.due
@@ -316,7 +311,7 @@ class RequestScope:
 
     def _is_in_trio(self) -> bool:
         """Return whether this code runs in the run of trio of the request."""
-        return trio.lowlevel.in_trio_run() and (self._thread is None or get_ident() == self._thread)
+        return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
         """Set `event` when the nursery is cancelled: trio tells only tasks inside of the nursery, so one such task runs
