@@ -93,7 +93,7 @@ def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]],
 class WorkerLog:
     """`RequestLog` for threads: the same methods, which block until there is room."""
 
-    def __init__(self, log: RequestLog, scope: RequestScope | None = None) -> None:
+    def __init__(self, log: RequestLog, scope: RequestScope | None) -> None:
         self._original = log
         self._scope = scope
 
@@ -110,7 +110,7 @@ class WorkerLog:
 class WorkerTask:
     """The members of `TaskContext`, for a worker thread: members that are async there block here."""
 
-    def __init__(self, task: TaskContext, scope: RequestScope | None = None) -> None:
+    def __init__(self, task: TaskContext, scope: RequestScope | None) -> None:
         self._original = task
         self._scope = scope
 
@@ -128,7 +128,7 @@ class WorkerTask:
 class WorkerTasks:
     """The members of `CallerTasks`, for a worker thread: each call blocks."""
 
-    def __init__(self, tasks: CallerTasks, scope: RequestScope | None = None) -> None:
+    def __init__(self, tasks: CallerTasks, scope: RequestScope | None) -> None:
         self._original = tasks
         self._scope = scope
 
