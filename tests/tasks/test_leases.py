@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.task_store import StoreDown, TaskRecord, TaskStore
+from trio_mcp.stores.task_store import Kept, StoreDown, TaskRecord, TaskStore, UnreadableRecord
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -43,6 +43,26 @@ class LateStore(DeafStore):
 
     async def claim(self, holder: str, *, lease: int, most: int, names: Collection[str]) -> Sequence[TaskRecord]:
         return () if self.sleeps else await super().claim(holder, lease=lease, most=most, names=names)
+
+
+class SpoiledStore(DeafStore):
+    """A way to the store in which a stranger has written over the records of some tasks."""
+
+    def __init__(self, store: TaskStore) -> None:
+        super().__init__(store)
+        self.spoiled: set[str] = set()
+
+    async def read(self, scope: str | None, task_id: str) -> Kept | None:
+        if task_id in self.spoiled:
+            raise UnreadableRecord("a record cannot be read")
+        return await super().read(scope, task_id)
+
+    async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
+        spoiled = dict.fromkeys(self.spoiled.intersection(task_ids), b"another")
+        return {**await super().marks(task_ids), **spoiled}
+
+    async def renew(self, held: Mapping[str, str], *, lease: int) -> Collection[str]:
+        return {*await super().renew(held, lease=lease), *self.spoiled.intersection(held)}
 
 
 class Work:
@@ -208,6 +228,39 @@ async def test_answer_to_another_process_comes_without_a_hint(autojump_clock: Mo
         await other.answer(task_id, {"name": "Ada"})
         await trio.sleep(5.1)
         assert (await other.text(task_id)).startswith("{'name': 'Ada'}")
+
+
+async def test_cancel_by_another_process_comes_although_another_record_is_unreadable(
+    autojump_clock: MockClock,
+) -> None:
+    store, work = MemoryTaskStore(), Work()
+    spoiled = SpoiledStore(store)
+    async with calling(work.server(spoiled)) as caller, calling(work.server(store)) as other:
+        spoiled.spoiled.add(await caller.start("work"))
+        task_id = await caller.start("work")
+        await other.cancel(task_id)
+        assert work.causes == []
+        await trio.sleep(5.1)
+        assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
+
+
+async def test_process_with_an_unreadable_record_takes_tasks_over(autojump_clock: MockClock) -> None:
+    store, work, others = MemoryTaskStore(), Work(), Work()
+    spoiled, dead = SpoiledStore(store), TouchyStore(store)
+    server = work.server(spoiled)
+
+    @server.tool(task="required", on_restart="fail")
+    async def once(ctx: RequestContext) -> None:
+        assert ctx.task is not None
+        await ctx.task.start()
+        await trio.sleep_forever()
+
+    async with calling(server) as caller, calling(others.server(dead)) as other:
+        spoiled.spoiled.add(await caller.start("once"))
+        await other.start("work")
+        dead.die()
+        await trio.sleep(2.5 * LEASE)
+        assert (work.children, others.children) == (1, 0)
 
 
 async def test_cancel_by_another_process_comes_at_once_with_a_hint(autojump_clock: MockClock) -> None:

@@ -20,7 +20,7 @@ from ..runtime.outbox import Outbox
 from ..runtime.peer import EVERYBODY
 from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
-from ..stores.task_store import StoreFull, TaskRecord, Uncertain
+from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
 from .leases import LOST, Claimed, Leases
 from .record_writers import EndWriter, MessageWriter, Outcomes
@@ -353,7 +353,8 @@ class TaskHost:
                     if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
-                        await self._read(task)
+                        with suppress(UnreadableRecord):  # of this task alone
+                            await self._read(task)
 
     async def _read(self, task: RequestTask) -> None:
         while self._live.by_id.get(task.id) is task:

@@ -13,6 +13,7 @@ import trio
 from ..classes import define
 from ..concurrency.wakeups import Sleeper
 from ..runtime.cancellation import CancelCause
+from ..stores.task_store import UnreadableRecord
 from .request_task import new_holder
 from .task_exchange import request_of
 from .transitions import released, taken_over
@@ -145,7 +146,10 @@ class Leases:
         renewal was on its way: no more than one claim brings. Return whether there are such tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
-            kept = await self._store.read(None, task_id)
+            try:
+                kept = await self._store.read(None, task_id)
+            except UnreadableRecord:  # of this task alone
+                continue
             task = self._live.find(task_id)
             if task is not None and kept is not None:
                 found |= task.reacquire(kept.record) or (task.needs_lease and task.is_of(kept.record))
