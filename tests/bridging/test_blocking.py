@@ -123,6 +123,12 @@ def test_mistakes_are_errors_where_they_are_made(seen: Seen, tmp_path: Path) -> 
         blocking.open_memory(seen.server, elicitation=answer),
     ):
         pass
+
+    class Logging:
+        async def __call__(self, _: object) -> None: ...
+
+    with pytest.raises(TypeError, match="write on_log with def"), blocking.open_memory(seen.server, on_log=Logging()):
+        pass
     with pytest.raises(BadTarget), blocking.open_tcp("", 0):
         pass
     with pytest.raises(ConnectionLost), blocking.open_unix(tmp_path / "nobody"):

@@ -20,6 +20,8 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from ..bridging.calls import (
+    CALLBACKS,
+    TABLES,
     Begin,
     BridgedCall,
     Errand,
@@ -197,9 +199,6 @@ class Steps(AsyncIterator[T], Generic[T]):
 
 
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots"})
-_CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
-_TABLES: Final = frozenset({"handlers", "on_notification"})
-"""Options with functions by methods."""
 _MOST_POSTED: Final = 100
 _PATIENCE: Final = 5.0
 
@@ -216,11 +215,11 @@ class Loop:
         return {key: self._adapted(key, value) for key, value in options.items()}
 
     def _adapted(self, key: str, value: Any) -> Any:
-        if key in _TABLES and value is not None:
+        if key in TABLES and value is not None:
             return with_contained(value)
         if not callable(value):
             return value
-        if key in _CALLBACKS or (key in _HANDLERS and is_async(value)):
+        if key in CALLBACKS or (key in _HANDLERS and is_async(value)):
             return partial(self._run, value)
         if key in _HANDLERS:
             return partial(self._in_worker, value)

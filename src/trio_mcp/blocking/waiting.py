@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from ..bridging.calls import (
+    CALLBACKS,
+    TABLES,
     Begin,
     BridgedCall,
     Errand,
@@ -22,6 +23,7 @@ from ..bridging.calls import (
     check_may_wait,
     contained,
     interrupts_held,
+    is_async,
     run_blocking,
     wait_for,
     with_contained,
@@ -128,25 +130,22 @@ class Steps(Iterator[T], Generic[T]):
         self._taken.append(await anext(self._made))
 
 
-_CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
 _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roots", "on_unreadable"})
-_TABLES: Final = frozenset({"handlers", "on_notification"})
-"""Options with functions by methods."""
 
 
 def in_threads(options: dict[str, Any]) -> dict[str, Any]:
     """Return ``options`` of a client whose callbacks run in worker threads, as plain handlers do in any case. Raises
     `TypeError` for async functions."""
-    for name in options.keys() & (_CALLBACKS | _HANDLERS):
-        if inspect.iscoroutinefunction(options[name]):
+    for name in options.keys() & (CALLBACKS | _HANDLERS):
+        if is_async(options[name]):
             raise TypeError(f"write {name} with def, not with async def: no event loop runs in a program that waits")
     return {key: _threaded(key, value) for key, value in options.items()}
 
 
 def _threaded(key: str, value: Any) -> Any:
-    if key in _CALLBACKS and value is not None:
+    if key in CALLBACKS and value is not None:
         return partial(_in_thread, value)
-    if key in _TABLES and value is not None:
+    if key in TABLES and value is not None:
         return with_contained(value)
     return with_contained({key: value})[key] if key in _HANDLERS else value
 

@@ -209,6 +209,10 @@ class _Serving:
 
 CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
 """The keyword arguments of calls that are handlers."""
+CALLBACKS: Final = frozenset({"on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete"})
+"""The options of a client that are callbacks, each called in turn."""
+TABLES: Final = frozenset({"handlers", "on_notification"})
+"""The options of a client with functions by methods."""
 
 
 class Hold(Generic[T]):
