@@ -93,7 +93,7 @@ async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, ma
 async def test_what_replicas_share_ends_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
     storage = SQLite(path)
     async with storage.join("weather") as one, storage.join("weather") as two:
-        await one.sessions.open("session", b"facts", mark=b"mark", idle=LEASE, most=9)
+        await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=LEASE, most=9)
         await one.courier.live(lease=LEASE)
         assert await one.seen.add(bytes(32), ttl=LEASE)
         machine.set_by = step

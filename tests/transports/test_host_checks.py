@@ -172,7 +172,8 @@ def test_refused_headers_are_shown_where_they_are_names(value: str, caplog: pyte
     checks = host_checks_for("127.0.0.1", None, None)
     assert repr(value) in checks.refused_host(value)
     assert repr(value) in checks.refused_origin(value)
-    assert [repr(value) in record.getMessage() for record in caplog.records] == [True, True]
+    refusals = [text for text in caplog.messages if "(403)" in text]  # others log, too: threads of tests before
+    assert [repr(value) in text for text in refusals] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..classes import frozen
+from ..protocol.meta import CLIENT
 from .masking import MASK, Masking
 
 _MADE_ANEW: Final = frozenset(("taskId", "nextCursor", "cursor", "requestState", "elicitationId"))
 _NOT_COMPARED: Final = frozenset(
     (
         *("createdAt", "lastUpdatedAt", "pollInterval", "ttlMs", "remainingMs", "traceparent", "tracestate"),
-        *("progressToken", "requestId", "subscriptionId"),
+        *("progressToken", "requestId", "subscriptionId", CLIENT),
     )
 )
 _MOST_DIFFERENCES: Final = 1000
@@ -92,7 +93,7 @@ class Comparing:
             recorded = dict(zip(live, recorded.values(), strict=True))
         for part in {**recorded, **live}:
             inner = f"{path}.{part}" if path else part
-            if part.rpartition("/")[2] in _NOT_COMPARED:
+            if part in _NOT_COMPARED or part.rpartition("/")[2] in _NOT_COMPARED:
                 continue
             if part not in live:
                 self.differs(name + inner, text_of(recorded[part]), "nothing")
