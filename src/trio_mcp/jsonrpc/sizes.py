@@ -122,7 +122,7 @@ def is_checkable(value: Any, parts: int) -> bool:
 def weight_of(line: bytes | bytearray) -> int:
     """Return about how many bytes ``line``, a message, takes once decoded.
 
-    The estimate is somewhat too high, seldom too low: between one and thirty times the length of ``line``. A short line
+    The estimate is somewhat too high, seldom too low: between one and fifty times the length of ``line``. A short line
     counts with its length, since the number of requests and notifications has its own bounds.
     """
     length = len(line)

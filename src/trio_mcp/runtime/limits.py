@@ -52,7 +52,7 @@ class Limits:
     """Further requests that wait for their turn. Requests beyond the bound are answered with error -31000,
     unexecuted."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)
-    """Bytes of all requests running, waiting or parked, as held in memory: between one and thirty times the bytes on
+    """Bytes of all requests running, waiting or parked, as held in memory: between one and fifty times the bytes on
     the wire, estimated from the text. A request that would exceed the bound is answered with error -31000, except when
     there is no other request. Waiting requests take less, since requests wait as text."""
     max_message_bytes: int = _bound(16 * 1024 * 1024)
@@ -102,7 +102,7 @@ class Limits:
     answered as for ``max_server_requests``."""
     max_server_bytes: int = _bound(512 * 1024 * 1024)
     """Bytes in memory of the requests and streams on all connections of a server together. A request that would exceed
-    the bound is answered as for ``max_inbound_bytes``."""
+    the bound is answered as for ``max_inbound_bytes``; over HTTP before its body is decoded."""
     worker_threads: int = _bound(40)
     """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free thread."""
     max_abandoned_threads: int = _bound(100)

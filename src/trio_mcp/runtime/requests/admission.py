@@ -30,6 +30,13 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
         party = party.within
 
 
+def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
+    """Return whether a server has memory for one more request of ``caller``, of ``size`` bytes. Admission refuses all
+    that has none, and more, since a connection has a bound of its own."""
+    taken = load.inbound_bytes
+    return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
+
+
 @define(eq=False)
 class Ticket:
     """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""

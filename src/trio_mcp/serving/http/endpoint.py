@@ -17,10 +17,12 @@ from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
+from ...jsonrpc.sizes import weight_of
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS
 from ...runtime.limits import Limits
 from ...runtime.peer import Auth
+from ...runtime.requests.admission import leaves_memory
 from ...server.servable import Running
 from ...server.server import RunningServer
 from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
@@ -59,6 +61,12 @@ _MOST_ACCEPTED: Final = 100
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
+_WORTH_WEIGHING: Final = 64 * 1024
+"""Length in bytes from which a body is weighed before it is decoded. What a shorter one becomes, 3 MB at most, is gone
+at once where it is refused."""
+_LOOKED_AT: Final = 4096
+"""Bytes at the beginning and the end of a body that is not decoded, where its id may be."""
+_TOO_HEAVY: Final = "the requests in progress take too much memory; try again later"
 
 
 class Entrance:
@@ -284,6 +292,8 @@ class HttpEndpoint(Entrance, HttpApplication):
             response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
 
     def _post(self, request: HttpRequest) -> None:
+        if len(request.body) >= _WORTH_WEIGHING and self._lacks_memory(request):
+            return
         headers, message = request.head.headers, decode(request.body, max_batch=self._limits.max_batch)
         if isinstance(message, Unreadable):
             reply = message.reply
@@ -299,6 +309,21 @@ class HttpEndpoint(Entrance, HttpApplication):
                 self._modern.post(message, request)
             else:
                 self._post_legacy(message, request)
+
+    def _lacks_memory(self, request: HttpRequest) -> bool:
+        """Return whether the body would be refused once decoded, for the memory that it takes then. The answer is given
+        then: decoding what is refused takes as much memory, for a while, as what is served."""
+        body, load = request.body, self._running.host.load
+        if leaves_memory(self._limits, load, request.caller, weight_of(body)):
+            return False
+        if load.parked and b'"requestState"' in body:  # takes the place of the request that it goes on with
+            return False
+        unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
+        if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts requests alone
+            return False
+        request_id = None if unread.reply is None else unread.reply.id
+        request.response.answer(busy(f"Too busy: {_TOO_HEAVY}", request.extra, request_id))
+        return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
         """Return whether the caller behind a trusted proxy has its share of the connections already, so that this one
