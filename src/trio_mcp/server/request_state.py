@@ -19,6 +19,7 @@ import msgspec
 
 from ..classes import frozen
 from ..jsonrpc.base64url import decode_base64url
+from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision
@@ -214,5 +215,8 @@ def fingerprint(request: InboundRequest) -> bytes:
     """Return a digest of the method and of the parameters that identify the request, the same for any order of
     parameters."""
     params = request.params
-    salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
+    arguments = params.get("arguments")
+    if type(arguments) is msgspec.Raw:  # see `InboundRequest.put_away`
+        arguments = decode_value(bytes(arguments))
+    salient = [request.method.name, params.get("name"), params.get("uri"), arguments]
     return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from .encoders import Encoders
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_LARGE: Final = 1024 * 1024
+"""Bytes in memory from which the arguments of a request are put away once the handler has its copy."""
 
 
 @frozen(eq=False)
@@ -204,7 +206,7 @@ class Tools:
         if entry.task is not None or params.task is not None:
             # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
-        if arguments is None:
+        if is_own := arguments is None:
             arguments = params.arguments or {}
         fault = None if entry.input_validator is None else entry.input_validator.faults(arguments)
         bound: dict[str, Any] = {}
@@ -215,6 +217,9 @@ class Tools:
                 bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
+            # Not where functions around the tool have the arguments, and may call it again.
+            if request.size > _LARGE and is_own and arguments and fault is None and task is None:
+                request.put_away("arguments")
         if fault is not None:
             if request.revision.invalid_arguments == "error":
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {fault}")

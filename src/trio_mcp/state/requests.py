@@ -25,6 +25,7 @@ from enum import IntEnum
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from ..classes import define, frozen
 from ..jsonrpc.codec import decode_value, pack_value
@@ -39,6 +40,8 @@ from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import log_level_rank
 
 _WORTH_PACKING: Final = 512
+_MUCH_MORE: Final = 8
+"""Factor from which on a request has many small objects. Strings are shared with the copy of a handler."""
 
 
 @frozen
@@ -82,7 +85,7 @@ class InboundRequest:
     """Parameters as text; `None` while ``params`` holds the objects."""
 
     def pack(self) -> None:
-        """Keep the parameters as text while the request waits: objects take up to thirty times as much memory. Until
+        """Keep the parameters as text while the request waits: objects take up to fifty times as much memory. Until
         `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay unpacked."""
         if self.size > _WORTH_PACKING:
             self.pack_as(pack_value(self.params))
@@ -97,6 +100,13 @@ class InboundRequest:
         if self.packed is not None:
             self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}
+
+    def put_away(self, name: str) -> None:
+        """Keep the parameter ``name`` as text, a `msgspec.Raw`, where the objects take much more memory: the handler
+        has its own copy, and no other code reads them, except to identify the request."""
+        text = pack_value(self.params[name])
+        if self.size > _MUCH_MORE * len(text):
+            self.params = {**self.params, name: msgspec.Raw(text)}
 
     @property
     def trace(self) -> TraceContext | None:

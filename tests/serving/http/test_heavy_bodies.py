@@ -13,7 +13,7 @@ from tests.serving.http.raw import BASE, META, Answer, Connection, message, mode
 from tests.serving.http.scenes import SAMPLING, MemoryEndpoint, Scene, call, in_memory, next_message, rest_of, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import RequestContext
+from trio_mcp import CreateMessageParams, InputRequired, RequestContext
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.serving.http import endpoint as endpoint_module
 
@@ -89,6 +89,28 @@ class Holding(Scene):
             self.running += 1
             answer = await ctx.sample(f"{len(a)}?", max_tokens=5)
             return f"{len(a)} {answer.model}"
+
+        @self.server.tool
+        async def hold_numbers(a: list[list[int]]) -> int:
+            return await hold(a)
+
+        @self.server.tool
+        async def hold_objects(a: list[dict[str, int]]) -> int:
+            return await hold(a)
+
+        @self.server.tool
+        async def ask_again(a: list[dict[str, int]], ctx: RequestContext) -> str | InputRequired:
+            if (answer := ctx.input_responses.get("q")) is None:
+                a.clear()
+                return InputRequired({"q": QUESTION}, "asked")
+            return answer["model"]
+
+        @self.server.tool(replay=True)
+        async def ask_by_replay(a: list[dict[str, int]], ctx: RequestContext) -> str:
+            return (await ctx.sample(f"{len(a)}?", max_tokens=5)).model
+
+
+QUESTION = CreateMessageParams([], 5)
 
 
 async def post(endpoint: MemoryEndpoint, headers: dict[str, str | None], body: bytes) -> Connection:
@@ -197,7 +219,7 @@ async def test_requests_of_a_session_are_weighed_before_they_are_decoded(
 async def test_answer_to_a_question_is_taken_whatever_its_weight(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
-        session = await endpoint.initialize(**SAMPLING)
+        session = await endpoint.initialize(sampling={})
         asking = await endpoint.post(session, call("ask", 1, name="her"))
         await asking.head()
         question = await next_message(asking)
@@ -219,8 +241,52 @@ async def test_retry_takes_the_place_of_the_request_that_it_goes_on_with(autojum
         (key,) = result["inputRequests"]
         sampled = {"model": "m", "role": "assistant", "content": {"type": "text", "text": "well"}}
         body["params"] |= {"requestState": result["requestState"], "inputResponses": {key: sampled}}
+        assert (await asked(endpoint, headers, heavy(body, size=399_996))).code == -32602  # another request
         answer = await asked(endpoint, headers, heavy(body, size=400_000))
         assert answer.json["result"]["content"][0]["text"] == "100000 m"
+
+
+@pytest.mark.parametrize("asking", ["ask_again", "ask_by_replay"])
+async def test_retry_of_a_heavy_request_is_recognised_by_its_arguments_in_any_order(
+    asking: str, autojump_clock: MockClock
+) -> None:
+    scene = Holding()
+    async with in_memory(scene.server, **LIMITS) as endpoint:
+        headers, body = of_modern(1, asking)
+        body["params"]["_meta"] = {**META, "io.modelcontextprotocol/clientCapabilities": SAMPLING}
+        asks = await asked(endpoint, headers, heavy(body, b'{"a":1,"b":2}'))
+        result = asks.json["result"]
+        sampled = {"model": "m", "role": "assistant", "content": {"type": "text", "text": "well"}}
+        answers = dict.fromkeys(result["inputRequests"], sampled)
+        body["params"] |= {"requestState": result["requestState"], "inputResponses": answers}
+        other = await asked(endpoint, headers, heavy(body, b'{"b":2,"a":2}'))
+        assert other.code == -32602
+        again = await asked(endpoint, headers, heavy(body, b'{"b":2,"a":1}'))
+        assert again.json["result"]["content"][0]["text"] == "m"
+
+
+@pytest.mark.parametrize(
+    ("tool", "unit"), [("hold_numbers", b"[0]"), ("hold_objects", b'{"a":0}'), ("hold_objects", b"{}")]
+)
+async def test_arguments_are_not_kept_beside_the_copy_of_the_handler(
+    tool: str, unit: bytes, autojump_clock: MockClock
+) -> None:
+    scene = Holding()
+    async with in_memory(scene.server, **LIMITS) as endpoint:
+        headers, body = of_modern(1, tool)
+        text = heavy(body, unit, size=2 * BODY)
+        tracemalloc.start()
+        try:
+            once = decode(text)
+            weight, _ = tracemalloc.get_traced_memory()
+            del once
+            before, _ = tracemalloc.get_traced_memory()
+            await post(endpoint, headers, text)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert scene.running == 1
+        assert after - before < 1.3 * weight
 
 
 async def test_other_callers_have_their_share_while_one_is_refused(decoded: Decoded, autojump_clock: MockClock) -> None:
