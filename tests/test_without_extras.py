@@ -47,7 +47,7 @@ def run(site: Path, code: str) -> str:
     return ended.stdout
 
 
-def test_no_extra_is_there(site: Path) -> None:
+def test_extras_are_not_installed(site: Path) -> None:
     code = """
 from importlib.util import find_spec
 extras = "httpx2 joserfc yaml keyring coredis opentelemetry griffe watchfiles click rich prometheus_client".split()

@@ -1,6 +1,6 @@
-"""Modules of extras: imported where they are installed; elsewhere their first use raises ImportError.
+"""Optional modules of extras. If a module isn't installed, its first use raises ImportError.
 
-A public name is importable without its extra, so that ``from trio_mcp import *``, ``help`` and ``inspect`` work.
+A public name can be imported without its extra, so that ``from trio_mcp import *``, ``help`` and ``inspect`` work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 
 def extra(module: str, message: str) -> Any:
-    """Return ``module``, or a stand-in that raises `ImportError` with ``message`` when anything in it is used."""
+    """Return ``module``, or a placeholder that raises `ImportError` with ``message`` when you use it."""
     try:
         return import_module(module)
     except ImportError:
@@ -18,7 +18,7 @@ def extra(module: str, message: str) -> Any:
 
 
 def require(module: object) -> None:
-    """Raise the `ImportError` of a ``module`` that `extra` returned, unless the module is installed."""
+    """Raise `ImportError` if ``module``, which `extra` returned, isn't installed."""
     if isinstance(module, _Missing):
         module.fail()
 
@@ -31,6 +31,6 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # of inspect, copy and pickle, which take an AttributeError for an answer
+        if name[:2] == "__":  # for inspect, copy and pickle, which handle AttributeError
             raise AttributeError(name)
         self.fail()

@@ -57,7 +57,7 @@ SERVER_OPTIONS: Final = {
     "dependencies": "a requirements file, or the project's own pyproject.toml",
     "tools": "@server.tool above each function",
     "middleware": "@server.around",
-    "event_store": "nothing: streams are replayed by themselves",
+    "event_store": "nothing: streams are replayed automatically",
     "request_timeout": "@server.tool(timeout=...)",
     **dict.fromkeys(
         ("on_duplicate_tools", "warn_on_duplicate_tools", "on_duplicate"), "nothing: a taken name is an error"
@@ -153,10 +153,11 @@ def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> No
 
 
 def raise_no_name(name: str) -> None:
-    """Raise an error with the correct name for a ``name`` of other SDKs, from the ``__getattr__`` of the package.
+    """Raise an error that says what to write instead of ``name``, which other SDKs have. For the package's
+    ``__getattr__``.
 
-    In ``from trio_mcp import NAME`` it is `ImportError`, since Python replaces the message of an `AttributeError`.
-    Anywhere else, in ``hasattr`` for example, it is `AttributeError`.
+    In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
+    `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
     """
     if name in PACKAGE_NAMES:
         words = f"trio_mcp has no {name}; write {PACKAGE_NAMES[name]}"
@@ -171,7 +172,7 @@ _SERVE_OPTIONS: Final = {
     **dict.fromkeys(("stateless_http", "stateless_mode"), "stateless=True"),
     **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path"), "path=..."),
     "json_response": "nothing: an answer is JSON unless something comes before it",
-    "event_store": "nothing: streams are replayed by themselves",
+    "event_store": "nothing: streams are replayed automatically",
     **dict.fromkeys(("ssl_certfile", "ssl_keyfile"), "ssl_context=..."),
     "uds": "unix=...",
     "custom_routes": "routes={path: handler}",
@@ -192,11 +193,11 @@ _OPEN_OPTIONS: Final = {
 
 
 _CLOSE: Final = 0.65
-"""How alike a misspelled option and a known one are: 1 for equal names."""
+"""Minimum similarity of a misspelled option and a known option; 1 means equal."""
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return what to write in place of options of other SDKs, for ``function``."""
+    """Return what to write instead of the options of other SDKs, for ``function``."""
     return _SERVE_OPTIONS if function.startswith("serve_") else _OPEN_OPTIONS if "open" in function else {}
 
 
@@ -270,7 +271,7 @@ def _words_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the operand of an ``await`` is the mistake, whatever words the interpreter has for that."""
+    """Return whether the error comes from the operand of an ``await``, in the wording of any interpreter."""
     trace = error.__traceback__
     if trace is None:
         return False

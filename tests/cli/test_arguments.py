@@ -85,7 +85,7 @@ def test_value_that_does_not_fit_is_refused_by_name(pair: str, words: str):
 
 @pytest.mark.parametrize("kind", ["", " ", "INTEGER", "\0", ["", ""]])
 @pytest.mark.parametrize("around", [lambda it: it, lambda it: {"anyOf": [it]}, lambda it: {"allOf": [it, it]}])
-def test_a_type_that_json_schema_does_not_have_is_refused_in_words(kind: Any, around: Callable[[Any], Any]):
+def test_a_type_that_json_schema_does_not_have_raises_wrong_argument(kind: Any, around: Callable[[Any], Any]):
     schema = {"type": "object", "properties": {"x": around({"type": kind})}}
     with pytest.raises(WrongArgument, match=r"must be of the type '.*', which JSON Schema does not have, not '5'"):
         arguments_typed(["x=5"], schema)

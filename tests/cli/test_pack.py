@@ -234,7 +234,7 @@ def test_secrets_are_recognised_by_name_or_content(tmp_path: Path, name: str) ->
     assert list(files_of(tmp_path, tmp_path / "dist", [], [name]).files) == [name]
 
 
-A_STORE = "looks like a secret .a store of tasks or of sessions"
+A_STORE = "looks like a secret .a task or session store"
 
 
 async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_loops_of_links_and_links_to_what_is_left_out_are_refused(folder: 
     (folder / "loop").symlink_to("loop")
     for options in ([], ["--folder", str(folder)]):
         ended = await pack(folder, *options)
-        assert (ended.status, ended.stderr.count("\n"), "loop is no file" in ended.stderr) == (2, 1, True)
+        assert (ended.status, ended.stderr.count("\n"), "loop is not a file" in ended.stderr) == (2, 1, True)
     assert (await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder / "loop")])).stderr.count("\n") == 1
     (folder / "loop").unlink()
     for name, complaint in ((".env", "a link to .env, which is left out"), ("prod.env", "looks like a secret")):
@@ -336,13 +336,13 @@ async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: P
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("text")
-    for target, complaint in ((outside / "file", "leaves the folder"), (outside, "link to a folder"), ("x", "no file")):
+    for target, complaint in ((outside / "file", "leaves the folder"), (outside, "link to a folder"), ("x", "not a file")):
         (folder / "link").symlink_to(target)
         ended = await pack(folder)
         assert (ended.status, complaint in ended.stderr) == (2, True)
         (folder / "link").unlink()
     os.mkfifo(folder / "pipe")
-    assert "pipe is no file" in (await pack(folder)).stderr
+    assert "pipe is not a file" in (await pack(folder)).stderr
     (folder / "pipe").unlink()
     (folder / "link").symlink_to("app.py")
     assert (await pack(folder)).status == 0

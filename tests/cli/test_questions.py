@@ -54,9 +54,7 @@ async def test_questions_are_left_alone_once_a_command_has_what_it_wanted(
 
 
 @pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
-async def test_form_with_fields_says_how_an_empty_line_and_ctrl_d_are_taken(
-    schema: JSONObject, nursery: trio.Nursery
-) -> None:
+async def test_form_with_fields_explains_an_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
     terminal = Absent()
     nursery.start_soon(Questions(terminal, lambda: "the server").form, ElicitFormParams("Who?", schema))
     await wait_all_tasks_blocked()

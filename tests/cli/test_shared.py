@@ -72,7 +72,9 @@ def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--reload"]])
 @pytest.mark.parametrize("content", ["text", "noise", "other database"])
-async def test_a_file_that_is_no_store_of_ours_is_a_sentence(tmp_path: Path, options: list[str], content: str) -> None:
+async def test_a_file_that_is_not_our_store_is_an_error_of_one_line(
+    tmp_path: Path, options: list[str], content: str
+) -> None:
     file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
     if content == "other database":
         with sqlite3.connect(other) as database:

@@ -167,7 +167,7 @@ async def test_a_reload_ends_a_successor_that_does_not_listen(autojump_clock: ob
         assert fakes.serving() == fakes.all[-2:]
 
 
-async def test_a_frozen_successor_is_killed_in_time_and_blocks_no_reload(autojump_clock: object) -> None:
+async def test_a_frozen_replacement_is_killed_in_time_and_blocks_no_reload(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -180,7 +180,7 @@ async def test_a_frozen_successor_is_killed_in_time_and_blocks_no_reload(autojum
         assert hanging.status == -signal.SIGKILL
 
 
-async def test_a_successor_that_can_report_no_more_is_ended(autojump_clock: object) -> None:
+async def test_a_replacement_that_can_no_longer_report_is_ended(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -199,7 +199,7 @@ async def test_a_reload_that_comes_while_a_process_is_opened_ends_that_process(a
         assert fakes.serving() == fakes.alive() == fakes.all[-1:]
 
 
-async def test_a_version_that_fails_replaces_no_worker_and_the_next_reload_does(autojump_clock: object) -> None:
+async def test_a_failing_version_replaces_no_worker_and_the_next_reload_replaces_all(autojump_clock: object) -> None:
     async with supervised(3) as (supervisor, fakes):
         before = fakes.serving()
         supervisor.reload()
@@ -207,7 +207,7 @@ async def test_a_version_that_fails_replaces_no_worker_and_the_next_reload_does(
         fakes.starting()[0].end(1)
         await trio.sleep(1000)
         assert fakes.serving() == fakes.alive() == before
-        assert fakes.reports == ["the new version did not start; the old one goes on"]
+        assert fakes.reports == ["the new version did not start; the old version continues to serve"]
         supervisor.reload()
         await settled(fakes)
         assert fakes.serving() == fakes.all[-3:]
@@ -286,7 +286,7 @@ async def test_a_first_worker_that_fails_ends_the_supervisor_with_its_status(aut
     assert len(fakes.all) == 1
 
 
-async def test_files_that_can_be_watched_no_more_end_no_worker(autojump_clock: object) -> None:
+async def test_failing_file_watcher_ends_no_worker(autojump_clock: object) -> None:
     async def changes() -> AsyncIterator[object]:
         raise FileNotFoundError(2, "No such file or directory", "/gone")
         yield
@@ -294,7 +294,7 @@ async def test_files_that_can_be_watched_no_more_end_no_worker(autojump_clock: o
     async with supervised(1, changes()) as (_, fakes):
         assert len(fakes.serving()) == 1
         assert fakes.reports == [
-            "files are watched no more, so that --reload has no effect from now on: "
+            "files can no longer be watched, so --reload has no effect from now on: "
             "FileNotFoundError(2, 'No such file or directory')"
         ]
 

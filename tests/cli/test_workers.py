@@ -141,7 +141,7 @@ async def test_a_file_that_changes_is_served_anew_and_a_mistake_keeps_the_old_se
             async with open_http(url, era="modern") as client:
                 before = (await client.call_tool("pid")).text
                 written(tmp_path / "server.py", "this is no Python")
-                await server.line("(the new version did not start; the old one goes on)")
+                await server.line("(the new version did not start; the old version continues to serve)")
                 assert (await client.call_tool("pid")).text == before
                 written(tmp_path / "server.py", SERVER.replace("os.getpid()", "42"))
                 await server.line("(serves in the place of)")
@@ -253,14 +253,14 @@ MISBEHAVED = """
 @pytest.mark.parametrize(
     "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
 )
-async def test_a_version_that_uses_sockets_that_are_not_its_own_costs_no_worker(tmp_path: Path, act: str) -> None:
+async def test_a_version_that_misuses_foreign_sockets_ends_no_worker(tmp_path: Path, act: str) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
         old = await pid_of(url)
         written(tmp_path / "server.py", MISBEHAVED.format(act=act) + SERVER)
         server.process.send_signal(signal.SIGHUP)
-        await server.line("(the new version did not start; the old one goes on)")
+        await server.line("(the new version did not start; the old version continues to serve)")
         assert await pid_of(url) == old
         written(tmp_path / "server.py", SERVER)
         server.process.send_signal(signal.SIGHUP)
@@ -286,7 +286,7 @@ async def test_hang_ups_in_quick_succession_leave_as_many_workers_as_before(tmp_
         await end(server)
 
 
-async def test_a_closed_standard_error_costs_no_worker_and_no_status(tmp_path: Path) -> None:
+async def test_a_closed_standard_error_ends_no_worker_and_keeps_the_exit_status(tmp_path: Path) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
@@ -327,9 +327,7 @@ async def test_a_standard_error_that_is_not_read_holds_up_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-async def test_standard_streams_that_are_closed_at_the_start_are_no_sockets_of_the_workers(
-    tmp_path: Path, closed: str
-) -> None:
+async def test_closed_standard_streams_do_not_become_sockets_of_the_workers(tmp_path: Path, closed: str) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     command = f"exec {shlex.join(TRIO_MCP)} run {file} --http {port} --stateless --workers 1 {closed}"
     process = await trio.lowlevel.open_process(["sh", "-c", command])
@@ -359,7 +357,7 @@ async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
         frozen = max(await until_workers_are(server, 2))
         await freeze(frozen)
         server.process.send_signal(signal.SIGTERM)
-        await server.line(rf"(worker {frozen} has not ended in time, and is killed)")
+        await server.line(rf"(worker {frozen} did not end in time and is killed)")
         with trio.fail_after(PATIENCE):
             assert await server.process.ended() == 0
         await until_gone(frozen)

@@ -12,7 +12,7 @@ from trio_mcp import CancelAcknowledged, RequestContext, Server, confirm_cancels
 @pytest.mark.parametrize(
     ("within", "state", "seconds"), [(6.0, "stopped", 2.0), (1.5, "overran", 1.25)], ids=["in time", "too late"]
 )
-async def test_call_that_is_left_waits_for_the_word_of_its_server_within_the_time(
+async def test_cancelled_call_waits_for_the_acknowledgement_within_the_timeout(
     within: float, state: str, seconds: float, autojump_clock: MockClock
 ) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])

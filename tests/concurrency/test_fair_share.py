@@ -67,7 +67,7 @@ def test_parts_of_the_only_caller_share_all() -> None:
     assert taken([Caller(alone=True)], 60) == [60]
 
 
-def test_a_connection_that_is_a_caller_by_itself_is_its_only_part() -> None:
+def test_a_caller_that_is_a_single_connection_has_only_one_part() -> None:
     caller = Caller()
     assert caller.connection() is caller
     assert taken([caller.connection()], 60) == [30]

@@ -42,7 +42,7 @@ async def test_the_present_run_is_one_object_and_calls_at_once() -> None:
     assert run.call(threading.get_ident) == thread
 
 
-def test_there_is_no_present_run_outside_of_trio() -> None:
+def test_present_run_raises_runtime_error_outside_of_trio() -> None:
     with pytest.raises(RuntimeError):
         present_run()
 
@@ -96,7 +96,7 @@ async def test_a_call_that_a_blocked_trio_thread_does_not_begin_raises_runtime_e
     thread = threading.Thread(target=change)
     thread.start()
     thread.join()  # trio's thread is blocked here
-    assert "was given up: a task there waits for this thread without await" in str(failures[0])
+    assert "so it was not made: a task there waits for this thread without await" in str(failures[0])
     await trio.testing.wait_all_tasks_blocked()
     assert ran == []
 
@@ -115,7 +115,7 @@ def test_check_raises_in_another_thread_alone() -> None:
     run, stop = run_of_another_thread()
     try:
         run.call(partial(run.check, "a client"))
-        with pytest.raises(RuntimeError, match=r"a client belongs to the run of trio in another thread"):
+        with pytest.raises(RuntimeError, match=r"a client belongs to a trio\.run in another thread"):
             run.check("a client")
     finally:
         stop()

@@ -111,7 +111,7 @@ async def test_an_opening_that_is_not_quite_answered_fails(autojump_clock: objec
                 pass
 
 
-async def test_a_program_that_echoes_its_input_is_no_server(autojump_clock: object) -> None:
+async def test_a_program_that_echoes_its_input_is_not_accepted_as_a_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         while True:
             await peer.write(json.dumps(await peer.read()))
@@ -123,7 +123,7 @@ async def test_a_program_that_echoes_its_input_is_no_server(autojump_clock: obje
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_what_was_found_is_quoted_over_every_wire(tmp_path: Path, way: str) -> None:
+async def test_unreadable_answer_is_quoted_over_every_wire(tmp_path: Path, way: str) -> None:
     async def check(client: Any) -> None:
         for odd in ODD.values():
             with pytest.raises(UnreadableAnswer):
@@ -205,7 +205,7 @@ async def test_both_answers_on_one_line_end_both_calls(autojump_clock: object, e
         "text",
     ],
 )
-async def test_what_names_no_call_for_certain_settles_none(autojump_clock: object, line: str) -> None:
+async def test_ambiguous_reply_settles_no_call(autojump_clock: object, line: str) -> None:
     """With two calls in flight an id of another type may belong to either; the requests are the server's own."""
 
     async def script(peer: RawPeer) -> None:
@@ -257,7 +257,9 @@ async def stray(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     "limit", [lambda: fail_after_work(5), lambda: fail_after_silence(5, maximum=9)], ids=["work", "silence"]
 )
-async def test_a_time_out_quotes_what_belongs_to_no_call(autojump_clock: object, limit: Callable[[], Any]) -> None:
+async def test_a_timeout_quotes_the_last_line_that_belongs_to_no_call(
+    autojump_clock: object, limit: Callable[[], Any]
+) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy") as client:
         with pytest.raises(trio.TooSlowError, match=QUOTED), limit():
             await client.call_tool("any")
@@ -266,13 +268,13 @@ async def test_a_time_out_quotes_what_belongs_to_no_call(autojump_clock: object,
         assert str(caught.value) == "", "it came before this call"
 
 
-async def test_the_time_out_of_the_client_quotes_what_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_the_call_timeout_quotes_the_last_line_that_belongs_to_no_call(autojump_clock: object) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy", call_timeout=5) as client:
         with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\); " + QUOTED):
             await client.call_tool("any")
 
 
-async def test_a_lost_connection_quotes_what_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_a_lost_connection_quotes_the_last_line_that_belongs_to_no_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await stray(peer)
         await peer.close()
@@ -283,7 +285,7 @@ async def test_a_lost_connection_quotes_what_belongs_to_no_call(autojump_clock: 
     assert caught.value.reason == str(caught.value)
 
 
-async def test_an_opening_that_takes_too_long_quotes_what_came_instead(autojump_clock: object) -> None:
+async def test_a_connect_timeout_quotes_the_last_line_of_the_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("initialize")
         await peer.write("x" * 10_000 + "\x1b[2J")
@@ -296,7 +298,7 @@ async def test_an_opening_that_takes_too_long_quotes_what_came_instead(autojump_
     assert str(caught.value).isprintable()
 
 
-async def test_what_an_error_quotes_is_bounded_and_printable(autojump_clock: object) -> None:
+async def test_quoted_line_in_an_error_is_bounded_and_printable(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, "legacy")
         call = await peer.until("tools/call")

@@ -43,7 +43,7 @@ async def ending_of(answer: str, era: Any, *, after: float = 1.0) -> Ending:
 @pytest.mark.parametrize(
     "said", ["-1", "-1000", "1" + "0" * 300, "1" + "0" * 4000, "1" * 40, "86400001", "2100", "null"]
 )
-async def test_a_time_that_cannot_be_true_is_no_time(autojump_clock: object, said: str, era: str) -> None:
+async def test_an_impossible_cleanup_time_is_none(autojump_clock: object, said: str, era: str) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
     assert (ending.state, ending.cleanup) == ("stopped", None)
 
@@ -78,7 +78,7 @@ async def test_a_time_that_is_no_integer_says_nothing(autojump_clock: object, sa
         ({"cleanupMs": -1, "neverRan": None}, "stopped"),
     ],
 )
-async def test_a_member_that_makes_no_sense_is_not_passed_on(
+async def test_an_invalid_member_of_an_ending_is_ignored(
     autojump_clock: object, members: dict[str, Any], state: str, era: str
 ) -> None:
     ending = await ending_of(json.dumps({"state": "stopped", **members}), era)

@@ -12,7 +12,7 @@ OTHERS = ["ab+/", "ab/_", "ab c", "ab\n_", "abc", "a", "ab=c", "äöüß", "ab\u
 
 
 @given(st.binary(max_size=200))
-def test_what_is_written_is_read_with_and_without_padding(data: bytes) -> None:
+def test_encoded_bytes_are_decoded_with_and_without_padding(data: bytes) -> None:
     text = base64.urlsafe_b64encode(data).decode()
     assert decode_base64url(text) == data
     assert decode_base64url(text.rstrip("="), padded=False) == data
@@ -25,6 +25,6 @@ def test_other_texts_raise_value_error_without_a_warning(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "abcde"])
-def test_a_length_that_no_bytes_have_raises_value_error(text: str) -> None:
+def test_an_impossible_length_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of binascii
         decode_base64url(text, padded=False)

@@ -66,7 +66,7 @@ async def test_text_images_sound_and_bytes_are_content() -> None:
     assert (await answered(Answer(204))).text == "204 No Content"
 
 
-LARGER = "200 OK, and the answer is larger than 1,000 bytes, of which this is the beginning: ask for less"
+LARGER = "200 OK, and the answer is larger than 1,000 bytes; this is its beginning: ask for less"
 
 
 async def test_of_an_answer_that_is_too_large_the_beginning_is_shown_also_when_it_is_compressed() -> None:
@@ -92,7 +92,7 @@ async def test_a_body_in_one_content_coding_is_unpacked(coding: str) -> None:
 async def test_a_body_in_a_content_coding_that_was_not_accepted_is_not_read(coding: str) -> None:
     bomb = gzip.compress(gzip.compress(gzip.compress(bytes(1 << 24))))
     result = await answered(Answer(200, bomb, "text/plain", {"content-encoding": coding}))
-    assert (result.is_error, result.text) == (None, "200 OK, and the body has another content coding than gzip")
+    assert (result.is_error, result.text) == (None, "200 OK, and the body has a content coding other than gzip")
     result = await answered(Answer(500, bomb, "text/plain", {"content-encoding": coding}))
     assert (result.is_error, result.text) == (True, "500 Internal Server Error")
 
@@ -244,11 +244,14 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(304), ["304 Not Modified"]),
         (Answer(200), ["200 OK"]),
         (Answer(201, headers={"location": "/pets/1"}), ["201 Created"]),
-        (Answer(202, b"later", "text/plain"), ["later", "202 Accepted, and no JSON, which the API declares"]),
-        (Answer(200, b"{", "application/json"), ["{", "200 OK, and no JSON, which the API declares"]),
-        (Answer(200, b"1", "application/json"), ["1", "200 OK, and the answer is not as the API declares: "]),
-        (Answer(200, b'{"id":"x"}'), ['{"id":"x"}', "200 OK, and the answer is not as the API declares: "]),
-        (Answer(200, b"null"), ["null", "200 OK, and the answer is not as the API declares: "]),
+        (
+            Answer(202, b"later", "text/plain"),
+            ["later", "202 Accepted, but the answer is not JSON, which the API declares"],
+        ),
+        (Answer(200, b"{", "application/json"), ["{", "200 OK, but the answer is not JSON, which the API declares"]),
+        (Answer(200, b"1", "application/json"), ["1", "200 OK, but the answer differs from what the API declares: "]),
+        (Answer(200, b'{"id":"x"}'), ['{"id":"x"}', "200 OK, but the answer differs from what the API declares: "]),
+        (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
 async def test_an_answer_of_success_that_is_not_as_declared_is_a_note_that_the_output_schema_allows(
@@ -277,7 +280,7 @@ async def test_an_answer_that_is_as_declared_is_structured_whatever_its_type_is(
     ("failure", "note"),
     [
         (httpx2.ReadError("10.0.0.7"), "201 Created, and the body is incomplete or damaged"),
-        (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body has not come in time"),
+        (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body did not arrive in time"),
     ],
 )
 async def test_a_body_that_breaks_off_after_success_is_a_note(failure: Exception, note: str) -> None:

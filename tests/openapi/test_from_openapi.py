@@ -232,13 +232,13 @@ async def test_an_operation_id_that_reads_like_the_place_of_another_operation_ch
 
 
 async def test_an_operation_id_that_occurs_twice_is_refused_where_it_is_named() -> None:
-    with pytest.raises(ValueError, match=r"'twice' twice: write 'GET /all' or 'PUT /all' in its place"):
+    with pytest.raises(ValueError, match=r"'twice' twice: write 'GET /all' or 'PUT /all' instead"):
         from_openapi(SHADOWED, http=HTTP, operations=["list", "twice"])
     assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["PUT /all"]))) == ["twice_2"]
     assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["list", "GET /pets"]))) == ["list"]
 
 
-async def test_operations_that_are_no_strings_are_refused() -> None:
+async def test_operations_that_are_not_strings_raise_type_error() -> None:
     with pytest.raises(TypeError, match="operations must be strings or a function"):
         from_openapi(PETS, http=HTTP, operations=[None])  # type: ignore[list-item]
 

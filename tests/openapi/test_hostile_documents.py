@@ -91,7 +91,7 @@ ANSWERING = httpx2.AsyncClient(
 
 
 @pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
-async def test_any_value_at_any_place_of_a_document_is_read_or_refused_with_words(version: str) -> None:
+async def test_any_value_at_any_place_of_a_document_is_read_or_raises_value_error(version: str) -> None:
     described = rich() | {"openapi": version}
     chosen = random.Random(version)
     for at in list(places(described))[1:]:
@@ -110,7 +110,7 @@ async def test_any_value_at_any_place_of_a_document_is_read_or_refused_with_word
         (document(parameters=[{"$ref": 5}]), None),
         (document(parameters=[{"name": "p", "in": "query", "schema": {"$ref": 5}}]), r"\$ref must be a string, not 5"),
         (document(parameters=[{"name": "p", "in": "query", "schema": {"allOf": 5}}]), "allOf must be a list, not 5"),
-        (document(parameters=nested(2000)), "the document is nested too deep, or contains itself"),
+        (document(parameters=nested(2000)), "the document is nested too deeply, or contains itself"),
         (document(summary=object()), "the document cannot be written as JSON: "),
         (
             document(responses={200: {"content": {"application/json": {"schema": {"type": "nope"}}}}}),
@@ -118,13 +118,13 @@ async def test_any_value_at_any_place_of_a_document_is_read_or_refused_with_word
         ),
     ],
 )
-async def test_what_cannot_be_read_in_a_document_is_named(described: dict[str, Any], words: str | None) -> None:
+async def test_error_for_an_unreadable_document_names_the_fault(described: dict[str, Any], words: str | None) -> None:
     with pytest.raises(ValueError, match=words):
         from_openapi(described, http=HTTP, operations=everything)
 
 
 @pytest.mark.parametrize("loader", [{}.__getitem__, lambda _: None, lambda _: [], lambda _: {"a": object()}])
-async def test_what_a_loader_does_not_have_is_an_error_with_words(loader: Any) -> None:
+async def test_document_that_the_loader_lacks_raises_value_error(loader: Any) -> None:
     described = document(parameters=[{"$ref": "other.json#/p"}])
     with pytest.raises(ValueError, match=r"GET /do: the (loader has no )?document 'other\.json'"):
         from_openapi(described, http=HTTP, operations=everything, loader=loader)

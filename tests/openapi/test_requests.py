@@ -322,7 +322,7 @@ async def test_the_advice_for_servers_of_another_origin_works(place: str) -> Non
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]
-    with pytest.raises(ValueError, match="let base_url stand for the servers") as caught:
+    with pytest.raises(ValueError, match="use base_url instead of the servers") as caught:
         from_openapi(described, http=HTTP, operations=["do"])
     eval(str(caught.value).rpartition("servers: ")[2], {"document": described})
     async with open_api() as api:

@@ -100,7 +100,7 @@ async def test_a_question_after_another_client_has_gone_is_refused(era: Any) -> 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_client_that_gave_up_a_call_itself_is_still_asked(era: Any) -> None:
+async def test_a_client_that_cancelled_its_own_call_still_gets_questions(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("ann", asked)) as ann:
         await leave_a_call(ann, peer)
@@ -109,7 +109,7 @@ async def test_a_client_that_gave_up_a_call_itself_is_still_asked(era: Any) -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_clients_whose_calls_were_all_answered_are_asked_in_turn(era: Any) -> None:
+async def test_clients_whose_calls_were_all_answered_get_questions_in_turn(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),

@@ -178,7 +178,7 @@ async def test_a_client_that_is_cancelled_away_leaves_the_others_what_they_have(
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "cancels"])
 @pytest.mark.parametrize("principal", [None, "ann"])
-async def test_late_question_of_a_call_that_was_left_goes_to_no_other_party(
+async def test_late_question_of_a_cancelled_call_goes_to_no_other_party(
     leaves: bool, principal: str | None, autojump_clock: MockClock
 ) -> None:
     """Without authorization, each client is a party; a client is asked all the same after a cancel of its own."""

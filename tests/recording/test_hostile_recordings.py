@@ -110,7 +110,7 @@ def test_a_line_that_is_heavy_in_memory_is_read_without_its_contents(
 
 
 @pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
-def test_a_heavy_line_that_holds_no_message_is_passed_over(
+def test_a_heavy_line_without_a_message_is_skipped(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)

@@ -84,7 +84,7 @@ async def test_a_message_beyond_the_bound_is_cut_before_it_is_searched(
     assert "hunter2" not in str(searched)
 
 
-async def test_a_message_that_is_no_json_is_not_kept() -> None:
+async def test_a_message_that_is_not_json_is_not_stored() -> None:
     for data in (
         b"password=hunter2",
         b"\xff" * 100,

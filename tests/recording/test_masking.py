@@ -276,7 +276,7 @@ def test_names_of_the_schema_of_a_secret_stay_and_its_values_do_not() -> None:
         {"https://ann:hunter2@example.com": 1},
     ],
 )
-def test_values_that_are_named_beside_them_are_masked(data: Any) -> None:
+def test_values_named_by_another_member_are_masked(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 
@@ -331,7 +331,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_text_made_to_be_slow_takes_instructions_in_proportion_to_its_length(unit: str) -> None:
+def test_a_hostile_text_takes_steps_in_proportion_to_its_length(unit: str) -> None:
     """The steps within each pattern are counted by tests/test_pattern_costs.py."""
 
     def cost(count: int) -> int:

@@ -336,7 +336,7 @@ async def test_a_cancel_reaches_a_pools_thread_that_asks() -> None:
     assert ended.is_set()
 
 
-async def test_a_context_used_by_a_thread_after_its_handler_is_refused_with_words() -> None:
+async def test_a_context_raises_runtime_error_in_a_thread_after_its_handler_returned() -> None:
     server, kept = Server("s"), list[WorkerContext]()
 
     @server.tool
@@ -369,7 +369,7 @@ async def test_a_thread_adds_a_member_to_a_group() -> None:
             await trio.to_thread.run_sync(group.add, "two", description)
 
 
-async def test_a_client_is_refused_in_another_run_of_trio_with_words_and_goes_on() -> None:
+async def test_a_client_raises_runtime_error_in_another_run_of_trio_and_stays_usable() -> None:
     members = {"one": MemberDescription(InMemory(Server("o")))}
     async with open_memory(with_offers()) as client, open_group(members) as group:
         for call in (
@@ -384,7 +384,7 @@ async def test_a_client_is_refused_in_another_run_of_trio_with_words_and_goes_on
             partial(group.call_tool, "one__echo"),
             group.watch().__anext__,
         ):
-            with pytest.raises(RuntimeError, match="belongs to the run of trio in another thread"):
+            with pytest.raises(RuntimeError, match=r"belongs to a trio\.run in another thread"):
                 await trio.to_thread.run_sync(trio.run, call)
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
         assert "one" in group.statuses

@@ -84,7 +84,9 @@ async def test_clients_of_all_replicas_are_told_once_and_in_order(autojump_clock
         assert [member.told[21:] for member in members] == [[Grown(50)]] * 3
 
 
-async def test_clients_of_all_replicas_are_told_once_and_in_order_by_a_thread(autojump_clock: MockClock) -> None:
+async def test_clients_of_all_replicas_get_notifications_of_a_thread_once_and_in_order(
+    autojump_clock: MockClock,
+) -> None:
     async with running(Memory(), None, None) as members:
 
         def notify() -> None:

@@ -175,7 +175,7 @@ def test_on_restart_without_a_task_raises_value_error(on_restart: Any, task: dic
 
 
 @pytest.mark.parametrize("task", [{}, {"task": False}, {"task": "optional"}])
-def test_on_restart_that_says_the_default_needs_no_task(task: dict[str, Any]) -> None:
+def test_on_restart_with_the_default_value_does_not_need_task(task: dict[str, Any]) -> None:
     server = Server("words")
     server.tool(work_plainly, on_restart="fail", **task)
     server.tool(work_plainly, name="again", on_restart="again", task="required")

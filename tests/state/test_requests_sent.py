@@ -132,7 +132,7 @@ def test_an_id_that_differs_in_its_type_belongs_to_none_of_two_requests(client: 
     assert client.outbound == calls
 
 
-def test_a_server_takes_no_id_of_another_type_for_its_request() -> None:
+def test_a_server_ignores_a_reply_whose_id_has_another_type() -> None:
     server = server_of(LATEST_LEGACY)
     question = server.open_request("ping", LATEST_LEGACY)
     for line in (b'{"jsonrpc":"2.0","id":"1","result":{}}', b'{"jsonrpc":"2.0","id":1}'):

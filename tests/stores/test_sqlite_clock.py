@@ -90,7 +90,7 @@ async def test_task_expires_at_its_time_after_a_step_of_the_clock(path: Path, ma
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_what_replicas_share_ends_at_its_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
+async def test_shared_data_expires_on_time_after_a_step_of_the_clock(path: Path, machine: Machine, step: int):
     storage = SQLite(path)
     async with storage.join("weather") as one, storage.join("weather") as two:
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle=LEASE, most=9)
@@ -109,7 +109,7 @@ async def test_what_replicas_share_ends_at_its_time_after_a_step_of_the_clock(pa
 
 
 @pytest.mark.parametrize("after", [2000, 10 * HOUR, -HOUR])
-async def test_nobody_holds_a_lease_when_the_machine_has_started_again(path: Path, machine: Machine, after: int):
+async def test_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
     """Its clock may have been lost."""
     async with SQLite(path).join("weather") as replica:
         await create(replica.tasks, record("held", holder="dead"), lease=HOUR)
@@ -137,7 +137,7 @@ async def test_file_of_an_earlier_version_is_given_a_clock(path: Path, machine: 
         assert await claimed(store, "other") == {"held"}
 
 
-async def test_clock_is_the_time_of_day_where_the_start_of_the_machine_has_no_name(path: Path, machine: Machine):
+async def test_clock_is_the_time_of_day_without_a_boot_id(path: Path, machine: Machine):
     machine.boot = b""
     async with SqliteTaskStore(path) as store:
         before = await create(store, record("before"))

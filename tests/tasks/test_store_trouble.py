@@ -257,7 +257,7 @@ async def _start(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "failure", [StoreDown("away"), Uncertain("no answer"), OSError("no disk"), RuntimeError("defect")]
 )
-async def test_outage_is_told_without_a_stack_for_each_task_that_waits(
+async def test_outage_is_logged_without_a_traceback_for_each_waiting_task(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     """Of the code that waits there is nothing to learn. A failure of an unknown kind has one traceback for all."""
@@ -276,4 +276,4 @@ async def test_outage_is_told_without_a_stack_for_each_task_that_waits(
     lines = [record.getMessage() for record in caplog.records]
     assert not [line for line in lines if "\n" in line]
     assert len(lines) < 80, lines
-    assert [line for line in lines if line.endswith("its outcome is not kept yet; it no longer counts as in flight")]
+    assert [line for line in lines if line.endswith("its result is not stored yet; it no longer counts as in flight")]

@@ -96,28 +96,28 @@ def test_any() -> None:
         ("mcp.example?x=1", "no path"),
         ("user@mcp.example", "no user"),
         ("", "is empty"),
-        (" mcp.example", "no spaces"),
-        ("mcp.example ", "no spaces"),
-        ("mcp.example other.example", "no spaces"),
-        ("mcp.example\n", "no spaces"),
-        ("mcp.example,other.example", "no name of a host"),
-        ("mcp.example:0", "a port is 1 to 65535"),
-        ("mcp.example:65536", "a port is 1 to 65535"),
-        ("mcp.example:" + "9" * 5000, "a port is 1 to 65535"),
-        ("mcp.example:", "a port is 1 to 65535"),
-        ("mcp.example:-1", "a port is 1 to 65535"),
-        ("mcp.example:http", "a port is 1 to 65535"),
-        ("mcp.example:**", "a port is 1 to 65535"),
-        (":8000", "no name of a host"),
-        (".example", "no name of a host"),
-        ("mcp..example", "no name of a host"),
-        ("-mcp.example", "no name of a host"),
-        ("x" * 254, "no name of a host"),
+        (" mcp.example", "not contain spaces"),
+        ("mcp.example ", "not contain spaces"),
+        ("mcp.example other.example", "not contain spaces"),
+        ("mcp.example\n", "not contain spaces"),
+        ("mcp.example,other.example", "not a host name"),
+        ("mcp.example:0", "a port must be 1 to 65535"),
+        ("mcp.example:65536", "a port must be 1 to 65535"),
+        ("mcp.example:" + "9" * 5000, "a port must be 1 to 65535"),
+        ("mcp.example:", "a port must be 1 to 65535"),
+        ("mcp.example:-1", "a port must be 1 to 65535"),
+        ("mcp.example:http", "a port must be 1 to 65535"),
+        ("mcp.example:**", "a port must be 1 to 65535"),
+        (":8000", "not a host name"),
+        (".example", "not a host name"),
+        ("mcp..example", "not a host name"),
+        ("-mcp.example", "not a host name"),
+        ("x" * 254, "not a host name"),
         ("::1", 'write "\\[::1\\]"'),
         ("[::1", "in brackets"),
         ("[::1]8000", "in brackets"),
-        ("[::1%eth0]", "no IPv6 address"),
-        ("[mcp.example]", "no IPv6 address"),
+        ("[::1%eth0]", "not an IPv6 address"),
+        ("[mcp.example]", "not an IPv6 address"),
         ("bücher.example", "in ASCII"),
         (b"mcp.example", "list of strings"),
         (None, "list of strings"),
@@ -133,19 +133,19 @@ def test_hosts_that_match_no_client_are_refused_with_what_to_write(entry: Any, r
     ("entry", "reason"),
     [
         ("*", 'origins="\\*", without a list'),
-        ("app.example", "begins with a scheme"),
-        ("://app.example", "begins with a scheme"),
-        ("https:app.example", "begins with a scheme"),
+        ("app.example", "begin with a scheme"),
+        ("://app.example", "begin with a scheme"),
+        ("https:app.example", "begin with a scheme"),
         ("https://*", "each name as an entry"),
         ("https://*.example", "each name as an entry"),
-        ("*://app.example", "begins with a scheme"),
+        ("*://app.example", "begin with a scheme"),
         ("https://app.example/", "no path"),
         ("https://app.example/page", "no path"),
         ("https://user:password@app.example", "no user"),
-        ("https://", "no name of a host"),
-        ("https://app.example:0", "a port is"),
-        ("https://app.example:99999", "a port is"),
-        ("https://app.example https://other.example", "no spaces"),
+        ("https://", "not a host name"),
+        ("https://app.example:0", "a port must be"),
+        ("https://app.example:99999", "a port must be"),
+        ("https://app.example https://other.example", "not contain spaces"),
         ("https://bücher.example", "in ASCII"),
         ("https://::1", "in brackets"),
         ("", "is empty"),
@@ -157,7 +157,7 @@ def test_origins_that_match_no_page_are_refused_with_what_to_write(entry: Any, r
         host_checks_for("127.0.0.1", [entry], None)
 
 
-def test_no_hosts_are_refused() -> None:
+def test_empty_hosts_raise_value_error() -> None:
     with pytest.raises(ValueError, match="hosts=\\[\\] lets no client in"):
         host_checks_for("127.0.0.1", None, [])
 
@@ -182,7 +182,7 @@ def test_refused_headers_are_shown_where_they_are_names(value: str, caplog: pyte
 def test_other_refused_headers_are_not_shown(value: str, caplog: pytest.LogCaptureFixture) -> None:
     checks = host_checks_for("127.0.0.1", None, None)
     for words in (checks.refused_host(value), checks.refused_origin(value), *caplog.messages):
-        assert f"({len(value)} characters that are no name)" in words
+        assert f"({len(value)} characters that are not a name)" in words
         assert not value or value not in words
 
 

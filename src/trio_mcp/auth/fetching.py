@@ -124,8 +124,7 @@ class UrlRules:
         return origin
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the host says already that its address is forbidden, in whatever form: nothing is looked
-        up."""
+        """Return whether the host is itself a forbidden address, in any form. Makes no DNS lookup."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False

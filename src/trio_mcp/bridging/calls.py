@@ -88,7 +88,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # a SystemExit for example: raised here, it would end all clients
+            except BaseException as error:  # for example SystemExit, which would end all clients if raised here
                 cancelled, self._error = _split(error)
                 if cancelled is not None:
                     raise cancelled from None
@@ -151,25 +151,27 @@ class BridgedCall(Generic[T]):
 
 
 def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Return the cancels in ``error``, which trio has to see, and the rest."""
+    """Split ``error`` into the cancels, which trio must see, and the other exceptions."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
 
 
 def contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call a plain handler in its thread. Raises `RuntimeError` for an exception such as `SystemExit`, which would end
-    all clients of the program in the trio thread, and not only the question."""
+    """Call a plain handler in its thread. Raises `RuntimeError` if the handler raises an exception such as
+    `SystemExit`: in trio's thread it would end all clients of the program, not only the question."""
     try:
         return handler(*args)
     except (Exception, trio.Cancelled):
         raise
     except BaseException as error:
-        raise RuntimeError(f"the handler ended in its thread by {type(error).__name__}") from error
+        raise RuntimeError(
+            f"the handler raised {type(error).__name__}: a handler may only raise subclasses of Exception"
+        ) from error
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the plain ones of ``functions`` as `contained` calls them, and the others as they are."""
+    """Return ``functions`` with each plain function wrapped by `contained`; others are unchanged."""
     return {
         key: partial(contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -186,7 +188,7 @@ def _nobody_waits() -> None:
 
 
 def _serving(call: Made | None, callback: Callable[..., Any], *args: Any) -> Any:
-    """Call ``callback``, which serves ``call``, in the thread of the caller."""
+    """Call ``callback`` in the caller's thread, with ``call`` as the current call."""
     with making(call):
         answer = callback(*args)
     return _Serving(call, answer) if inspect.iscoroutine(answer) else answer
@@ -194,7 +196,7 @@ def _serving(call: Made | None, callback: Callable[..., Any], *args: Any) -> Any
 
 @define(eq=False)
 class _Serving:
-    """A coroutine of a callback that serves ``call``."""
+    """Wraps the coroutine of a callback, with ``call`` as the current call."""
 
     call: Made | None
     coroutine: Coroutine[Any, Any, Any]
@@ -247,8 +249,8 @@ class Hold(Generic[T]):
                 self._nursery = None
 
     def close(self) -> None:
-        """Have the context manager left. From any thread, any number of times. Does nothing in a fork of the process,
-        which has no part in the context manager."""
+        """Exit the context manager. May be called from any thread, any number of times. Does nothing in a fork of the
+        process, which doesn't own the context manager."""
         if not self.thread.is_inherited:
             self.thread.run_soon(self._closing.set)
 

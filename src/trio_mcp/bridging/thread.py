@@ -65,11 +65,11 @@ class TrioThread:
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raise `RuntimeError` in a fork of the process, where a call would wait for ever."""
+        """Raise `RuntimeError` in a fork of the process, where a call would wait forever."""
         if self.is_inherited:
             raise RuntimeError(
-                f"this client was opened in process {self._process}, and its thread does not run in process"
-                f" {os.getpid()}, a fork: open a client in the new process, or start processes with the method"
+                f"this client was opened in process {self._process}, and cannot be used in process"
+                f" {os.getpid()}, a fork of it: open a client in the new process, or use the start method"
                 ' "spawn" or "forkserver" of multiprocessing'
             )
 
@@ -110,7 +110,7 @@ class TrioThread:
 
 
 def _forget_lock() -> None:
-    """Make another lock in a fork: a thread that the fork does not have may hold the present one."""
+    """Replace the lock in a fork: a thread that the fork doesn't have may hold the current one."""
     TrioThread._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
 
 

@@ -111,7 +111,7 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 _ON_SOCKET: Final = "unix:"
 """Beginning of the value of ``--http`` for a Unix socket."""
 _WORKERS_NOTICE: Final = 2.0
-"""Seconds in which the workers of a killed supervisor leave its port. A worker that starts has to import much first."""
+"""Seconds until the workers of a killed supervisor release its port. A starting worker has many imports first."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
@@ -172,8 +172,8 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
 
 
 async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Open the listeners of a supervisor. A port in use is tried again for a moment: the workers of a supervisor that
-    was killed leave the port as soon as they notice."""
+    """Open the listeners of a supervisor. If the port is in use, retry for a moment: the workers of a killed supervisor
+    release the port as soon as they notice."""
     last = trio.current_time() + _WORKERS_NOTICE
     while True:
         try:
@@ -205,7 +205,7 @@ def _check_names(host: str, origins: list[str] | None, hosts: list[str] | None) 
     try:
         host_checks_for(host, origins, hosts)
     except ValueError as error:
-        raise Unusable(f"--host and --origin are the hosts= and origins= of serve_http: {error}") from None
+        raise Unusable(f"--host and --origin set hosts= and origins= of serve_http: {error}") from None
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
@@ -245,7 +245,7 @@ class _Announcement:
 
 
 async def _serve_and_print(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
-    """Serve, and report the address on standard error, in the words that ``place`` makes of a socket's."""
+    """Serve, and print the address on standard error. ``place`` formats the address of a socket."""
 
     def announce(listeners: Any) -> None:
         for listener in listeners:

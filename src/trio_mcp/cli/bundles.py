@@ -27,34 +27,37 @@ _NEVER: Final = ("__pycache__", "node_modules", "*.pyc", "*.mcpb")
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 256 * 1024 * 1024
 _MOST_NAMED: Final = 20
-"""Files that an error names."""
+"""Maximum number of files that one error names."""
 _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file: the first one that archives know."""
 
 
 @frozen
 class BundledFiles:
-    """The files below a folder that are packed, by their names in the bundle, in order; and what of the folder is left
-    out, folders with a slash at the end."""
+    """The files of a folder to pack, by their names in the bundle, in order, and the paths that are left out. Folders
+    that are left out end with a slash."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
 
 
 def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequence[str] = ()) -> BundledFiles:
-    """Return the files of ``folder`` to pack. Hidden files, environments, caches, the folder ``output`` and what fits a
-    pattern of ``exclude``, by its name or its path, are left out.
+    """Return the files of ``folder`` to pack.
 
-    Raises `Unusable` for files that look like secrets and are not named in ``include``, for links that leave the folder
-    or lead to folders, for what is no file or cannot be read, and for far too many files or bytes: a bundle goes to
-    strangers.
+    Leaves out hidden files, environments, caches, the folder ``output``, and files whose name or path matches a pattern
+    of ``exclude``. A bundle goes to strangers, so this raises `Unusable` for:
+
+    - files that look like secrets and aren't in ``include``
+    - links that leave the folder or lead to folders
+    - paths that aren't files or can't be read
+    - too many files or bytes
     """
     root, left_out, secrets = _resolved(folder), list[str](), dict[str, str]()
     files, size = dict[str, Path](), 0
     try:
         for path, name in _walk(root, _resolved(output), exclude, left_out):
             if not path.is_file():
-                raise Unusable(f"{name} is no file: {_MEND}")
+                raise Unusable(f"{name} is not a file: {_MEND}")
             real = _resolved(path)
             if not real.is_relative_to(root):
                 raise Unusable(f"{name} is a link that leaves the folder: {_MEND}")
@@ -78,8 +81,8 @@ def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequen
         named = [f"{name} looks like a secret ({why})" for name, why in sorted(secrets.items())[:_MOST_NAMED]]
         named += [f"so do {len(secrets) - _MOST_NAMED} more"] if len(secrets) > _MOST_NAMED else []
         raise Unusable(
-            f"{'; '.join(named)}. A bundle goes to strangers: {_MEND}, or, for a file without a secret, name its path "
-            "with --include"
+            f"{'; '.join(named)}. Anyone may open a bundle: {_MEND}. If a file holds no secret, pass its path to "
+            "--include"
         )
     for name in (MANIFEST, ENTRY):
         if name in files:
@@ -91,7 +94,7 @@ _MEND: Final = "move it away, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of the files that belong to installed packages, as listed by pip: such files are public."""
+    """Return the names of files of installed packages, as listed by pip. Such files are public."""
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):
@@ -102,12 +105,12 @@ def _published(files: Mapping[str, Path]) -> set[str]:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the real path. Unlike `Path.resolve` this raises for no loop of links."""
+    """Return the real path. Unlike `Path.resolve`, this doesn't raise for a loop of links."""
     return Path(os.path.realpath(path))
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file, which may grow meanwhile."""
+    """Return the bytes of the file, even if it grows meanwhile."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:

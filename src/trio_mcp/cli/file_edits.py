@@ -175,12 +175,12 @@ def _end_of_comments(text: str, start: int, end: int) -> int | None:
 
 
 _AROUND: Final = 3
-"""Lines that are shown before and behind a change."""
+"""Number of lines shown before and after a change."""
 
 
 def shown_change(old: str, new: str, name: str) -> str:
     """Return the change of a file as a unified diff with one hunk, from the first to the last line that differs.
-    `difflib` finds smaller ones, and takes the square of the length."""
+    `difflib` finds smaller hunks, but takes quadratic time."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -194,7 +194,7 @@ def shown_change(old: str, new: str, name: str) -> str:
 
 
 def _same(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the number of lines with which both begin."""
+    """Return the number of equal lines at the start of both."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

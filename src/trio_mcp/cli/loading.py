@@ -88,7 +88,7 @@ def _named(source: Path | str, name: str, module: ModuleType) -> Server:
         raise Unusable(f"{source} has no {name!r}; its servers are: {', '.join(servers) or 'none'}")
     if isinstance(found, Server):
         return found
-    # A partial call is a routine from CPython 3.14 on.
+    # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
     if not (inspect.isroutine(found) or inspect.isclass(found) or issubclass(type(found), partial)):
         raise Unusable(f"{source}:{name} is no Server but of type {type(found).__name__}")
     try:

@@ -38,8 +38,8 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device as each standard stream that is closed: a socket of ours would get its number, and be the
-    standard error of our children."""
+    """Open the null device for each closed standard stream. Otherwise a socket would get the descriptor, and become for
+    example the standard error of child processes."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -44,11 +44,11 @@ def name_shown(name: str, most: int = 200) -> str:
 
 
 def say(line: str) -> None:
-    """Print a sentence for the user on standard error. Once the reader is gone, all text for standard error is
-    discarded: neither a print nor the exit of the interpreter fails."""
+    """Print a sentence for the user on standard error. If the reader is gone, discard all text for standard error, so
+    that neither a print nor the exit of the interpreter fails."""
     try:
         print(f"trio-mcp: {printable(line)}", file=sys.stderr, flush=True)
-    except BlockingIOError:  # another program made the terminal or the pipe non-blocking, and it is full
+    except BlockingIOError:  # the terminal or pipe is full, and another program made it non-blocking
         pass
     except OSError:  # a broken pipe, a terminal that was closed
         null = os.open(os.devnull, os.O_WRONLY)

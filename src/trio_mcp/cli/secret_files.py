@@ -1,5 +1,5 @@
-"""Secret files: `why_secret` recognises files that hold keys, passwords, tokens or messages of clients, by the
-name and by the content.
+"""Secret files: `why_secret` recognises files that hold keys, passwords, tokens or client messages, by their name and
+content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CODE: Final = frozenset(
         *(".md", ".rst", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".woff", ".woff2", ".ttf", ".pdf"),
     )
 )
-"""Suffixes of files that are named after the secrets that a program handles."""
+"""Suffixes of code, documents and images, which may be named after secrets without holding any."""
 _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
@@ -26,15 +26,15 @@ _NAMES: Final = (
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),
     *("claude_desktop_config.json*", "mcp_config.json*", "mcp.json*", "appsettings.*.json", "*.publishsettings"),
-    # keys and stores of keys
+    # keys and keystores
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa", "*_ed25519", "ssh_host_*_key"),
     *("*.p12", "*.pfx", "*.p8", "*.pkcs8", "*.pkcs12", "*.keystore", "*.jks", "*.jceks", "*.bks", "*.bcfks", "*.ppk"),
     *("*.keytab", "krb5cc*", "*.kdb", "*.kdbx", "*.psafe3", "*.agilekeychain", "*.1pux", "*.keychain*", "*.gnupg"),
     *("*.gpg", "*.pgp", "*.age", "secring.*", "master.key", "*.pk8", "*.snk", "*.mobileprovision"),
-    # accounts of clouds
+    # cloud accounts
     *("client_secret*", "service-account*", "service_account*", "serviceaccount*", "*firebase-adminsdk*"),
     *("*accesskeys*.csv", "application_default_credentials*", "legacy_credentials*", "*.boto"),
-    # what was sent and received
+    # recorded traffic
     *("*.har", "*.pcap", "*.pcapng", "cookies.*", "cookies", "*.cookies", "*.sqlite-wal", "*.db-wal", "*-journal"),
 )
 _WORDS: Final = frozenset(
@@ -50,7 +50,7 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # The end of the line may be written as in JSON, and lines may be indented. Headers may come before the key.
+    # Line ends may be escaped as in JSON, and lines may be indented. Headers may come before the key.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )
@@ -60,19 +60,19 @@ _OTHER_KEYS: Final = re.compile(
     re.MULTILINE,
 )
 _PKCS8: Final = re.compile(rb"0\x82..\x02\x01\x00(?:0.{1,30}\x06.{1,15}\x04|\x02\x82)", re.DOTALL)
-"""The beginning of a private key in DER: of any algorithm, or of RSA alone."""
+"""Beginning of a private key in DER: PKCS #8, or RSA only (PKCS #1)."""
 _JWK: Final = re.compile(rb"\"(?:d|k)\\?\"\s{0,20}:\s{0,20}\\?\"[A-Za-z0-9_-]{20}")
 _OF_TOKENS: Final = re.compile(rb"\"(?:refresh_token|access_token|client_secret|id_token)\"\s{0,20}:\s{0,20}\"[^\"\s]")
 _RECORDING: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,20}\{\s{0,20}\"recording\"\s{0,20}:\s{0,20}[0-9]")
 _SQLITE: Final = b"SQLite format 3\0"
 _SQLITE_LOGS: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
 _MARK: Final = slice(68, 72)
-"""The place of the mark of an application in a database."""
+"""Position of the application id in a SQLite file."""
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return why the file at ``path``, relative and with slashes, looks like a secret; `None` for a plain file."""
+    """Return why a file looks like a secret, or `None`. ``path`` is relative, with slashes."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)
@@ -102,7 +102,7 @@ def _by_content(data: bytes) -> str | None:
     if data.startswith(_SQLITE_LOGS):
         return "the log of a database that is in use"
     if data.startswith(_SQLITE) and _is_ours(data):
-        return "a store of tasks or of sessions"
+        return "a task or session store"
     return "tokens" if data.lstrip()[:1] in (b"{", b"[") and _OF_TOKENS.search(data) else None
 
 

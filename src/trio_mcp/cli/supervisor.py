@@ -1,10 +1,10 @@
 """Supervisor keeps the worker processes of ``trio-mcp run`` alive, and replaces all of them at a reload.
 
-There are as many slots as workers. Each slot has one present worker at most, and at most one that starts and will be
-the next present one. A replaced worker belongs to no slot, and ends within a time of its own. A reload only raises the
-wanted generation; the slots follow one after another.
+There are as many slots as workers. Each slot has at most one current worker, and at most one starting worker that will
+replace it. A replaced worker belongs to no slot, and has its own time limit to end. A reload only increases the wanted
+generation; the slots follow one after another.
 
-The supervisor loads nothing of the author's. No failure of a worker, and no failed print, ends the supervisor.
+The supervisor doesn't import the author's code. Neither a failing worker nor a failed print ends the supervisor.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .printable import say
 from .statuses import ENDED_WELL
 
 START_ENDS_WITHIN: Final = 5.0
-"""Seconds for the end of a worker that does not listen yet."""
+"""Seconds that a worker which doesn't listen yet has to end."""
 _HURRY: Final = 2.0
-"""Seconds for the end of all workers after a second signal: each worker ends within one second then."""
+"""Seconds that all workers have to end after a second signal. Each worker ends within one second then."""
 _KILLED: Final = 5.0
-"""Seconds for the end of a killed process. The system may not end a process that waits for a disk."""
+"""Seconds to wait for a killed process. The system may not end a process that waits for a disk."""
 _SLOW_START: Final = 30.0
 """Seconds after which a worker that does not listen is reported."""
 _HEALTHY: Final = 60.0
-"""Seconds of service after which the end of a worker is an accident, and the next one is started at once."""
+"""Seconds of service after which a dead worker is replaced at once, not after a pause."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-"""Seconds until a worker is started again that ends early. The pause doubles each time."""
+"""Seconds before the restart of a worker that ended early. The pause doubles each time."""
 
 
 @frozen
@@ -61,11 +61,11 @@ class Process(Protocol):
         ...
 
     async def listening(self) -> Listening | None:
-        """Wait for the report that the worker listens; return `None` if no report can come any more."""
+        """Wait for the report that the worker listens. Return `None` if it can no longer come."""
         ...
 
     def retire(self) -> None:
-        """Have the worker leave new connections to others, and end soon."""
+        """Make the worker stop accepting connections, and end soon."""
         ...
 
     def send(self, number: int) -> None:
@@ -79,21 +79,21 @@ class _Worker:
 
     generation: int
     process: Process | None = None
-    """`None` until the process is there."""
+    """`None` until the process exists."""
     life: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    """The scope of the process. At its deadline the process is killed."""
+    """Cancel scope of the process. At its deadline the process is killed."""
     ends_within: float = START_ENDS_WITHIN
     listens_since: float | None = None
     is_to_end: bool = False
 
     def retire(self) -> None:
-        """Leave new connections to the successor, and end."""
+        """Stop accepting connections, and end."""
         if not self.is_to_end and self.process is not None:
             self.process.retire()
         self._end_within(self.ends_within)
 
     def end(self, *, hurry: bool = False) -> None:
-        """End: accept nothing more, drain, exit. ``hurry``: within a moment."""
+        """Stop accepting connections, drain, exit. ``hurry``: within a moment."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._end_within(_HURRY if hurry else self.ends_within)
@@ -106,13 +106,13 @@ class _Worker:
 @define(eq=False)
 class _Slot:
     present: _Worker | None = None
-    """The worker that listens, unless it has ended."""
+    """The worker that listens; `None` if it has ended."""
     starting: _Worker | None = None
-    """The worker that takes the slot when the server listens."""
+    """The starting worker, which takes the slot when it listens."""
     last: int | None = None
-    """Process id of the present worker, or of the one before where there is none."""
+    """Process id of the current worker, otherwise of the previous worker."""
     failures: int = 0
-    """Number of workers in a row that have ended early."""
+    """Number of consecutive workers that ended early."""
     not_before: float = -math.inf
     """Time of the next start, while there is no worker."""
 
@@ -120,11 +120,10 @@ class _Slot:
 class Supervisor:
     """Keeps ``count`` workers running, each with a process from ``open_process``, which kills the process at the end.
 
-    A worker that dies is replaced, alone. SIGHUP replaces all, one after another, each old one when its successor
-    listens; each item of ``changes`` does the same. The last request wins: a successor that does not listen yet is
-    ended for the next one. SIGTERM and SIGINT are handed on, and so is a SIGHUP that says that the terminal is gone.
-    ``on_ready`` is called once, with the name of the server; ``report`` gets a sentence for the user, and neither may
-    wait.
+    If a worker dies, only that worker is replaced. SIGHUP, and each item of ``changes``, replaces all workers one after
+    another; each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
+    yet is ended. SIGTERM and SIGINT are passed on to the workers, and so is a SIGHUP sent because the terminal closed.
+    ``on_ready`` is called once, with the server's name; ``report`` gets a sentence for the user. Neither may block.
     """
 
     def __init__(
@@ -143,9 +142,9 @@ class Supervisor:
         self._workers: dict[_Worker, None] = {}
         """All workers, retiring ones included."""
         self._generation = 0
-        """The generation that is wanted: the number of reloads that were requested."""
+        """The wanted generation: the number of requested reloads."""
         self._failed: int | None = None
-        """The generation of which a worker did not start: the old ones stay."""
+        """The generation whose worker failed to start. The old workers stay."""
         self._has_served = False
         """True once any worker has listened."""
         self._status = ENDED_WELL
@@ -153,7 +152,7 @@ class Supervisor:
         self._changed = trio.Event()
 
     async def run(self) -> int:
-        """Run until a signal has ended all workers, or the first one could not start. Return the exit status."""
+        """Run until a signal has ended all workers, or the first worker could not start. Return the exit status."""
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -168,14 +167,14 @@ class Supervisor:
         return self._status
 
     def reload(self) -> None:
-        """Replace all workers by new ones."""
+        """Replace all workers with new ones."""
         self._generation += 1
         for slot in self._slots:
             slot.failures, slot.not_before = 0, -math.inf
         self._changed.set()
 
     def end(self) -> None:
-        """End all workers, and then `run`. At the second call, the workers have a moment left."""
+        """End all workers, and then `run`. After a second call, the workers have only a moment to end."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.end(hurry=hurry)
@@ -191,15 +190,15 @@ class Supervisor:
     async def _follow(self, changes: AsyncIterator[object]) -> None:
         try:
             async for _ in changes:
-                self._report("files have changed: starting the server anew")
+                self._report("files have changed: restarting the server")
                 self.reload()
-        except Exception as error:  # of the library, or of the system, which bounds the number of watched folders
-            self._report(f"files are watched no more, so that --reload has no effect from now on: {error!r}")
+        except Exception as error:  # of the library, or of the system, which limits the number of watched folders
+            self._report(f"files can no longer be watched, so --reload has no effect from now on: {error!r}")
 
     def _settle(self) -> float:
-        """Start the workers that are due; return the time at which the next one is."""
+        """Start the workers that are due. Return the time when the next worker is due."""
         now = trio.current_time()
-        # Until a worker has listened there is only one: a file that raises says so once.
+        # Until a worker has listened, start only one, so that a file that raises prints one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
         for slot in slots:
             if slot.starting is not None and slot.starting.generation != self._generation:
@@ -207,7 +206,7 @@ class Supervisor:
                 slot.starting = None
             if slot.present is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
-        # One after another, and only while each slot has its worker: a version that fails is to replace one at most.
+        # One after another, and only if each slot has a worker: a version that fails may replace at most one.
         if self._failed != self._generation and all(slot.present and not slot.starting for slot in slots):
             for slot in slots:
                 if slot.present is not None and slot.present.generation != self._generation:
@@ -226,14 +225,14 @@ class Supervisor:
         try:
             async with self._open_process() as process:
                 worker.process = process
-                if worker.is_to_end:  # since it was decided to start it
+                if worker.is_to_end:  # the decision came while the process started
                     worker.end()
                 with worker.life:
                     async with open_service_nursery("the worker has ended") as services:
                         services.start_soon(self._hear, slot, worker, process)
                         status = await process.ended()
                 if worker.life.cancelled_caught:
-                    self._report(f"worker {process.pid} has not ended in time, and is killed")
+                    self._report(f"worker {process.pid} did not end in time and is killed")
                     process.send(signal.SIGKILL)
                     with trio.move_on_after(_KILLED):
                         status = await process.ended()
@@ -245,14 +244,14 @@ class Supervisor:
         self._changed.set()
 
     async def _hear(self, slot: _Slot, worker: _Worker, process: Process) -> None:
-        """Wait until ``worker`` listens, and give the slot to ``worker``."""
+        """Wait until ``worker`` listens, then give it the slot."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
             report = await process.listening()
         if patience.cancelled_caught:
-            self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; it is waited for")
+            self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; still waiting")
             report = await process.listening()
-        if report is None:  # it ends, or can never say that it listens
+        if report is None:  # it ends, or can no longer report
             worker.end()
         elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
@@ -263,7 +262,7 @@ class Supervisor:
         worker.listens_since = trio.current_time()
         old, slot.present, slot.starting = slot.present, worker, None
         if slot.last is not None:
-            self._report(f"worker {process.pid} serves in the place of {slot.last}")
+            self._report(f"worker {process.pid} replaces worker {slot.last}")
         slot.last = process.pid
         if old is not None:
             old.retire()
@@ -272,7 +271,7 @@ class Supervisor:
             self._on_ready(report.server)
 
     def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Clear the place of a worker that has ended, and decide when the next one may start."""
+        """Free the slot of a worker that has ended, and decide when the next worker may start."""
         was_present, was_starting = slot.present is worker, slot.starting is worker
         if was_present:
             slot.present = None
@@ -285,12 +284,12 @@ class Supervisor:
             self.end()
         elif slot.present is not None:
             self._failed = worker.generation
-            self._report("the new version did not start; the old one goes on")
+            self._report("the new version did not start; the old version continues to serve")
         else:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time of the next start in ``slot``, whose last ``worker`` has ended."""
+        """Set the time of the next start in ``slot``, after ``worker`` has ended."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0
@@ -298,16 +297,16 @@ class Supervisor:
         slot.not_before = now + pause
         pid = "that could not be started" if worker.process is None else worker.process.pid
         when = f" in {pause:g} s" if pause > _FIRST_PAUSE else ""
-        self._report(f"worker {pid} has ended with status {status}; another one is started{when}")
+        self._report(f"worker {pid} ended with status {status}; starting another worker{when}")
 
 
 def report_in_a_thread(line: str) -> None:
-    """Print a sentence for the user on standard error, without waiting for a reader of standard error."""
+    """Print a sentence for the user on standard error, without waiting for a reader."""
     writer.put(partial(say, line), len(line))
 
 
 def _has_terminal() -> bool:
-    """Return whether a terminal controls the process. A closed terminal does not, when its SIGHUP comes."""
+    """Return whether the process has a controlling terminal. False after a closed terminal has sent SIGHUP."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

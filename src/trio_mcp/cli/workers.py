@@ -1,7 +1,7 @@
 """Worker processes of ``trio-mcp run``, which share listening sockets: `open_worker` starts one for a supervisor, and
 `WorkerLink` is a worker's end of the connection between the two.
 
-A worker reports that its server listens, and ends when the supervisor is gone.
+A worker reports when its server listens, and ends when the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .supervisor import START_ENDS_WITHIN, Listening, Supervisor
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
 _LONGEST_REPORT: Final = 10_000
-"""Bytes of the report of a worker. The worker runs the author's code."""
+"""Maximum bytes of the report of a worker, which runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
 """Seconds in which a worker that accepts nothing more takes requests over its open connections."""
@@ -42,7 +42,7 @@ _LIFESPAN: Final = 5.0
 
 
 def seconds_to_end(limits: Limits) -> float:
-    """Return the seconds within which a worker with these limits ends: a supervisor kills the process later."""
+    """Return the seconds that a worker with these limits may take to end before the supervisor kills it."""
     return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
 
 
@@ -73,28 +73,28 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End the process when the supervisor is gone. In a thread: an import, or a handler that computes, must not
-        keep the port from the next supervisor."""
+        """End the process when the supervisor is gone. Runs in a thread, so that neither an import nor a busy handler
+        keeps the port from the next supervisor."""
         poll = select.poll()
-        poll.register(self._life, 0)  # only for the close of the other end
+        poll.register(self._life, 0)  # only reports when the other end closes
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker was first, or the system only knows connections that end
-                each.shutdown(socket.SHUT_RDWR)  # in all processes, those that are stopped included
+            with suppress(OSError):  # another worker was first, or the system can only shut connections down
+                each.shutdown(socket.SHUT_RDWR)  # in all processes, including stopped ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
-        os.kill(os.getpid(), signal.SIGKILL)  # it computes, and does not come to handle signals
+        os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
 
     def report_listening(self, name: str, limits: Limits) -> None:
-        """Report to the supervisor that the server ``name`` listens. Synchronous: few bytes, once."""
+        """Report to the supervisor that the server ``name`` listens. Synchronous: writes a few bytes, once."""
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
         with suppress(OSError):  # the supervisor is gone: the thread ends the process
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until the supervisor replaces this worker, and have the process end as by SIGTERM then. A worker that is
-        replaced accepts nothing more, and serves its open connections for a while."""
+        """Wait until the supervisor replaces this worker, then end the process as SIGTERM would. A replaced worker
+        accepts no new connections, and serves its open connections for a while."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -163,10 +163,10 @@ class _Process:
             return None
 
     def retire(self) -> None:
-        """Have the worker leave new connections to others: see `Process.retire`."""
+        """Make the worker stop accepting connections: see `Process.retire`."""
         try:
             os.write(self._life.socket.fileno(), b"r")
-        except OSError:  # it has ended, or closed what it did not open
+        except OSError:  # it has ended, or closed this descriptor
             self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
@@ -177,17 +177,17 @@ class _Process:
 
 
 def _output(descriptor: int) -> int | None:
-    """Return what a worker gets as this standard stream: ours, unless no text can be written there any more. The
-    import of a file that prints would fail."""
+    """Return the standard stream for a worker: ours, unless it is broken. With a broken one, importing a file that
+    prints would fail."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # only for errors: a pipe without a reader, a terminal that was closed
+    poll.register(descriptor, 0)  # only reports errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
 
 
 @asynccontextmanager
 async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> AsyncGenerator[_Process]:
-    """Start a worker with this very command line; a process that is left at the end of the block is killed.
-    Raises `OSError` when the system has no room for a process."""
+    """Start a worker with the command line of this process. If the process still runs at the end of the block, it is
+    killed. Raises `OSError` if the system can't start a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
@@ -202,9 +202,9 @@ async def open_worker(listeners: Sequence[socket.socket], secret: bytes) -> Asyn
                     stderr=_output(2),
                     pass_fds=[*numbers, theirs.fileno()],
                     env={**os.environ, _VARIABLE: given},
-                    process_group=0,  # Ctrl-C is for the supervisor, which hands it on
+                    process_group=0,  # Ctrl-C is for the supervisor, which passes it on
                 )
-            except RuntimeError as error:  # there is no room for one more thread, in which a process is started
+            except RuntimeError as error:  # the system can't start one more thread, which starts the process
                 raise OSError(EAGAIN, str(error)) from error
         try:
             yield _Process(process, life)
@@ -227,10 +227,10 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with written_in_a_thread():  # nobody may read standard error
+        async with written_in_a_thread():  # standard error may have no reader
             return await Supervisor(partial(open_worker, listeners, secret), count, announce, changes).run()
     finally:
         for each in listeners:
-            with suppress(OSError):  # the system only knows connections that end
-                each.shutdown(socket.SHUT_RDWR)  # children of workers may hold the socket, too
+            with suppress(OSError):  # the system can only shut connections down
+                each.shutdown(socket.SHUT_RDWR)  # child processes of workers may hold the socket as well
             each.close()

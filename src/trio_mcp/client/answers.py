@@ -262,7 +262,7 @@ class Answers:
 
 
 def _own(kind: str, handler: Any) -> Any:
-    """Return the handler of this ``kind`` that the call has of its own, else ``handler``."""
+    """Return the call's own handler of this ``kind``, otherwise ``handler``."""
     made = present.get()
     return handler if made is None or not made[3] else made[3].get(kind, handler)
 

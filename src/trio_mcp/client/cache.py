@@ -129,7 +129,7 @@ class ResponseCache:
     to one `trio.run` and uses the clock of that run. Raises `ValueError` for bounds below 0 and for a ``max_ttl``
     without end.
 
-    Answers may be forgotten and outdated from any thread.
+    Any thread may remove answers or mark them as outdated.
 
     Callers get copies, so no caller can change a kept answer. `partition` decides which answers a caller may see.
     """
@@ -182,7 +182,7 @@ class ResponseCache:
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # kept where more of the stack was left than here
+                        pass  # stored where more stack was left than here
                 self._remove(key)
         return None
 
@@ -216,7 +216,7 @@ class ResponseCache:
             return  # read where more of the stack was left than here
         private, public = fetch.partition.keys(fetch.request)
         with self._lock:
-            if not fetch.outdated:  # by another thread, since
+            if not fetch.outdated:  # meanwhile, by another thread
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:

@@ -184,10 +184,10 @@ class Client(Requests):
         called as a task. Where a server has tasks, its tools are listed once for that, unless they were listed before,
         and again after a change of the list.
 
-        ``value``, anything, is for handlers and callbacks of this call, as `CurrentCall.value`: see `current_call`.
-        ``handlers`` (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``, ``on_log``) replace the client's
-        own handlers for this call alone. A kind of question that the client has not declared is a
-        `ValueError`.
+        ``value`` is any value for the handlers and callbacks of this call: see `current_call`, which returns it as
+        `CurrentCall.value`. ``handlers`` (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``, ``on_log``)
+        replace the client's handlers for this call only. Raises `ValueError` for a handler of a kind that the client
+        hasn't declared.
         """
         if handlers:
             check_handlers(Client.call_tool, handlers, self.settings)

@@ -40,7 +40,7 @@ _TRANSIT: Final = 0.25
 """Seconds that a server waits less than we do, so that its answer comes in time."""
 _TOKEN_BYTES: Final = 16
 _DRIFT: Final = 1.01
-"""Bound of the ratio of a server's clock to ours."""
+"""Largest accepted ratio of the speeds of the server's clock and ours."""
 _ROUNDING_MS: Final = 2
 
 
@@ -62,9 +62,9 @@ class Ending:
     - ``undeclared``: the server, or this client, has not declared ``trio-mcp/cancelAcknowledged``
     - ``unsent``: the call was never sent
 
-    ``seconds`` is the length of the wait, ``cleanup`` the length of the cleanup, as the server says; `None` also for a
-    length that can't be true, since the call has not lasted so long. ``behind`` is the state
-    at the server behind a proxy, where the proxy was told.
+    ``seconds`` is the length of the wait. ``cleanup`` is the length of the cleanup as the server reports it; `None` if
+    the server reports none, or one that is longer than the call. ``behind`` is the state at the server behind a proxy,
+    if the proxy knows it.
     """
 
     method: str
@@ -180,7 +180,7 @@ class Confirmation:
     def _note(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # A handler can't have cleaned up for longer than the call has lasted, give or take the server's clock.
+        # The cleanup can't be longer than the call, apart from differences between the clocks.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None

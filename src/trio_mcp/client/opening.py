@@ -74,9 +74,9 @@ def open_client(channel: Transport, **options: Unpack[ClientOptions]) -> Abstrac
 def connecting(
     settings: ClientSettings, begun: float, timeouts: CallTimeouts, outbound: Outbound | None = None
 ) -> Generator[None]:
-    """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``; the
-    time in which all ``timeouts`` of the client stand still does not count. The error quotes the last line of the
-    server that is no answer to ``outbound``."""
+    """Limit the time to connect in the block. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``.
+    Time in which the ``timeouts`` of the client are paused doesn't count. The error quotes the server's last line that
+    answers no request of ``outbound``."""
     passed = trio.current_time() - begun - timeouts.stood_still
     with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
         yield
@@ -178,8 +178,8 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_good(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Act on one of the two answers. Only this task acts, so the order in which tasks run decides nothing: the answer
-    to ``server/discover`` counts from the moment the reader has read it."""
+    """Act on one of the two answers. Only this task acts, so the result doesn't depend on the order in which tasks run:
+    the answer to ``server/discover`` counts as soon as the reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
@@ -194,7 +194,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # From here to the end of this turn nothing is awaited, so nothing more arrives.
+            # Without a checkpoint from here on, nothing more can arrive.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -206,14 +206,14 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """Wait for the end of an attempt if the reader has its answer already."""
+    """Wait for the end of an attempt if the reader already has its answer."""
     asked = any(request.method.name == _DISCOVER for request in client.connection.state.outbound)
     if discovered.begun and (discovered.offered or not asked):
         await discovered.ended.wait()
 
 
 Adopt: TypeAlias = Callable[[], None]
-"""Acts on the answer of a server: from then on the client speaks the revision that was settled."""
+"""Acts on a server's answer. From then on the client uses the negotiated revision."""
 
 
 @define(eq=False)
@@ -221,9 +221,9 @@ class _Attempt:
     """A way to open, tried in the background."""
 
     begun: bool = False
-    """True once the request was sent."""
+    """True once the request has been sent."""
     offered: bool = False
-    """True once the server has named a modern revision of ours, for a second question."""
+    """True once the server has named a modern revision that we support, which needs a second request."""
     adopt: Adopt | None = None
     error: MCPError | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)

@@ -68,7 +68,7 @@ class Callbacks:
         self._on_log: Any = None
         """The callback for the logs of that call."""
         self.own_logs = 0
-        """Number of calls in progress that have a callback for logs of their own."""
+        """Number of calls in progress with a log callback of their own."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
         """True until the callback for logs has returned something to be awaited."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
@@ -190,7 +190,7 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context of a callback, which has no variables but the call that the message belongs to."""
+        """Return the context for a callback. Its only variable is the call that the message belongs to."""
         context = self._contexts.carried_to(Context())
         context.run(present.set, event.served)
         return context
@@ -310,7 +310,7 @@ class ServerMessages:
             return await tasks.tell(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # a relay finds out by itself whom a question is for
+        if not self._answers.forwards(request.method.name):  # a relay itself finds out which client a question is for
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.wanted(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)

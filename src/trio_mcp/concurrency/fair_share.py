@@ -1,7 +1,7 @@
 """Callers share what is bounded for a whole server.
 
-A `Caller` is a party that has a share, or a part of one, and `leaves_enough` decides how much a caller gets.
-`SharedBytes` counts the bytes that a server keeps for its callers against one bound, `OldestFirst` the things.
+A `Caller` is a party with a share, or a part of such a party. `leaves_enough` decides how much a caller gets.
+`SharedBytes` counts the bytes that a server keeps for its callers against one limit; `OldestFirst` counts items.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
     much as possible. Some is thus left for the next caller, and a caller that was alone gives its excess back as its
     requests end.
 
-    For a part of a caller, ``held`` is what the part holds and what the whole caller holds, added up. So a part that
-    wants as much as possible gets a third of all, two such parts get a fifth each, and all parts of one caller together
-    never more than half.
+    For a part of a caller, ``held`` is the sum of what the part holds and what the whole caller holds. If a single part
+    wants as much as possible, it gets a third of everything; two such parts get a fifth each. All parts of one caller
+    together never get more than half.
     """
     return held + more <= free
 
@@ -40,8 +40,8 @@ class Caller:
     ``alone`` no other party can call, and nothing is kept free for others.
 
     Connections, legacy sessions and clients with a name (see `part`) are parts of a party. Each part is a `Caller`
-    ``within`` the party, or within another part. A party gets no more than the party leaves for other parties, and a
-    part no more than the part leaves for the rest of the party. The holdings of a part count for the party, too.
+    ``within`` the party, or within another part. A party gets no more than it leaves for other parties. A part gets no
+    more than it leaves for the rest of the party. The holdings of a part also count for the party.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Caller:
         self.key = key
         self.alone = alone
         self.within = within
-        """The party of which this `Caller` is a part; `None` for a whole party."""
+        """The party, or part, that this `Caller` is a part of; `None` for a whole party."""
         self.requests = 0
         """Requests that run, wait or are parked, streams apart."""
         self.streams = 0
@@ -72,7 +72,7 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The party that this `Caller` is a part of, or is itself."""
+        """The whole party: this `Caller` itself, or the party that it is a part of."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -95,13 +95,13 @@ class Caller:
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new part, for one connection or session. A party without a ``key`` is a connection already, and the
-        only part."""
+        """Return a new part for one connection or session. A party without a ``key`` is itself a connection, so this
+        returns the party."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the part with this ``name``, one and the same while referred to. A name is believed: a false name
-        takes from other parts of the same party alone, as one more connection would."""
+        """Return the part with this ``name``, always the same object while it is in use. Names aren't verified: a
+        false name only takes from other parts of the same party, as another connection would."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)
@@ -110,8 +110,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return the sum for `may_take`: the holdings, by ``count``, of this `Caller` and of each `Caller` around this
-        one, except where alone."""
+        """Return the sum for `may_take`: the holdings of this `Caller` and of each `Caller` that contains it, except
+        those that are alone. ``count`` returns the holdings of one `Caller`."""
         held = 0
         caller = self
         while caller is not None:
@@ -121,8 +121,8 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns what a
-        `Caller` holds."""
+        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns the
+        holdings of a `Caller`."""
         return leaves_enough(self.held(count), free, more)
 
 
@@ -141,7 +141,7 @@ class Callers:
         return self._of(("address", address))
 
     def of_process(self, process: int) -> Caller:
-        """Return the party that is a process of this machine. Replicas on other machines may compare the key."""
+        """Return the party for a process on this machine. The key can be compared with keys of other machines."""
         return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
@@ -230,16 +230,16 @@ class HeldBytes:
 
 
 class OldestFirst(Generic[T]):
-    """The things that a server keeps for its callers, of one kind. Of a caller with too many, the part with the most
-    loses its oldest."""
+    """Items of one kind that a server keeps for its callers. If a caller has too many, the oldest item of its part with
+    the most items goes first."""
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}
-        """The things of each part, oldest first, by the whole caller."""
+        """The items of each part, oldest first, by whole caller."""
         self._counts = Counter[Caller]()
 
     def count(self, caller: Caller) -> int:
-        """Return how many things the whole of ``caller`` has."""
+        """Return the number of items of the whole ``caller``."""
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:
@@ -261,5 +261,5 @@ class OldestFirst(Generic[T]):
                 del self._of_callers[whole], self._counts[whole]
 
     def first_to_go(self, caller: Caller) -> T:
-        """Return the oldest thing of the part that has the most, among all parts of the whole of ``caller``."""
+        """Return the oldest item of the part of the whole ``caller`` that has the most items."""
         return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

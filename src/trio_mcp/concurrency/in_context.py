@@ -1,4 +1,4 @@
-"""in_context runs a coroutine with the variables of another context than its task has."""
+"""in_context runs a coroutine in another context than that of its task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class in_context(Generic[T]):
     """An awaitable that runs ``work`` in this task, with the variables of ``context``.
 
-    Tasks and threads that ``work`` starts have copies. Nothing else may run in ``context`` meanwhile.
+    Tasks and threads that ``work`` starts get copies. Nothing else may run in ``context`` meanwhile.
     """
 
     context: Context
@@ -35,7 +35,7 @@ class in_context(Generic[T]):
                 value = thrown = None
                 try:
                     value = yield trap
-                except BaseException as error:  # by trio itself, where it closes a task that is given up
+                except BaseException as error:  # from trio itself, if it closes an abandoned task
                     thrown = error
         finally:
-            value = thrown = None  # an exception there refers to this frame
+            value = thrown = None  # a thrown exception refers to this frame

@@ -18,9 +18,9 @@ T = TypeVar("T")
 def entered(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate a function ``open_*`` that returns a context manager: awaiting the result raises `TypeError` with the
-    correct code, and so does calling with an unknown option. ``what`` is what the block gets, in a word, ``"client"``
-    for example; empty for nothing."""
+    """Decorate an ``open_*`` function that returns a context manager. Awaiting the result raises `TypeError` with the
+    correct code, and so does an unknown option. ``what`` is a word for what the block gets, for example ``"client"``;
+    empty for nothing."""
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
@@ -35,13 +35,13 @@ def entered(
 
 
 def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
-    """Raise `TypeError` for one of the ``given`` keywords that ``function`` does not take. The error names the function
+    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords. The error calls the function
     ``name``, by default its qualified name."""
     check_options(name or function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
 
 
 def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `TypeError` for one of the ``given`` options of ``function`` that is not ``known``."""
+    """Raise `TypeError` if one of the ``given`` options of ``function`` isn't in ``known``."""
     for name in given:
         if name not in known:
             from ..mistakes import options_of, raise_no_option
@@ -50,7 +50,7 @@ def check_options(function: str, given: Iterable[str], known: Collection[str]) -
 
 
 _OF_NOBODY: Final = ("self", "task_status")
-"""Parameters that users leave to Python and trio."""
+"""Parameters that only Python and trio pass, not users."""
 
 
 @cache

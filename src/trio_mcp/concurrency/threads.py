@@ -1,8 +1,8 @@
-"""Calls from any thread into the thread in which trio runs.
+"""Calls from any thread into trio's thread.
 
-What tasks share belongs to one run of trio: a change from another thread would come between two steps of a task, and
-could wake none. A `TrioRun` is such a run, and `present_run` the one that the code runs in; a `Home` has the runs that
-use a thing now.
+State that tasks share belongs to one run of trio. A change from another thread could come between two steps of a task,
+and couldn't wake tasks. A `TrioRun` is a run of trio, and `present_run` returns the current one. A `Home` has the runs
+that use an object now.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PATIENCE: Final = 10.0
-"""Seconds that a thread waits for trio's thread to begin a call."""
+"""Seconds that a thread waits until trio's thread begins a call."""
 
 
 class TrioRun:
-    """One run of trio, and the way into its thread. Made by `present_run`. Methods may be called from any thread."""
+    """One run of trio, with methods that call into its thread from any thread. Made by `present_run`."""
 
     __slots__ = ("_ident", "_token")
 
@@ -43,17 +43,17 @@ class TrioRun:
 
     @property
     def is_present(self) -> bool:
-        """True where `present_run` returns this run."""
+        """True in this run, where `present_run` returns it."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
-        return trio.lowlevel.current_trio_token() is self._token  # and not a later run in a thread of the same number
+        return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
 
     def call(self, call: Callable[[], T], *, patiently: bool = False) -> T:
-        """Return what ``call`` returns, or raise what it raises, in trio's thread. Any other thread waits for that.
+        """Call ``call`` in trio's thread, and return its result. Any other thread waits for the call.
 
-        Raises `trio.RunFinishedError` after the end of the run, and `RuntimeError` when trio's thread does not begin
-        the call within 10 seconds, because it waits for this thread for example. The call never takes place then.
-        ``patiently``: wait without a bound, in a thread that trio's thread never waits for.
+        Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
+        if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
+        call is never made then. ``patiently``: wait without a limit, in a thread that trio's thread never waits for.
         """
         if self.is_here:
             return call()
@@ -62,9 +62,9 @@ class TrioRun:
         return waiting.end(None if patiently else PATIENCE)
 
     def soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
-        """Call ``call``, which raises nothing, in the run: now in the run itself, soon from anywhere else. Never waits.
+        """Call ``call``, which must not raise, in the run: now if called in the run, otherwise soon. Never waits.
 
-        ``idempotent``: one call stands for all equal ones that wait. Return false after the end of the run.
+        ``idempotent``: equal waiting calls are made once. Returns false after the end of the run.
         """
         if self.is_present:
             call(*args)
@@ -76,17 +76,17 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` in the thread of another run, before ``what`` is used in a task there."""
+        """Raise `RuntimeError` in any other thread, before a task there uses ``what``."""
         if get_ident() != self._ident:
             raise RuntimeError(
-                f"{what} belongs to the run of trio in another thread, and can be awaited only there: "
-                "write trio.from_thread.run(function, trio_token=token), with the trio.lowlevel.current_trio_token() "
-                "of that run"
+                f"{what} belongs to a trio.run in another thread, and can only be used there: write "
+                "trio.from_thread.run(function, trio_token=token), with the trio.lowlevel.current_trio_token() of "
+                "that run"
             )
 
 
 class _Waiting(Generic[T]):
-    """A call that a thread waits for. It takes place at most once, and not at all after the thread has left."""
+    """A call that a thread waits for. It is made at most once, and never after the thread has stopped waiting."""
 
     __slots__ = ("_call", "_context", "_ends", "_turn")
 
@@ -94,7 +94,7 @@ class _Waiting(Generic[T]):
         self._call = call
         self._context = copy_context()
         self._turn = threading.Lock()
-        """Lock that is taken once, by the side that is first: the call, or the thread that leaves."""
+        """Lock that is acquired once, by the call or by the thread that stops waiting, whichever is first."""
         self._ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     def run(self) -> None:
@@ -110,7 +110,7 @@ class _Waiting(Generic[T]):
                 raise
             if not has_begun:
                 raise RuntimeError(
-                    f"trio's thread has not begun this call for {patience:g} s, and it was given up: a task there "
+                    f"trio's thread did not begin this call within {patience:g} s, so it was not made: a task there "
                     "waits for this thread without await. Write await trio.to_thread.run_sync(...) in that task"
                 ) from None
             end = self._ends.get()
@@ -124,7 +124,7 @@ _present: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")
 
 
 def present_run() -> TrioRun:
-    """Return the run of trio that this code runs in. Raises `RuntimeError` elsewhere."""
+    """Return the current run of trio. Raises `RuntimeError` outside of trio."""
     try:
         return _present.get()
     except LookupError:
@@ -134,7 +134,7 @@ def present_run() -> TrioRun:
 
 
 class Home:
-    """The runs of trio in which a thing is used now; there are none before and after."""
+    """The runs of trio that use an object now; none before and after."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -142,9 +142,9 @@ class Home:
 
     @contextmanager
     def entered(self) -> Generator[None]:
-        """Note that the present run uses the thing inside."""
+        """Register the current run as a user of the object, for the length of the block."""
         run = present_run()
-        with self._lock:  # no change is half done
+        with self._lock:  # so that no change is half made
             self._runs.append(run)
         try:
             yield
@@ -157,10 +157,10 @@ class Home:
                 self._runs.remove(run)
 
     def change(self, change: Callable[[], T]) -> T:
-        """Return what ``change`` returns, or raise what it raises: in the thread of the run that uses the thing, and
-        right here while none does. See `TrioRun.call`.
+        """Call ``change`` in the thread of the run that uses the object, or here if no run does. Returns its result,
+        and raises its exceptions. See `TrioRun.call`.
 
-        Raises `RuntimeError`, with nothing changed, while runs in two threads use the thing.
+        Raises `RuntimeError`, with nothing changed, while runs in two threads use the object.
         """
         while True:
             with self._lock:
@@ -170,23 +170,23 @@ class Home:
             run, *others = runs
             if others:
                 raise RuntimeError(
-                    "this is served in two threads, each with its own run of trio, and cannot be changed meanwhile: "
+                    "this server is served in two threads, each with its own trio.run, so it cannot be changed: "
                     "make one server for each thread"
                 )
             try:
                 return run.call(change)
-            except trio.RunFinishedError:  # it has crashed, or ended just now
+            except trio.RunFinishedError:  # the run has crashed, or just ended
                 if run.is_here:
                     raise
                 self._leave(run)
 
 
 class HasHome(Protocol):
-    """A thing that is used in runs of trio."""
+    """An object that runs of trio use."""
 
     @property
     def home(self) -> Home:
-        """The runs in which the thing is used."""
+        """The runs that use the object."""
         ...
 
 
@@ -194,7 +194,7 @@ H = TypeVar("H", bound=HasHome)
 
 
 def changes_home(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method that changes a thing with a `Home`: see `Home.change`."""
+    """Decorate a method that changes an object with a `Home`: see `Home.change`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -33,7 +33,7 @@ class TimeLimit:
         self.over = False
         """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
         self.hint = ""
-        """Words for the error about a possible cause, when the limit is reached."""
+        """Text about a possible cause, for the error when the limit is reached."""
         self._run()
 
     def _run(self) -> None:

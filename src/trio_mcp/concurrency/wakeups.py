@@ -41,8 +41,8 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the sleeping task, if any. Synchronous. Outside of the task's run of trio, raises as
-        `trio.lowlevel.reschedule`; the task still sleeps here then."""
+        """Wake the sleeping task, if any. Synchronous. Outside of the task's run of trio, raises the exceptions of
+        `trio.lowlevel.reschedule`; the task then continues to sleep here."""
         task = self.task
         if task is not None:
             trio.lowlevel.reschedule(task)
@@ -149,11 +149,11 @@ class Alarms:
         """Number of alarms in the heap that are set."""
         self._sleeper = Sleeper()
         self._ident: int | None = None
-        """Identifier of the thread of `run`; `None` before."""
+        """Identifier of the thread of `run`; `None` before `run`."""
 
     @property
     def are_elsewhere(self) -> bool:
-        """True in another thread than that of `run`."""
+        """True in any thread except the thread of `run`."""
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:

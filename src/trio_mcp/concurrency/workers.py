@@ -102,19 +102,19 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
 
 def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awaitable[T]]) -> T:
     """Run ``call`` in a ``nursery`` of ``run``, from any other thread, and return its result. Raises the exceptions of
-    ``call``, `trio.Cancelled` when the nursery is cancelled, and as `TrioRun.call`."""
+    ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled."""
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
-        ends.put(await outcome.acapture(call))  # a cancel, too, belongs to the thread alone
+        ends.put(await outcome.acapture(call))  # a cancel also belongs to the thread only
 
     run.call(partial(nursery.start_soon, capture))
     return ends.get().unwrap()
 
 
 def in_workers_thread() -> bool:
-    """Return whether this is the thread of a call of `run_in_worker`, which may block there: no other thread, to which
-    context variables were copied, and no run of trio inside."""
+    """Return whether this is the thread of a call of `run_in_worker`, which may block. False in another thread to which
+    context variables were copied, and in a run of trio inside the thread."""
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -235,9 +235,9 @@ class Workers:
     """The threads of plain handlers, of all callers together.
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that no call that waits
-    for a thread waits for a client's user. Abandoned threads count separately: while there are ``abandoned`` ones, no
-    other call gets a thread. Each caller has a `WorkerShare`, and so has each part of a caller. Callers take turns, and
-    the parts of a caller take turns inside those.
+    for a thread waits for a client's user. Abandoned threads count separately: while there are ``abandoned`` of them,
+    no other call gets a thread. Each caller has a `WorkerShare`, and so does each part of a caller. Callers take turns;
+    within the turns of a caller, its parts take turns.
     """
 
     def __init__(self, running: int, asking: int, abandoned: int) -> None:
@@ -245,7 +245,7 @@ class Workers:
         self._counts = [0] * len(PlaceState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self.line: dict[WorkerShare, None] = {}
-        """Shares of whole callers with waiting calls, the next in turn first."""
+        """Shares of whole callers with waiting calls, the next first."""
         self._hanging: dict[Place, Work[Any]] = {}
         """Calls in abandoned threads that still run, by their places."""
         self._told = True
@@ -308,8 +308,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The part of ``caller`` in `Workers`: no more than the caller leaves for others. ``within``: the share of what
-    ``caller`` is a part of; `None` for a whole caller."""
+    """The share of ``caller`` in `Workers`: no more than the caller leaves for others. ``within``: the share of the
+    caller that contains ``caller``; `None` for a whole caller."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "line", "workers")
 
@@ -321,8 +321,8 @@ class WorkerShare:
         self._waiting: dict[Place, trio.lowlevel.Task] = {}
         """Tasks that wait for a thread, by their places, oldest first."""
         self.line: dict[WorkerShare, None] = {}
-        """This share, where calls of its own wait, and the shares within it with waiting calls, the next in turn
-        first."""
+        """The shares within this one that have waiting calls, the next first. Includes this share if its own calls
+        wait."""
 
     def may_have(self, state: PlaceState) -> bool:
         """Return whether one more thread of the caller may be in ``state``."""
@@ -345,7 +345,7 @@ class WorkerShare:
             self.workers.hand_out()
 
     def _line_up(self) -> None:
-        """Add this share, whose first call waits now, behind the waiting shares; and so each share that it is in."""
+        """Append this share, whose first call now waits, to the waiting shares; likewise each share around it."""
         self.line[self] = None
         share = self
         while share is not None and share not in (line := share._line_around()):
@@ -353,7 +353,7 @@ class WorkerShare:
             share = share._within
 
     def _line_out(self) -> None:
-        """Give up the turn of this share, which has no waiting call of its own any more."""
+        """Give up the turn of this share, which no longer has waiting calls of its own."""
         del self.line[self]
         share = self
         while share is not None and not share.line:
@@ -386,7 +386,7 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Give the turn to the oldest place of this share, or of one within it. Return false where none may run."""
+        """Let the oldest place of this share, or of a share within it, run. Return false if none may run."""
         if not self.may_have(PlaceState.RUNNING):
             return False
         for share in tuple(self.line):

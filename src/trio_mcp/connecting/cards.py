@@ -60,8 +60,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
     The scheme is ``https``, or ``http`` where the URL, or the catalogue that names it, is of this machine. Up to three
     redirects are followed, by the same rule; each answer has 30 seconds, and 64 KiB are read at most. With
-    ``public_addresses_only``, for programs that run on servers, no address is contacted that the public internet does
-    not reach, and none of this machine, whatever the URL. Raises `DiscoveryFailed`.
+    ``public_addresses_only``, meant for programs on servers, only addresses on the public internet are contacted, and
+    never this machine, for any URL. Raises `DiscoveryFailed`.
 
     Nobody has verified what a card says. Compare it with `Client.server_info` once connected, and decide nothing by it.
     """
@@ -119,7 +119,7 @@ def _found(entry: Any, catalog: str) -> FoundServer | None:
 
 def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
     try:
-        # Unlike the server of a client, the domain is a stranger's word: no address of this machine is public.
+        # Unlike the server of a client, the domain comes from a stranger: no address of this machine is public.
         return UrlRules(public_addresses_only=True) if public_addresses_only else UrlRules.for_server(named_by)
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None

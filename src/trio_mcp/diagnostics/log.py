@@ -290,7 +290,7 @@ set_share: Final = _share.set
 
 
 def new_share(caller: Caller) -> Share:
-    """Return the share of ``caller``, one for all its parts, and note it as `Caller.log_share`."""
+    """Return the share of ``caller``, common to all its parts, and store it as `Caller.log_share`."""
     shares, whole = _shares_here(), caller.whole
     share = whole.log_share or (Share(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share

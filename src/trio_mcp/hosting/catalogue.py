@@ -87,7 +87,7 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
             part, slash, own = uri.removeprefix(scheme).partition("/")
             try:
                 member = unquote(part, errors="surrogatepass")
-            except UnicodeDecodeError:  # a caller may write any bytes there
+            except UnicodeDecodeError:  # a caller may send any bytes
                 return None
             return (member, f"{'' if scheme == _SCHEME else scheme}{own}") if slash else None
     return None
@@ -269,7 +269,7 @@ class Watch(AsyncIterator[N], Generic[N]):
 
     def __init__(self, standing: dict[str, N], run: TrioRun | None = None) -> None:
         self._run = run
-        """The run of trio in which values are put, and which the reader must belong to."""
+        """The run of trio that adds values, and to which the reader must belong."""
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
         """Keys whose value has been read, and whose last value has not."""
@@ -304,7 +304,7 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class Feed(Generic[N]):
-    """Publish values by key to all watches, which may be opened in any thread."""
+    """Publishes values by key to all watches. A watch may be opened in any thread."""
 
     def __init__(self) -> None:
         self._opening = threading.Lock()

@@ -37,7 +37,7 @@ _TYPES: Final = {
 _VARIABLE: Final = re.compile(r"(?:(\w+):(?!-))?(\w[^:]*)(?::-(.*))?", re.DOTALL)
 """The inside of a placeholder: the kind, if given; the name; the default."""
 _MOST_CHARACTERS: Final = 16 * 1024 * 1024
-"""Characters of a file. A configuration file may come with a clone."""
+"""Maximum characters of a file. A configuration file may come from a cloned repository."""
 
 
 class ConfigError(MCPError, ValueError):
@@ -183,12 +183,12 @@ def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def _expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with the values of its variables. Reads each character a bounded number of times."""
+    """Return ``text`` with its variables replaced by their values. Takes linear time."""
     parts: list[str] = []
     at = 0
     while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
         found = _VARIABLE.fullmatch(text, start + 2, end)
-        if found is None:  # a brace of something else, around which there may be others
+        if found is None:  # a brace of something else, which may contain placeholders
             start = text.rfind("${", start, end)
             found = _VARIABLE.fullmatch(text, start + 2, end)
         end += 1
@@ -313,8 +313,8 @@ def _scopes(key: str, value: Any) -> tuple[str, ...]:
     return tuple(cast("list[str]", value))
 
 
-# Each pattern also matches a string or comment without an end, to the end of the line or text: otherwise the search
-# would read the rest again from each of its pieces.
+# Each pattern also matches an unterminated string or comment, up to the end of the line or text. Otherwise the search
+# would read the rest again from each of its parts.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
@@ -322,8 +322,8 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 
 def without_comments(text: str) -> str:
-    """Return ``text`` with spaces in place of ``//`` and ``/* */`` comments, so that lines and columns stay the same.
-    A comment without an end stays."""
+    """Return ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that lines and columns stay the same.
+    An unterminated comment stays."""
 
     def blank(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or found["end"] is not None

@@ -90,8 +90,8 @@ class Group:
         """Start another member. Returns at once; calls to the member wait until it is ready.
 
         A name is free again as soon as `remove` was called. Raises `ValueError` for a name that is taken or empty, for
-        a disabled description and for senseless options, and `trio.ClosedResourceError` when the group is closed. From
-        another thread than trio's: see `Server` for the wait, and for its `RuntimeError`.
+        a disabled description and for invalid options, and `trio.ClosedResourceError` if the group is closed. May be
+        called from any thread; `Server` describes the wait there and its `RuntimeError`.
         """
         try:
             self._run.call(partial(self._add, name, description))

@@ -207,7 +207,7 @@ def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteRes
 
 
 class _Connections:
-    """The connections of browsers, and of whatever else on this machine connects."""
+    """The connections of browsers and of other programs on this machine."""
 
     def __init__(self, application: PageApplication) -> None:
         self._application = application
@@ -215,8 +215,8 @@ class _Connections:
         """The connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection. With one too many, the oldest one without a request under way ends. If every connection
-        has one, the new connection is closed."""
+        """Serve one connection. If there are too many, close the oldest connection without a request in progress. If
+        every connection has one, close the new connection."""
         if len(self._open) >= _MOST_CONNECTIONS and not self._end_one():
             await trio.aclose_forcefully(stream)
             return
@@ -247,8 +247,8 @@ _IN_USE: Final = 2
 
 
 def _worth(connection: HttpConnection) -> int:
-    """Return a rank of ``connection``. To send a request takes the token, so silent and refused connections come
-    first; a browser opens a connection again that ends between two requests."""
+    """Return the rank of ``connection``; the lowest is closed first. Requests need the token, so silent and refused
+    connections come first. A browser reopens a connection that is closed between two requests."""
     if ConnectionPhase.ASKED <= connection.phase <= ConnectionPhase.SERVED:
         return _IN_USE
     return int(connection.phase is ConnectionPhase.IDLE)

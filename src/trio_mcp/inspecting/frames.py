@@ -1,6 +1,6 @@
-"""FrameLog is a recording in memory: the last messages of the connection, for a list and a picture.
+"""FrameLog records the last messages of the connection in memory, for a list and a picture.
 
-A message is kept as received. When a page shows a message for the first time, a thread masks the secrets.
+A message is kept as received. When a page first shows a message, a thread masks its secrets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _heads: Final = msgspec.json.Decoder(list[_Head] | _Head)
 
 
 class KeptFrame:
-    """A message or an event, with its number. ``summary``: the line for the list."""
+    """A message or an event, with its number. ``summary`` is its line in the list."""
 
     def __init__(self, number: int, job: Job, wall: float) -> None:
         self.number = number
@@ -57,7 +57,7 @@ class KeptFrame:
 
     @property
     def entry(self) -> Entry:
-        """The entry, masked. Read the entry in a thread: the first time, the message is searched for secrets."""
+        """The masked entry. Read it in a thread: the first read searches the message for secrets."""
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -137,7 +137,7 @@ class FrameLog(Recorder):
 
 
 def _summary(number: int, job: Job, wall: float) -> JSONObject:
-    """Return the line for the list. Of a message only the head is read."""
+    """Return the line for the list. Reads only the head of a message."""
     kind, words, given = "event", "", None
     if job.entry is not None:
         words, given = job.entry.event or "", job.entry.id
@@ -166,7 +166,7 @@ def _summary(number: int, job: Job, wall: float) -> JSONObject:
 
 
 def _head(job: Job) -> _Head | None:
-    """Return the head of a message, of the first one in a batch."""
+    """Return the head of a message; for a batch, of its first message."""
     assert job.data is not None, "a message or an event"
     try:
         found: list[_Head] | _Head = _heads.decode(job.data)

@@ -250,7 +250,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
 
 
 def _no_request(reason: str, data: _Envelope) -> Unreadable:
-    """Return the `Unreadable` for an object with a method that is no request."""
+    """Return the `Unreadable` for an object that has a method but isn't a valid request."""
     named = None if data.id is UNSET else data.id
     is_reply = data.result is not UNSET or data.error is not UNSET
     asks = data.method if type(data.method) is str and not is_reply else None
@@ -301,8 +301,8 @@ def pack_value(value: Any) -> bytes:
 
 
 def check_levels(text: bytes | str) -> None:
-    """Raise `RecursionError` for JSON of more than `MOST_LEVELS` levels. msgspec does so at a depth that depends on the
-    stack, and that is out of reach from CPython 3.14 on."""
+    """Raise `RecursionError` for JSON with more than `MOST_LEVELS` levels. The limit of msgspec depends on the stack,
+    and is much higher from CPython 3.14 on."""
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(text.count(each) for each in cast("Any", brackets)) > MOST_LEVELS and is_too_deep(_decoder.decode(text)):
         raise RecursionError(_TOO_DEEP)

@@ -78,11 +78,11 @@ class Unreadable:
     """True for an object that was too long, too deep or too slow to be read, and whose known parts tell no more of its
     kind: its peer has sent a message, and more of the messages of such size are answers than anything else."""
     named: Any = attrs.field(default=None, eq=False)
-    """Value of the member ``id`` of a whole object, unchanged: any JSON. `None` without an id."""
+    """The member ``id`` of a complete object, unchanged: any JSON value. `None` without an id."""
     asks: str | None = attrs.field(default=None, eq=False)
-    """Method of a whole object that has neither a result nor an error, and so may be a request."""
+    """Method of a complete object with neither a result nor an error, which may be a request."""
     also: tuple[RequestId, ...] = attrs.field(default=(), eq=False)
-    """Ids of further objects on the line that are no requests."""
+    """Ids of further objects on the line that aren't requests."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

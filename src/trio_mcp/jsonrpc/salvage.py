@@ -28,7 +28,7 @@ _BRACKETS: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[{]++|[\
 _NEXT: Final = re.compile(rb"\s*+,")
 _NEXT_OBJECT: Final = re.compile(rb"\s*+\}[\s,]*+\{")
 _MOST_OBJECTS: Final = 1000
-"""Bound of the objects on one line that are looked at, as of the members of a batch."""
+"""Maximum number of objects to read on one line, and of members of a batch."""
 
 _LOOKED_AT: Final = 65536
 """Bytes of the end that are looked at."""
@@ -50,7 +50,7 @@ class Salvage:
     is_request: bool
     is_reply: bool
     also: tuple[RequestId, ...] = ()
-    """Ids of the objects behind the first one that are no requests."""
+    """Ids of the objects after the first one that aren't requests."""
 
 
 NOTHING: Final = Salvage(None, is_request=False, is_reply=False)
@@ -97,12 +97,12 @@ def _salvaged(names: set[bytes], request_id: RequestId | None, also: tuple[Reque
 
 
 _OBJECT: Final = b"{"
-"""Given for a name where a further object begins."""
+"""Yielded instead of a name where another object begins."""
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield names, in their quotes, and the texts of their values; `None` for arrays and objects. A further object on
-    the line begins with `_OBJECT`."""
+    """Yield names, with their quotes, and the texts of their values; `None` for arrays and objects. Yields `_OBJECT`
+    where another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1

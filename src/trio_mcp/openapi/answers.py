@@ -42,9 +42,9 @@ _MOST_TOLD: Final = 2000
 """Characters of the body of an error that the model is told."""
 _CODINGS: Final = (["gzip"], ["x-gzip"], ["deflate"])
 _PIECE: Final = 1 << 16
-"""Bytes that are unpacked between two checkpoints."""
+"""Bytes that are decompressed between two checkpoints."""
 _LONGEST_CHARSET: Final = 40
-"""Characters of the longest name of a charset."""
+"""Maximum characters of a charset's name."""
 _CHARSETS: Final = frozenset(
     (
         *(
@@ -65,7 +65,7 @@ _CHARSETS: Final = frozenset(
         *("iso2022_kr", "johab", "koi8_r", "koi8_u", "mac_roman", "mac_cyrillic", "tis_620"),
     )
 )
-"""Python's names of the charsets that are decoded, each in linear time. Other text is decoded as UTF-8."""
+"""Python's names of the accepted charsets, each decoded in linear time. Other text is decoded as UTF-8."""
 _NOTE: Final[JSONObject] = {
     "type": "object",
     "properties": {"note": {"type": "string", "description": "How the answer differs from what the API declares."}},
@@ -83,8 +83,8 @@ class AnswerReader:
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationAnswers:
-        """Return the answers of ``operation``. There is an output schema if all answers of success are JSON of one
-        schema, or without content."""
+        """Return the answers of ``operation``. They have an output schema if every successful answer is JSON with the
+        same schema, or has no content."""
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationAnswers(operation.name)
@@ -106,7 +106,7 @@ class AnswerReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # An API that has done what it was asked may answer otherwise than it declares: the result is no error then.
+        # A successful API may answer differently than it declares. That isn't an error.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         try:
             jsonschema_rs.meta.validate(complete)
@@ -115,7 +115,7 @@ class AnswerReader:
         return OperationAnswers(name, complete, self._schemas.complete(declared), is_wrapped)
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
-        """Return whether all values of a converted ``schema`` are meant to be objects."""
+        """Return whether a converted ``schema`` describes only objects."""
         root = members_of(self._schemas.resolved(schema))
         if "type" in root or not levels:
             return root.get("type") == "object"
@@ -127,7 +127,7 @@ class AnswerReader:
 
 
 class OperationAnswers:
-    """The answers of one operation, the tool ``name``. ``declared``: the schema of structured content, notes aside."""
+    """The answers of the tool ``name``. ``declared`` is the schema of structured content, without notes."""
 
     def __init__(
         self, name: str, schema: JSONObject | None = None, declared: JSONObject | None = None, is_wrapped: bool = False
@@ -140,8 +140,8 @@ class OperationAnswers:
         self._validator: SchemaValidator | None = None
 
     async def result(self, response: httpx2.Response, most: int) -> CallToolResult:
-        """Return the result of an open ``response``, of ``most`` bytes at most. Only redirects and statuses from 400 on
-        are errors: a model repeats what has failed."""
+        """Return the result of an open ``response``, reading at most ``most`` bytes. Only redirects and statuses from
+        400 on are errors, because a model repeats failed calls."""
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -168,21 +168,21 @@ class OperationAnswers:
         may_be_data = _is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
         value, is_data = _decoded(body) if may_be_data else (None, False)
         if not is_data:
-            note = f"{status}, and no JSON, which the API declares"
+            note = f"{status}, but the answer is not JSON, which the API declares"
             block = self._block(response, kind, body)
             return self._noted(note, [block]) if is_declared else CallToolResult([block])
         shown: list[ContentBlock] = [TextContent(encode_value(value).decode())]
         if self._declared is None:
             return CallToolResult(shown, structured_content=cast("Any", value) if isinstance(value, dict) else None)
-        if self._validator is None:  # with the first answer: a document may have hundreds
+        if self._validator is None:  # made for the first answer: a document may have hundreds of operations
             self._validator = SchemaValidator(self._declared)
         structured = {"result": value} if self._is_wrapped else value
         if fault := self._validator.faults(structured):
-            return self._noted(f"{status}, and the answer is not as the API declares: {fault}", shown)
+            return self._noted(f"{status}, but the answer differs from what the API declares: {fault}", shown)
         return CallToolResult(shown, structured_content=structured)
 
     def _noted(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the result of an answer that cannot be structured as declared: what is ``shown`` of it, and a note."""
+        """Return the result for an answer that doesn't match the declared schema: ``shown``, and a note."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -206,29 +206,29 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, most: int) -> tuple[bytes, str]:
-    """Return the body, or its beginning, and what is wrong with it; an empty text for a whole body."""
+    """Return the body, or its beginning, and an error text; the text is empty for a complete body."""
     try:
-        body = response.content  # which a hook of the author's has read
+        body = response.content  # already read, by a hook of the author
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # several multiply: 300 bytes of gzip, three times over, are 4 GiB
-            return b"", "the body has another content coding than gzip"
+        if codings and codings not in _CODINGS:  # codings multiply: 300 bytes can be 4 GiB after three times gzip
+            return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, most, is_packed=bool(codings))
         except httpx2.TimeoutException:
-            return b"", "the body has not come in time"
+            return b"", "the body did not arrive in time"
         except httpx2.HTTPError as error:
             logger.warning("the body of an answer: %s: %s", type(error).__name__, clean(str(error))[:200])
             return b"", "the body is incomplete or damaged"
     if len(body) > most:
-        return body[:most], f"the answer is larger than {most:,} bytes, of which this is the beginning: ask for less"
+        return body[:most], f"the answer is larger than {most:,} bytes; this is its beginning: ask for less"
     return body, ""
 
 
 async def _unpacked(response: httpx2.Response, most: int, *, is_packed: bool) -> bytes:
-    """Return the body; of one that is longer than ``most``, the first ``most`` + 1 bytes or more."""
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # by the header: of gzip, or of zlib
+    """Return the body. If it is longer than ``most``, return at least its first ``most`` + 1 bytes."""
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
     try:
@@ -251,8 +251,8 @@ async def _unpacked(response: httpx2.Response, most: int, *, is_packed: bool) ->
 
 
 async def _end(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the response, and end the generators that httpx2 would leave to the garbage collector: their next read
-    fails."""
+    """Close the response, and make a failing read end the generators that httpx2 would leave to the garbage
+    collector."""
     try:
         await response.aclose()
     finally:
@@ -276,8 +276,8 @@ def _is_readable(kind: str) -> bool:
 
 
 def _text(response: httpx2.Response, body: bytes) -> str:
-    # The name is looked up here before Python sees it: some codecs take quadratic time or raise, and Python keeps each
-    # name that it doesn't know.
+    # Check the name before Python sees it: some codecs take quadratic time or raise, and Python caches every unknown
+    # name.
     name = normalize_encoding((response.charset_encoding or "")[:_LONGEST_CHARSET]).lower()
     name = aliases.get(name, name)
     return body.decode(name if name in _CHARSETS else "utf-8", "replace")

@@ -118,7 +118,7 @@ class Body:
     argument: str
     media_type: str
     files: Mapping[str, str]
-    """Properties of a form that are files, each with the property that has its name."""
+    """File properties of a form, each with the property for the name of the file."""
     styles: JSONObject
     """``encoding`` of the properties of a form."""
 
@@ -330,8 +330,8 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the ``schema`` of a form whose files are in base64, each beside a property for its name, and the names
-        of both."""
+        """Return the ``schema`` of a form with files in base64 and a property for each file name, and the names of
+        both."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}

@@ -71,8 +71,7 @@ def members_of(value: Any) -> JSONObject:
 
 
 def items_of(holder: JSONObject, key: str) -> list[Any]:
-    """Return the items of the list ``holder[key]``, none where it is missing or null. Raises `ValueError` for any other
-    value."""
+    """Return the list ``holder[key]``, empty if it is missing or null. Raises `ValueError` for any other value."""
     value = holder.get(key)
     if value is not None and not isinstance(value, list):
         raise ValueError(f"{key} must be a list, not {reprlib.repr(value)}")
@@ -130,7 +129,7 @@ class Document:
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # of a mapping of the documents
+            except KeyError:  # the loader is the lookup of a mapping
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
@@ -157,9 +156,9 @@ class Document:
     def server_of(
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
-        """Return the URL before the path of ``operation``, with a slash at its end: of the servers of the operation,
-        else of the path, else of the document, the first at ``home``, else the first. Without servers ``home`` is the
-        server. Also return the code that takes these servers out of the document."""
+        """Return the base URL of ``operation``, with a slash at its end, and the code that removes its servers from the
+        document. The servers are those of the operation, otherwise of the path, otherwise of the document. Prefers the
+        first server at ``home``, otherwise takes the first. Without servers, ``home`` is the server."""
         item = f"document['paths'][{operation.path!r}]"
         holders = {
             f"{item}[{operation.method.lower()!r}].pop('servers')": operation.data,
@@ -195,14 +194,13 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as JSON has it: with strings as names, without the values that JSON cannot have. Raises
-    `ValueError`."""
+    """Return ``document`` as plain JSON data, with strings as names. Raises `ValueError` if that isn't possible."""
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=_spelled, ensure_ascii=False)
             return json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
         except RecursionError:
-            raise ValueError(f"{name} is nested too deep, or contains itself") from None
+            raise ValueError(f"{name} is nested too deeply, or contains itself") from None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
     raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")

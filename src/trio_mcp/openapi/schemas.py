@@ -66,9 +66,9 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, made of results of `converted`, with the definitions that its references need: of too many
-        the nearest, and all else is allowed in place of the others. Raises `ValueError` for a schema that cannot be
-        sent."""
+        """Return ``schema``, made of results of `converted`, with the definitions that its references need. If there
+        are too many, keeps the nearest; the others become schemas that allow anything. Raises `ValueError` for a schema
+        that can't be sent."""
         needed: dict[str, Any] = {}
         ahead = deque(_references(schema))
         while ahead:
@@ -94,7 +94,7 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Return ``node`` as a JSON Schema without the properties that are ``gone`` or do not go this way."""
+        """Return ``node`` as a JSON Schema, without properties that are ``gone`` or not for this direction."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -115,7 +115,7 @@ class Schemas:
             gone = {*gone, *self._left_out_of(schema, base)}
         for keyword, said in schema.items():
             if said is None and keyword not in ("default", "const"):
-                continue  # generators write null for what is missing
+                continue  # some generators write null for a missing value
             if keyword in _PLAIN:
                 made[keyword] = said
             elif keyword in _ONE:
@@ -139,19 +139,19 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Return a part of ``allOf``: a component that requires what is ``gone`` stands there in full."""
+        """Return a part of ``allOf``. A component that requires properties that are ``gone`` is inlined."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _left_out_of(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties that do not go this way."""
+        """Yield the names of the properties that aren't for this direction."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if self._document.follow(each, where)[0].get(self._left_out):
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
-        """Yield ``schema`` and what it consists of by references and ``allOf``, each with the document it stands in."""
+        """Yield ``schema`` and its parts from references and ``allOf``, each with the URI of its document."""
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
         while ahead:
@@ -166,10 +166,10 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Write into ``made`` what ``schema`` requires of the properties that are not ``gone``."""
+        """Write the required properties of ``schema`` into ``made``, except those that are ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the property is required. Only a document that says so twice tells a model.
+        # OpenAPI 3.1.1, 4.8.25: the property is required. A model only learns that if the document says so twice.
         if self._left_out == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
@@ -189,7 +189,7 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the names that a schema requires: none by a boolean, of a version before. Raises `ValueError`."""
+    """Return the required names of a schema; none for a boolean, as in older drafts. Raises `ValueError`."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []

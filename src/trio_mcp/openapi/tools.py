@@ -52,11 +52,11 @@ def from_openapi(
         async with httpx2.AsyncClient(base_url="https://api.example.com", headers={"X-Key": key}) as http:
             await serve_stdio(from_openapi(document, http=http, operations=["listPets", "GET /pets/{id}"]))
 
-    ``document``: OpenAPI 3.0 or 3.1, as plain data: read by ``json.loads`` or ``yaml.safe_load``. ``operations``: the
-    tools to offer; nothing else is offered. Each is an ``operationId``, which must be unique in the document, or a
-    method and a path. A function chooses by all that an `APIOperation` has, ``lambda operation: "pets" in
-    operation.tags`` for example. ``options`` returns keywords for the tool of an operation, a timeout or another name
-    for example: see `ToolOptions`.
+    ``document``: OpenAPI 3.0 or 3.1, as plain data from ``json.loads`` or ``yaml.safe_load``. ``operations``: the
+    operations to offer as tools; no others are offered. Each is an ``operationId``, which must be unique in the
+    document, or a method and a path. Or pass a function that gets each `APIOperation`, for example
+    ``lambda operation: "pets" in operation.tags``. ``options`` returns keywords for the tool of an operation, for
+    example a timeout or another name: see `ToolOptions`.
 
     ``http`` sends the requests, with the author's credentials, limits and timeouts, and stays the author's to close.
     Each call is sent with the cookies of ``http``. Cookies that the API sets in a call end with the call.
@@ -65,10 +65,10 @@ def from_openapi(
     too. Redirects are followed where ``http`` follows redirects, and within an origin. ``variables`` are for the URLs
     of servers. Parameters, headers and cookies that ``http`` sets itself are no arguments of the tools.
 
-    References to other documents are followed by ``loader`` alone, which gets a URI and returns plain data.
+    References to other documents are only followed by ``loader``, which gets a URI and returns plain data.
 
-    A status from 400 on is an error of the tool. An answer of success is none: what is not as the document declares, or
-    has more than ``max_bytes`` bytes, is text with a note, which the output schema allows.
+    A status from 400 on is a tool error. A successful answer is never an error: if it differs from the document, or has
+    more than ``max_bytes`` bytes, the result is text with a note, which the output schema allows.
 
     A cancel of the call closes the exchange with the API. Raises `ValueError`, which names the operation, for one that
     cannot be offered, and for a name in ``operations`` that the document does not have.
@@ -92,7 +92,7 @@ def from_openapi(
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return a text about the API, `None` where the document has none."""
+    """Return a text about the API; `None` if the document has none."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
@@ -122,14 +122,14 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     for operation in document.operations():
         place = f"{operation.method} {operation.path}"
         names = {place} & set(wanted)
-        # Each form by its own field: the operationId of one operation can read like the method and path of another.
+        # Match each form by its own field: an operationId can read like the method and path of another operation.
         if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
             names.add(operation.id)
         for name in names:
             if name in found:
                 raise ValueError(
                     f"the document has the operationId {name[:200]!r} twice: write {found[name][:200]!r} or "
-                    f"{place[:200]!r} in its place"
+                    f"{place[:200]!r} instead"
                 )
             found[name] = place
         if names:
@@ -147,8 +147,8 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
         return url
     origin = f"{url.scheme}://{url.netloc.decode()}"
     raise ValueError(
-        f"the document has this operation at {origin}, and http is for {home}. Either let the credentials of http go "
-        f"there, too: origins=[{origin!r}]; or let base_url stand for the servers: {removal}"
+        f"the document has this operation at {origin}, but http is for {home}. Either send the credentials of http "
+        f"there as well: origins=[{origin!r}]; or use base_url instead of the servers: {removal}"
     )
 
 
@@ -193,7 +193,7 @@ class _APITool:
     async def call(self, arguments: JSONObject) -> CallToolResult:
         """Send the request, and return the answer."""
         name = self._operation.name
-        # With cookies of its own: what the API sets for one caller must not go out with the call of another.
+        # A copy of the cookies: those that the API sets for one caller must not be sent with another caller's call.
         http = copy.copy(self._http)
         http.cookies = self._http.cookies
         try:

@@ -99,7 +99,7 @@ def _in_words(error: BaseException, _: type | None) -> str:
 
 
 _PART: Final = re.compile(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
-"""A key, or the name of a field. A key without an end is read to the end, so that no character is read twice."""
+"""A key or a field name. An unterminated key extends to the end, so that no character is read twice."""
 
 
 def _on_the_wire(fault: str) -> str:

@@ -27,8 +27,8 @@ BAGGAGE: Final = "baggage"
 CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105, a key and no password
 """Names a call in a request of ``trio-mcp/cancelAcknowledged``."""
 CLIENT: Final = "trio-mcp/client"
-"""Names the client of a request where many clients come over one connection, or a client over many: random text. A
-server shares its bounds by it, inside of what the caller has (DESIGN ruling 11)."""
+"""Random name of the client that sends a request, if clients share connections or use several. A server divides the
+share of a caller by this name (DESIGN ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
 

@@ -222,7 +222,7 @@ class Downstream:
 
     @property
     def party(self) -> object:
-        """The party that the client is: see `Exchange.party`."""
+        """The client as a party: see `Exchange.party`."""
         scope = next(iter(self.calls), None)
         return (self.connection if scope is None else scope).exchange.party
 

@@ -229,8 +229,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the same parameters, with the fields of the client's connection replaced by the fields of the server's
-    connection. Where several clients share that connection, the request names its client, so that the server behind can
-    share its bounds among them."""
+    connection. If several clients share that connection, the request names its client, so that the server behind can
+    divide its limits among them."""
     request, caller = scope.request, scope.ticket.caller
     not_own = _OF_A_ROUND if request.method.may_ask else _META
     own = {name: value for name, value in request.params.items() if name not in not_own}

@@ -62,15 +62,15 @@ def gateway(
     Calls go over the connections that the group keeps, with the members' own authorization; the token of a client is
     handed to nobody. Cancels, progress, logs, changes, subscriptions and completions pass. So do questions, to the
     client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``; otherwise the handlers of the
-    group answer. A legacy member does not say for which call it asks. Its question is refused if several clients have
-    calls in flight there, or if another client has given up a call there or has gone, unless the question comes in the
-    answer to a POST. Each tool may be a task of the gateway: what a member makes a task is
-    waited for.
+    group answer. A legacy member doesn't say for which call it asks. Unless its question comes in the answer to a POST,
+    the question is refused if several clients have calls in flight at the member, or if another client has cancelled a
+    call there or has disconnected. Each tool may be a task of the gateway: if a member runs a call as a task, the
+    gateway waits for the task.
 
     A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is
     starting or restarting, and fail with -31001; at once for one that has failed. The instructions name each member
-    with its state, and quote its own instructions, each line after ``> ``. ``name``, ``instructions``, ``limits`` and
-    ``page_size``: see `Server`.
+    with its state, and quote the member's instructions, each line after ``> ``. ``name``, ``instructions``, ``limits``
+    and ``page_size``: see `Server`.
 
     The gateway is a `Server`, and may have tools of its own.
     """

@@ -1,4 +1,4 @@
-"""Parties: the callers of a server behind a proxy, of whom some may have left with a question still to come."""
+"""Parties: the callers of a server behind a proxy, some of whom may have left before a question arrives."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _FEW: Final = 16
 
 
 class Parties:
-    """The parties that have called one server, without principals a connection or a legacy session each.
+    """The parties that have called one server. Without principals, each is a connection or a legacy session.
 
-    A legacy server doesn't say for which call it asks. A question that is asked while one party alone has a call in
-    flight may still be a late one, with the text of a party that has left: that gave up a call, or whose connection has
-    ended. The proxy must not guess then.
+    A legacy server doesn't say for which call it asks. Even if only one party has a call in flight, a question may be
+    a late one for a party that has left: one that cancelled a call, or whose connection has ended. The proxy must not
+    guess then.
     """
 
     def __init__(self) -> None:
         self._present: set[Exchange] = set()
         self._most = _FEW
         self._gone: set[object] = set()
-        """Parties that have left: at most two, since any other one is enough."""
+        """Parties that have left: at most two, since one other party is enough to refuse."""
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Hand on the call of ``scope`` in the block, which raises `CodedError` if the server has answered or is lost,
-        and any other exception if the call is given up."""
+        """Forward the call of ``scope`` in the block. The block raises `CodedError` if the server has answered or is
+        lost, and any other exception if the call is cancelled."""
         party = scope.exchange.party
         if isinstance(party, Exchange):
             self._present.add(party)
@@ -46,8 +46,8 @@ class Parties:
             raise
 
     def may_mean(self, party: object) -> bool:
-        """Return whether a question can be no late one of a party other than ``party``. All clients of an endpoint over
-        modern HTTP without authorization are one party, which may itself have left."""
+        """Return false if a question may be a late one for another party than ``party``. All clients of an endpoint
+        over modern HTTP without authorization are one party, which may itself have left."""
         self._forget_ended()
         return not self._gone if party is EVERYBODY else self._gone <= {party}
 

@@ -205,7 +205,7 @@ class Upstream(Relay):
         The request goes to the call, or the client, whose task the request names, else to the call in whose answer the
         request came. Otherwise, if nothing speaks against a guess, the request goes to the only client there is, else
         to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
-        A guess would be wrong if the request is a late one of another party: see `Parties`.
+        The proxy doesn't guess if the request may be a late one for another party: see `Parties`.
         """
         came_with = None if scope is None else self._came_with.pop(scope.request, None)
         of_task = self.tasks.call_of(params)

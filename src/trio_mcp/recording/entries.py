@@ -26,7 +26,7 @@ VERSION: Final = 1
 MOST_LINE: Final = 64 * 1024 * 1024
 """Bytes of the longest line that is read."""
 _HEAVIEST: Final = 64 * 1024 * 1024
-"""Bytes in memory of a line that is read whole: many small values take thirty times their length."""
+"""Maximum bytes in memory of a line that is read completely: many small values take thirty times their length."""
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
@@ -129,7 +129,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Beginning(msgspec.Struct, omit_defaults=True):
-    """The members that are kept of a message that is too long."""
+    """The members of a message that are kept if the message is too long."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -140,7 +140,7 @@ _beginnings: Final = msgspec.json.Decoder(list[_Beginning] | _Beginning)
 
 
 def beginning_of(data: bytes | msgspec.Raw) -> Any:
-    """Return a message without parameters and results, a list for a batch; `None` if ``data`` is no message."""
+    """Return a message without parameters and results, or a list for a batch; `None` if ``data`` isn't a message."""
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -148,7 +148,7 @@ def beginning_of(data: bytes | msgspec.Raw) -> Any:
 
 
 class _CutEntry(Entry, frozen=True, kw_only=True):
-    """An entry with a message that is too large to be read whole."""
+    """An entry whose message is too large to be read completely."""
 
     message: msgspec.Raw = msgspec.Raw(b"null")
 

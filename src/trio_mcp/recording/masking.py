@@ -3,8 +3,8 @@
 The same secret of one recording has the same mask, so that a `requestState` can be followed from its answer to its
 retry; a mask says nothing of the secret, since its key is made for each recording and forgotten.
 
-A message may be made to be slow, so each step over a text takes time in proportion to its length, and a text longer
-than `LONGEST` is not searched: all of it is masked.
+A peer may send a message that is made to be slow. So each step over a text takes linear time, and a text longer than
+`LONGEST` isn't searched but masked whole.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .secret_names import is_count, names_secret
 from .secret_texts import MASK, without_secrets
 
 LONGEST: Final = 256 * 1024
-"""Characters of a text that is searched. A search cannot be interrupted, and stops every thread meanwhile."""
+"""Maximum characters of a text that is searched. A search can't be interrupted, and blocks every thread."""
 
 _NAMES: Final = frozenset(("name", "key", "header", "variable", "env"))
 _VALUES: Final = frozenset(("value", "values", "default", "defaultvalue", "currentvalue"))
-"""Members with the value of something that another member names: ``{"name": "API_KEY", "value": "…"}``."""
+"""Members whose value is named by another member: ``{"name": "API_KEY", "value": "…"}``."""
 _OF_SCHEMAS: Final = frozenset(
     (
         *("type", "title", "description", "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "items"),
@@ -34,10 +34,10 @@ _OF_SCHEMAS: Final = frozenset(
         *("contentMediaType", "x-mcp-header"),
     )
 )
-"""Keywords of the schema of a secret that hold no value of the secret."""
+"""Keywords of a secret's schema that don't contain a value of the secret."""
 _JSON: Final = re.compile(r"[ \t\r\n]*+[\[{]")
 _HINTS: Final = re.compile("[:=@]|eyJ|_|-|AKIA|ASIA|(?i:bearer|basic|dpop|negotiate|ntlm) |<")
-"""Signs that texts without a secret mostly lack; looking for a sign takes less time than looking for secrets."""
+"""Signs that most texts without a secret lack. Searching for a sign is faster than searching for secrets."""
 _any: Final = msgspec.json.Decoder()
 
 
@@ -50,9 +50,9 @@ class Masking:
     def masked(self, data: Any) -> Any:
         """Return a copy of plain ``data`` without secrets. Raises `RecursionError`.
 
-        Secrets are the values of names that `names_secret`, in data and in texts; credentials behind a scheme of HTTP,
-        users in URLs, private keys, and tokens of a known form. A text of JSON is searched as JSON. The schema of a
-        property with the name of a secret stays."""
+        Secrets are values whose name matches `names_secret`, in data and in texts; credentials after an HTTP scheme;
+        users in URLs; private keys; and tokens with a known form. JSON in a text is searched as JSON. The schema of a
+        property that is named like a secret stays."""
         if isinstance(data, dict):
             return self._members(cast("dict[str, Any]", data))
         if isinstance(data, list):
@@ -78,7 +78,7 @@ class Masking:
         return self._hidden(value)
 
     def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a property, without the value that a secret has by default, for example."""
+        """Return the schema of a secret property without values of the secret, such as its default."""
         if not names_secret(name):
             return self._members(schema)
         return {
@@ -87,12 +87,12 @@ class Masking:
         }
 
     def _items(self, items: list[Any]) -> list[Any]:
-        if items and all(_is_pair(each) for each in items):  # of headers, for example
+        if items and all(_is_pair(each) for each in items):  # for example headers
             return [[self._text(name), self._member(name, value)] for name, value in items]
         masked = [self.masked(each) for each in items]
         for index, (option, value) in enumerate(pairwise(items), 1):
             if isinstance(option, str) and option.startswith("-") and "=" not in option and names_secret(option):
-                masked[index] = self._hidden(value)  # of the arguments of a command
+                masked[index] = self._hidden(value)  # arguments of a command
         return masked
 
     def _text(self, text: str) -> str:
@@ -107,13 +107,13 @@ class Masking:
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
             except (msgspec.MsgspecError, UnicodeError):
-                pass  # it only looks like JSON
+                pass  # looked like JSON, but isn't
             except RecursionError:
                 return self._whole(text)
         return without_secrets(text, self._mask)
 
     def _whole(self, text: str) -> str:
-        """Return the mask of a text that is not searched."""
+        """Return the mask for a text that isn't searched."""
         return f"{self._mask(text)} ({len(text)} characters)"
 
     def _hidden(self, value: Any) -> Any:

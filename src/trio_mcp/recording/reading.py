@@ -21,20 +21,19 @@ MOST_TICKS_IN_ALL: Final = 100_000
 _LONGEST: Final = 200
 """Characters of the words that are kept."""
 _MOST_PARTS: Final = 20
-"""Items, members and levels of a value that is shown in words."""
+"""Maximum items, members and levels of a value that is shown."""
 _COMPARED: Final = 20
 """Requests by which two recordings are known for the two sides of one connection."""
 
 
 class _OpenRequests:
-    """The requests without an answer, each by its origin and by its exchange, see `Entry.post`. No method takes longer
-    with more requests."""
+    """The unanswered requests, by origin and by exchange (see `Entry.post`). Each method takes constant time."""
 
     def __init__(self) -> None:
         self._open = set[TimedRequest]()
         self._counts: dict[Origin | int, int] = {}
         self._stacks: dict[Origin | int, list[TimedRequest]] = {}
-        """Requests in their order, with some that are answered."""
+        """Requests in order; may include answered ones."""
 
     def add(self, request: TimedRequest) -> None:
         self._open.add(request)
@@ -59,7 +58,7 @@ class _OpenRequests:
 
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
-    """Return the keys of a request: the origin, unless log messages never belong to the request, and the exchange."""
+    """Return the keys of a request: its exchange, and its origin unless log messages never belong to the request."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 
@@ -161,7 +160,7 @@ class Reading:
             self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the open request that came by this exchange, the last one."""
+        """Return the last open request of this exchange."""
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
@@ -277,7 +276,7 @@ def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[t
 
 
 def _shown(data: Any) -> str:
-    """Return ``data`` of a message in a few words."""
+    """Return a short text for ``data`` of a message."""
     if isinstance(data, str):
         return data[:_LONGEST]
     return str(data) if is_small(data, _MOST_PARTS, _LONGEST, _MOST_PARTS) else "(large)"

@@ -37,7 +37,7 @@ _AT_ONCE: Final = 0.05
 _AT_MOST: Final = 2.0
 """Seconds that the end of a connection waits for the last lines."""
 NO_JSON: Final = "no JSON"
-"""The reason of an entry without a message: text that is no JSON."""
+"""Reason for an entry without a message: text that isn't JSON."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
@@ -206,8 +206,8 @@ class Recorder:
 
 
 def entry_of(job: Job, most: int) -> Entry:
-    """Return the entry of a message, masked. Of a message of more than ``most`` bytes the parameters and the result are
-    left out, before the rest is searched for secrets."""
+    """Return the masked entry of a message. If the message has more than ``most`` bytes, its parameters and result are
+    removed before the search for secrets."""
     assert job.data is not None, "a message"
     message: Any = None
     reason: str | None = None
@@ -221,7 +221,7 @@ def entry_of(job: Job, most: int) -> Entry:
     except RecursionError:
         reason = "nested too deep"
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        reason = NO_JSON  # and what it is may hold secrets
+        reason = NO_JSON  # don't quote the text, which may hold secrets
     return Entry(t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post)
 
 

@@ -75,9 +75,9 @@ class _Player:
         self._left = set[RequestId]()
         """Present ids of the requests that were cancelled."""
         self._unreadable: list[str] = []
-        """Why something from the other side is no message, such as text that a server prints."""
+        """Why input from the other side isn't a message, such as text that a server prints."""
         self._unreadable_before = 0
-        """Number of such things in the recording."""
+        """Number of such inputs in the recording."""
         self._met: dict[Key, Heard] = {}
         """The present request in the place of each recorded one of the other side."""
         self.comparing = Comparing()
@@ -165,7 +165,7 @@ class _Player:
         self._tell_the_rest()
 
     def _tell_the_rest(self) -> None:
-        # As with progress, fewer are no difference: what a program prints at its end may come too late.
+        # As with progress, fewer are not a difference: text that a program prints at its end may come too late.
         for reason in self._unreadable[self._unreadable_before :]:
             self.comparing.differs(f"a message of the {self._other}", "a message", reason)
         for heard in self._heard:
@@ -332,7 +332,7 @@ class _Player:
 
 
 def _unreadable_in(entry: Entry) -> int:
-    """Return how many things in ``entry`` are no messages."""
+    """Return the number of inputs in ``entry`` that aren't messages."""
     data: Any = entry.message
     items = cast("list[Any]", data if isinstance(data, list) and data else [data])
     count = sum(not (isinstance(each, dict) and ("method" in each or "id" in each)) for each in items)

@@ -1,6 +1,6 @@
 """Names that secrets have: of members, parameters, headers, cookies, options and environment variables.
 
-Each spelling of a name is split into words: ``accessToken``, ``access_token``, ``Access-Token``, ``ACCESSTOKEN``.
+A name is split into words in any spelling: ``accessToken``, ``access_token``, ``Access-Token``, ``ACCESSTOKEN``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 _LONGEST: Final = 100
-"""Characters of a name that are looked at: its last ones."""
+"""Number of characters at the end of a name that are searched."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _ANYWHERE: Final = frozenset(
@@ -35,9 +35,9 @@ _ANYWHERE: Final = frozenset(
         *("cookie", "cookies", "token", "tokens", "csrf", "xsrf", "cvv", "cvc", "ssn", "assertion", "mnemonic"),
     )
 )
-"""Words of names of secrets, at any place."""
+"""Words that make a name secret, at any position."""
 _AT_THE_END: Final = frozenset(("auth", "pin", "pins", "pw", "puk", "sid", "sess", "mfa", "verifier"))
-"""Words of names of secrets, at the end: ``auth_method`` and ``pin_count`` are no secrets."""
+"""Words that make a name secret at its end: ``auth_method`` and ``pin_count`` aren't secrets."""
 _JOINED: Final = (
     *("authorization", "password", "passwd", "passphrase", "passcode", "secret", "credential", "requeststate"),
     *("apikey", "privatekey", "accesskey", "secretkey", "signingkey", "encryptionkey", "decryptionkey", "masterkey"),
@@ -60,9 +60,9 @@ _JOINED: Final = (
     ),
     *("contrasena", "motdepasse", "walletseed", "seedwords", "2fa"),
 )
-"""Words of names of secrets, at any place, with or without signs between the words."""
+"""Joined words that make a name secret, at any position, with or without separators in the name."""
 _GLUED: Final = ("token", "tokens", "cookie", "cookies", "pwd", "pass")
-"""Ends of words that are written together, ``authtoken`` or ``dbpass``."""
+"""Endings of compound words, such as ``authtoken`` or ``dbpass``."""
 _INNOCENT: Final = frozenset(
     ("compass", "bypass", "surpass", "trespass", "underpass", "overpass", "encompass", "multipass")
 )
@@ -77,14 +77,14 @@ _ABOUT: Final = frozenset(
         *("per", "second", "minute", "hour", "day", "ratio", "percent", "cost", "price", "index", "left", "remaining"),
     )
 )
-"""Last words of names that tell about a secret: ``token_count`` and ``passwordExpiresAt`` are no secrets."""
+"""Last words of names that describe a secret: ``token_count`` and ``passwordExpiresAt`` aren't secrets."""
 _QUANTITIES: Final = frozenset(
     (
         *("max", "min", "total", "num", "n", "input", "output", "prompt", "completion", "cached", "reasoning"),
         *("thinking", "used", "remaining", "available", "estimated", "context", "audio", "text", "sampled"),
     )
 )
-"""Words before a number of tokens."""
+"""Words before ``tokens`` in a name for a count of tokens."""
 
 
 def words_of_name(name: str) -> list[str]:
@@ -93,7 +93,7 @@ def words_of_name(name: str) -> list[str]:
 
 
 def is_count(name: str) -> bool:
-    """Return whether a number of this name counts tokens: ``tokens``, without more."""
+    """Return whether a number with this name counts tokens: whether the name ends in ``tokens``."""
     return words_of_name(name)[-1:] == ["tokens"]
 
 

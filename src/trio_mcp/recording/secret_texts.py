@@ -1,7 +1,7 @@
-"""Secrets in texts, found by their names or by their forms, in time in proportion to the text.
+"""Finds secrets in texts by their names or forms, in linear time.
 
-`re` tries a pattern at each character. So a part without a bound begins at few characters: at the first one of a run,
-or behind a word that the part cannot hold again.
+`re` tries a pattern at each character. So an unbounded part of a pattern may only begin at few characters: at the first
+one of a run, or after a word that the part can't contain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from .secret_names import is_count, names_secret
 
 MASK: Final = "masked:"
-"""Beginning of each text in the place of a secret."""
+"""Beginning of each mask."""
 _MASKED: Final = re.compile(f"{MASK}[0-9a-f]{{10}}")
 Mask = Callable[[str], str]
 """Returns the mask of a secret."""
@@ -22,11 +22,11 @@ _PRIVATE_KEY: Final = re.compile(
     r"----[ -]BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?[ -]----.*?(?:----[ -]END [A-Z0-9 ]{0,50}[ -]----|\Z)",
     re.DOTALL,
 )
-"""RFC 7468. Headers may stand before the key (RFC 1421). Without an end, all the rest is taken for the key."""
+"""RFC 7468. Headers may come before the key (RFC 1421). Without an end, the rest of the text is the key."""
 _URL: Final = re.compile(r"""://[^\s"<>`]++""")
 _AUTHORITY: Final = re.compile(r"[^/?#]*+")
 _WITH_PASSWORD: Final = re.compile(r"[^:\[\]]*+:(?!\d{0,5}+\Z)")
-"""An authority that ends in no port: the rest of the password has characters that have to be encoded."""
+"""An authority that doesn't end in a port: the rest of the password has unencoded special characters."""
 _FORMS: Final = re.compile(
     r"""
     (?P<scheme>\b(?:bearer|dpop|negotiate|ntlm)[ \t]{1,8}+)[A-Za-z0-9._~+/=-]{8,}+   # RFC 9110 section 11
@@ -51,9 +51,9 @@ _NAMED: Final = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-"""A name and its sign, behind which a value stands: ``x=…``, ``"x": …``, ``--x …``, ``<x>…``, ``name: x, value: …``."""
+"""A name and the sign before its value: ``x=…``, ``"x": …``, ``--x …``, ``<x>…``, ``name: x, value: …``."""
 _IN_QUERIES: Final = ("code", "sig", "signature", "auth")
-"""Ends of names that are secret in the query of a URL."""
+"""Endings of names that are secret in the query of a URL."""
 _QUOTED: Final = re.compile(r"""[bruBRU]{0,2}(\\{0,7}+["'`])(?P<value>(?:(?!\1)(?:\\.|[^\\\r\n]))++)""")
 _IN_TAG: Final = re.compile(r"(?P<value>[^<]++)")
 _IN_QUERY: Final = re.compile(r"""(?P<value>[^\s&#;"'<>]++)""")
@@ -80,11 +80,11 @@ _NO_VALUES: Final = frozenset(
         *("no", "unset", "empty"),
     )
 )
-"""Words behind a name that are no secret, such as a type."""
+"""Words after a name that aren't secrets, such as a type."""
 
 
 def without_secrets(text: str, mask: Mask) -> str:
-    """Return ``text`` with a mask in the place of each secret."""
+    """Return ``text`` with each secret replaced by a mask."""
     text = _PRIVATE_KEY.sub(lambda found: mask(found[0]), text)
     text = _URL.sub(lambda found: _without_user(found[0], mask), text)
     text = _FORMS.sub(lambda found: _without_token(found, mask), text)
@@ -127,7 +127,7 @@ def _without_values(text: str, mask: Mask) -> str:
 
 
 def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
-    """Return the value behind a name; `None` if the value is no secret."""
+    """Return the value after a name; `None` if the value isn't a secret."""
     begin, position = found.start(), found.end()
     name = found["tag"] or found["named"] or found["option"] or found["name"]
     before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
@@ -135,7 +135,7 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
     if not (in_query or names_secret(name)):
         return None
     if _MASKED.match(text, position - len(MASK)):
-        return None  # a mask is no name with a value
+        return None  # a mask isn't a name with a value
     if before not in ("?", "&", "#") and not found["tag"]:
         quoted = _QUOTED.match(text, position)
         if quoted is not None:
@@ -150,12 +150,12 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
 
 
 def _is_prose(value: re.Match[str]) -> bool:
-    """Return whether a value goes on as text: ``password: The password of the user`` has none."""
+    """Return whether a value is the beginning of prose, as in ``password: The password of the user``."""
     return value["value"].isalpha() and not value["punctuation"] and value["last"] is None
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
-    """Return the form of the value of ``name``, by the signs around."""
+    """Return the pattern for the value of ``name``, chosen by the signs around the name."""
     if found["tag"]:
         return _IN_TAG
     if before in ("?", "&", "#"):
@@ -166,7 +166,7 @@ def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Patt
     if name.endswith(("authorization", "auth")):
         return _TO_THE_END if begins_line else _CREDENTIALS
     if begins_line and (found["name"] or "").isupper() and found["sign"] == ":":
-        return _TO_THE_END  # of environment variables in YAML
+        return _TO_THE_END  # environment variables in YAML
     if found["sign"] == "=":
         return _IN_LIST if before == ";" else _LINE if begins_line else _VALUE
     return _WORD

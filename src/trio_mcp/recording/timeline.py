@@ -101,7 +101,7 @@ def _passed(sent: float | None, received: float | None) -> float:
 
 
 class _Begun:
-    """Requests with a handler that has begun, by the recording, the id and the exchange of a `Reference`."""
+    """Requests whose handler has begun, by recording, id and exchange of a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
         """Take ``requests``, each with the id of its recording."""
@@ -113,7 +113,7 @@ class _Begun:
             found.append(each)
 
     def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
-        """Return the last request of this ``name`` that had begun before ``request``, and is another one."""
+        """Return the last request with this ``name`` that began before ``request``, other than ``request``."""
         begins, found = self._found.get(name, ([], []))
         before = bisect_right(begins, request.begin)
         return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)

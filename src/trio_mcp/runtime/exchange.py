@@ -68,7 +68,7 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True from the moment when `keep` begins to keep an outcome: the handler is over, and only our code waits."""
+        """True once `keep` begins to store a result: the handler has ended, and only our code waits."""
         return False
 
     @property

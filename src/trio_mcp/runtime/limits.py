@@ -36,12 +36,12 @@ class Limits:
     What is bounded for the whole server is shared by caller, over all connections of a caller: no caller gets more than
     the caller leaves for others, half where no other caller wants any, a third where two want as much as possible, and
     the whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the
-    principal of a token, else whoever opened the legacy session, else the IP address (in IPv6 the network of 56 bits);
-    on a Unix socket the process at the other end; in memory the connection.
+    principal of a token; without a token, the principal that opened the legacy session; otherwise the IP address (in
+    IPv6 the network of 56 bits). On a Unix socket it is the process at the other end, in memory the connection.
 
-    Inside a caller, its connections and legacy sessions share in the same way: one that is alone gets a third of the
-    bound, two get a fifth each. Over modern HTTP a client counts instead of a connection, by the name that its requests
-    give. Callers whose calls wait for threads take turns, and so do the connections of a caller.
+    The connections and legacy sessions of one caller share its part in the same way: a single one gets a third of the
+    limit, two get a fifth each. Over modern HTTP, clients count instead of connections, by the name in their requests.
+    Callers whose calls wait for threads take turns, and so do the connections of a caller.
     """
 
     max_in_flight: int = _bound(1000)
@@ -62,8 +62,8 @@ class Limits:
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
     max_parked: int = _bound(1000)
-    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the bound the oldest of
-    the caller's connection with the most is cancelled."""
+    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the limit, the oldest one
+    of the caller's connection with the most is cancelled."""
     max_rounds: int = _bound(32)
     """Number of times that, in the course of one call, a handler may ask a legacy client for input by its return value,
     and is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves,
@@ -186,8 +186,8 @@ class Limits:
     drain_delay: float = _seconds(0.0)
     """Time after a signal in which `serve_http` with ``health`` goes on as before, but for ``/readyz``: a load balancer
     needs a while to notice. Then nothing more is accepted, requests are taken over open connections for half a second,
-    and the drain begins. A second signal skips the rest. Without a delay, connections that wait to be accepted are
-    served, too, and requests on their way have half a second to come."""
+    and the drain begins. A second signal skips the rest. Without a delay, the server still accepts waiting connections,
+    and requests that are already sent have half a second to arrive."""
     drain_timeout: float = _seconds(2.0)
     """Time that accepted work may go on after the end of input or a signal, before being cancelled. Hosts kill a server
     after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be

@@ -84,14 +84,14 @@ class Outbound:
         self.only: Call | None = None
         """The call that `only_caller` has found; `None` once another call has begun, or one was left."""
         self._left = 0
-        """Id of the last request before the last cancel that may be unread; 0 after the peer has read all. Without
+        """Id of the last request before the last cancel that the peer may not have read; 0 if it has read all. Without
         cancels, the peer may go on with a request that was left, and no id is greater."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
 
     def check_run(self) -> None:
-        """Raise `RuntimeError` in a task of another run of trio, which the connection could not wake."""
+        """Raise `RuntimeError` in a task of another run of trio, which the connection can't wake."""
         self._run.check("a connection")
 
     async def request(
@@ -165,7 +165,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
-            call.context = None  # it may refer to anything
+            call.context = None  # the context may hold references to anything
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -191,13 +191,13 @@ class Outbound:
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def stray(self, line: bytes | bytearray) -> None:
-        """Keep the beginning of a line of the server that belongs to no call. The error that ends a wait
-        quotes the line, since a call may wait for this answer in vain."""
+        """Store the beginning of a line from the server that belongs to no call. The error that ends a wait quotes the
+        line, since a call may wait in vain for this answer."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return words about the last line that belongs to no call; none where no more than ``strays`` such lines have
+        """Return a text that quotes the last line that belongs to no call. Empty if at most ``strays`` such lines have
         come."""
         if self._strays == strays:
             return ""
@@ -323,18 +323,18 @@ class Outbound:
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Give ``request``, which the peer has ended, its end."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # it was sent behind the last cancel, which the peer has read before
+            self._left = 0  # sent after the last cancel, so the peer has read that cancel
         self._calls[request.id].settle(Settled(result, error, self._told.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller who waits for the request of ours with this id; `None` where no
-        caller does. Callers of this method must not change the context."""
+        """Return the context variables of the caller that waits for our request with this id; `None` if no caller does.
+        Don't change the returned context."""
         call = None if request_id is None else self._calls.get(request_id)
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the caller with the only request in progress that the peer may ask about.
-        `None` if there are several such requests, or none, or if the peer may still ask about one that was left."""
+        """Return the context variables of the caller of the only request in progress about which the peer may ask.
+        `None` if there are no or several such requests, or if the peer may still ask about a cancelled request."""
         self.only = None
         if self._left:
             return None
@@ -397,9 +397,9 @@ _ASK_NOTHING: Final = frozenset(
         "tasks/cancel",
     }
 )
-"""Requests about which no server asks."""
+"""Methods during which servers don't send questions."""
 _QUOTED: Final = 200
-"""Number of bytes of a line that an error shows."""
+"""Maximum bytes of a line that an error quotes."""
 
 
 def quoted(line: bytes | bytearray) -> str:

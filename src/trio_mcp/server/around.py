@@ -66,8 +66,8 @@ class ServerRequest:
 
     @property
     def caller(self) -> Hashable:
-        """A key for the party that calls, by which a server shares its bounds: the principal, else who opened the
-        session, else the network address, else the process behind a Unix socket, else the connection."""
+        """A key for the calling party, among which a server divides its limits. It is the first that is known of: the
+        principal, the opener of the session, the network address, the process on a Unix socket, the connection."""
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
@@ -157,7 +157,7 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
 def check_around(function: object) -> None:
     """Raise `TypeError` for anything that cannot run around requests."""
     name = getattr(function, "__qualname__", repr(function)[:200])
-    # A partial call is a routine from CPython 3.14 on.
+    # From CPython 3.14 on, inspect.isroutine() is true for functools.partial.
     is_function = inspect.isroutine(function) or issubclass(type(function), partial)
     called: Any = function if is_function else getattr(function, "__call__", function)  # noqa: B004
     fits = inspect.iscoroutinefunction(called)

@@ -40,7 +40,7 @@ PATIENCE: Final = LEASE
 """Seconds for which the storage may fail while a retry is carried."""
 _MOST_OF_BATCH: Final = 128 * 1024
 WINDOW: Final = 8
-"""Batches of one call that are on their way without a receipt."""
+"""Maximum batches of one call that are sent without a receipt."""
 _MOST_GIVEN_UP: Final = 1000
 
 _ENDED: Final = "the process that ran this call has ended; call again"

@@ -70,15 +70,15 @@ class _Call:
         self.is_over = False
         """True once nothing comes from the owner any more."""
         self.waiting: dict[int, tuple[Letter, LinesLetter]] = {}
-        """Batches without a receipt, by their places, which letters that overtake each other do not keep."""
+        """Batches without a receipt, by their places, since messages may arrive out of order."""
         self.place = 0
-        """Place of the next batch."""
+        """Number of the next batch."""
         self._failure: CodedError | None = None
         self._sleeper = Sleeper()
 
     def come(self, letter: Letter, batch: LinesLetter) -> None:
         """Take a batch that has come."""
-        if batch.place < self.place:  # it was forgotten that this one has come
+        if batch.place < self.place:  # a repetition of a batch that was already received
             letter.take()
         elif batch.place >= self.place + WINDOW:
             letter.refuse("there is no room for so many")
@@ -92,7 +92,7 @@ class _Call:
         self._sleeper.wake()
 
     async def next(self) -> LinesLetter:
-        """Wait for the next batch, which stays in ``waiting`` until `took`."""
+        """Wait for the next batch. It stays in ``waiting`` until `took` is called."""
         while self.place not in self.waiting:
             if self._failure is not None:
                 raise self._failure
@@ -204,7 +204,7 @@ class Carrier:
         lines = bytearray()
         while True:
             batch = await call.next()
-            before = len(lines)  # bytes of a line that has come in part
+            before = len(lines)  # bytes of a partly received line
             lines += batch.lines
             # Of the last batch, the last line is the reply; of others, it may have come in part.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1

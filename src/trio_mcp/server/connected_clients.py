@@ -115,12 +115,12 @@ class Observer(Protocol):
 
 
 class Observers:
-    """The connections of one server, which may be told of changes from any thread. Every connection is told in its own
-    run of trio, now where the change is made there, else soon; connections may come or go during the telling."""
+    """The connections of one server, which any thread may notify of changes. Each connection is notified in its own run
+    of trio: now if the change is made there, otherwise soon. Connections may come and go during a notification."""
 
     def __init__(self) -> None:
         self._runs: dict[Observer, TrioRun | None] = {}
-        """The run of each observer; `None` for a server, which tells observers of its own."""
+        """The run of each observer; `None` for a server, which notifies its own observers."""
         self._numbers = count(1)
         self._telling = threading.local()
 
@@ -131,15 +131,15 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """Tell ``observer``, in the present run of trio, of changes from now on."""
+        """Notify ``observer`` of changes from now on, in the current run of trio."""
         self._runs[observer] = present_run()
 
     def add_server(self, server: Observer) -> None:
-        """Tell a server in which this one is mounted of changes from now on."""
+        """Notify ``server``, in which this server is mounted, of changes from now on."""
         self._runs[server] = None
 
     def discard(self, observer: Observer) -> None:
-        """Tell ``observer``, if it is one, of nothing more."""
+        """Stop notifying ``observer``, if it was added."""
         self._runs.pop(observer, None)
 
     @cached_property
@@ -149,7 +149,7 @@ class Observers:
 
     @property
     def telling(self) -> int:
-        """The number of the notification of an extension that is being told, among those of this server."""
+        """Number of the extension notification that is being sent, counted for this server."""
         return self._telling.number
 
     def list_changed(self, method: str) -> None:
@@ -189,7 +189,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _tell(self, tell: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``tell`` with each run, in that run, and the ``args``."""
+        """Call ``tell`` with each run and ``args``, in that run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_present:
                 tell(run, *args)
@@ -199,5 +199,5 @@ class Observers:
     def _tell_later(self, tell: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
             tell(run, *args)
-        except Exception:  # which nobody gets any more
-            logger.exception("the clients could not be told of a change that was made in another thread")
+        except Exception:  # no caller is left to get the error
+            logger.exception("could not notify clients of a change that was made in another thread")

@@ -26,12 +26,12 @@ RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Offering:
-    """The offers of a server, and the clients that are told of its changes. All methods may be called from any thread:
-    while the server runs, offers change in trio's thread alone."""
+    """The offers of a server, and the clients that are notified of changes. All methods may be called from any thread.
+    While the server runs, offers only change in trio's thread."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None) -> None:
         self.home = Home()
-        """The runs of trio in which the server is served now."""
+        """The runs of trio that serve the server now."""
         self.tools = Tools(page_size, encoders)
         self.resources = Resources(page_size, hints, encoders)
         self.prompts = Prompts(page_size)
@@ -76,7 +76,7 @@ class Offering:
         handler calls `TaskContext.start`. The handler is the same for both, and for ordinary calls, in which
         ``ctx.task`` is `None`. ``"required"``: always a task; other clients are refused. ``on_restart``: the fate of a
         task whose process ends before the task, where `TaskSettings.store` outlives the process. With ``"fail"`` a
-        handler runs at most once; with ``"again"`` and ``"resume"``, which need ``task``, at least once.
+        handler runs at most once. With ``"again"`` and ``"resume"``, which need ``task``, it runs at least once.
 
         Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
@@ -211,7 +211,7 @@ class Offering:
 
         def register(function: A) -> A:
             check_around(function)
-            self._arounds.append((names, function))  # read at the next start alone
+            self._arounds.append((names, function))  # only read at the next start
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
@@ -263,7 +263,7 @@ class Offering:
         self.observers.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
+        """Notify the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
         waits."""
         self.observers.resource_updated(uri)
 

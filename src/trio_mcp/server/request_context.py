@@ -188,7 +188,7 @@ class RequestContext(ContextNames[L_co]):
         so a report may follow a log message that was sent later. False too, and without any effect, when the client
         gave no progress token, for a value that does not exceed the value before, and for a report that cannot be sent:
         numbers must be finite (numpy's are accepted), and ``message`` must be text. May be called from any thread;
-        outside of trio's, true when trio's thread makes the report soon.
+        outside of trio's thread, true means that trio's thread makes the report soon.
         """
         if (scope := self._live) is None:
             return False
@@ -253,9 +253,9 @@ class RequestContext(ContextNames[L_co]):
         seconds, so that a long request holds no connection (2025-11-25 transports, SEP-1699).
 
         Return true when the response is closed. Progress, logs and the result are kept meanwhile, within the bounds of
-        `Limits`. False, with nothing changed, where a client cannot come back: on every other transport, in other
-        revisions, and in a server that is run stateless. Synchronous; never raises in trio's thread. Any other thread
-        waits for trio's thread.
+        `Limits`. False, with nothing changed, if the client can't come back: on every other transport, in other
+        revisions, and in a stateless server. Synchronous; never raises in trio's thread. Any other thread waits for
+        trio's thread.
         """
         if (scope := self._live) is None:
             return False
@@ -512,7 +512,7 @@ class LiveContext(RequestContext[Any]):
 
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
-    """Return the request of ``ctx``; `None` for a passive one."""
+    """Return the request of ``ctx``; `None` for a passive context."""
     return ctx._live  # pyright: ignore[reportPrivateUsage] - of a class of this module
 
 

@@ -178,7 +178,7 @@ class StateCipher:
         return [SealingKey(secret, purpose + self._name) for secret in self._secrets]
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a secret for another ``purpose``, which all processes with the same first secret have."""
+        """Return a derived secret for ``purpose``, the same in all processes with the same first secret."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property

@@ -69,10 +69,10 @@ class Server(Offering):
     """Tools, resources and prompts under one name. A server holds nothing of any connection, so one server may serve
     many connections.
 
-    Methods may be called from any thread, a file watcher's for example. While the server runs, a change waits until
-    trio's thread has made it; a change that trio's thread does not begin within 10 seconds is a `RuntimeError`, and is
-    not made. `resource_updated`, `notify` and the like never wait. A server that is served in two threads at once, each
-    with its own run of trio, cannot be changed meanwhile (`RuntimeError`).
+    Methods may be called from any thread, for example a file watcher's. While the server runs, a change waits until
+    trio's thread has made it. If trio's thread doesn't begin the change within 10 seconds, the call raises
+    `RuntimeError`, and nothing changes. `resource_updated`, `list_changed`, `everything_changed` and `notify` never
+    wait. While two threads serve one server, each in its own ``trio.run``, changes raise `RuntimeError`.
 
     ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
     ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once before

@@ -106,7 +106,7 @@ class SkillOffers:
 
     @property
     def home(self) -> Home:
-        """The runs of trio in which the server is served."""
+        """The runs of trio that serve the server."""
         return self._server.home
 
     def add(self, skill: ReadSkill, options: SkillOptions) -> None:

@@ -103,7 +103,7 @@ class Skills(SkillsExtension):
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Make a change where the servers are served that offer the skills. See `Home.change`."""
+        """Make a change in the trio run of the servers that offer the skills. See `Home.change`."""
         for offers in self._offers:
             change = partial(offers.home.change, change)
         change()

@@ -22,7 +22,7 @@ TaskSupport: TypeAlias = Literal["optional", "required"]
 
 
 def check_declaration(name: str, task: object, on_restart: object) -> None:
-    """Raise `ValueError` for words that clients cannot read, or that would have no effect at a restart."""
+    """Raise `ValueError` for an invalid ``task`` or ``on_restart``, or for an ``on_restart`` without effect."""
     if not (task is None or task is False or task in get_args(TaskSupport)):
         raise ValueError(f'tool {name!r}: task is "optional", "required" or False, not {task!r}')
     if on_restart not in get_args(OnRestart):

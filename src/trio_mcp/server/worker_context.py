@@ -66,9 +66,9 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 
 def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Return what ``call`` returns in trio's thread, for a handler of ``scope``. Raises as the call and `TrioRun.call`,
-    and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:  # of a passive context, which trio has nothing to do with
+    """Call ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the exceptions of
+    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
+    if scope is None:  # a passive context, which doesn't need trio
         return trio.from_thread.run_sync(call) if _is_trios_thread() else call()
     if is_own := in_workers_thread():
         trio.from_thread.check_cancelled()
@@ -76,12 +76,14 @@ def _run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
 
 def _await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Return the result of ``call`` in trio's thread: in another thread than the handler's own, in the nursery of the
-    request."""
+    """Return the result of ``call`` in trio's thread. If this isn't the handler's own thread, ``call`` runs in the
+    nursery of the request."""
     if scope is None or in_workers_thread():
         return await_in_worker(call, asks=asks)
     if (nursery := scope.nursery) is None:
-        raise RuntimeError("the request is over: its handler has returned before this thread has")
+        raise RuntimeError(
+            "the request is over: its handler returned before this thread ended. Wait for the thread in the handler"
+        )
 
     async def in_request() -> T:
         current_request.set(scope)
@@ -145,7 +147,7 @@ class WorkerContext(ContextNames[L_co]):
 
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
     `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
-    the client, another handler may have its place; see `Limits.max_asking_threads`. Threads of the handler's own, in a
+    the client, another handler may have its place; see `Limits.max_asking_threads`. Threads that a handler starts, in a
     ``ThreadPoolExecutor`` for example, may use the context until the handler returns. ``nursery`` and ``cancel_scope``
     are for trio's thread: ``trio.from_thread.run_sync(ctx.nursery.start_soon, task)``,
     ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
@@ -262,10 +264,10 @@ def is_context(hint: Any) -> bool:
 
 
 def _is_trios_thread() -> bool:
-    """Return whether trio has started this thread. Raises `trio.Cancelled` when the thread's call was cancelled."""
+    """Return whether trio started this thread. Raises `trio.Cancelled` if the thread's call was cancelled."""
     try:
         trio.from_thread.check_cancelled()
-    except RuntimeError:  # a thread of the handler's own
+    except RuntimeError:  # a thread that the handler started
         return False
     return True
 

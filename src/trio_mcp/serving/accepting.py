@@ -38,9 +38,9 @@ _MOST_LAST: Final = 1000
 _LAST_REQUESTS: Final = 0.5
 """Seconds of the delay of a drain in which requests are taken over open connections alone."""
 _TURNS: Final = 5
-"""Turns of trio's loop in which the bytes that the system has are read."""
+"""Turns of trio's loop in which bytes that the system has received are read."""
 _LOOKS: Final = 50
-"""Looks for requests that have not come, in `_LAST_REQUESTS`."""
+"""Number of checks for requests that haven't arrived, within `_LAST_REQUESTS`."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
@@ -67,14 +67,14 @@ class Front(Protocol):
         ...
 
     def expect_end(self) -> bool:
-        """Note that `shut_down` follows after `Limits.drain_delay`. Return false where nobody asks for that: then there
-        is no such delay."""
+        """Note that `shut_down` follows after `Limits.drain_delay`. Return false if there is no such delay because no
+        health checks are served."""
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
-        """True while a request is on its way over an accepted stream, and would be lost if `shut_down` came now. `None`
-        where requests stand for no call of their own: then `shut_down` waits for none."""
+        """True while a request may arrive over an accepted stream, and would be lost if `shut_down` were called now.
+        `None` for connections that carry many requests: `shut_down` doesn't wait for them."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -157,8 +157,8 @@ class _Accepting:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # A connection that only the system has accepted would be reset, and its request be lost. So the sockets are
-        # closed in the very step in which none waits, and not when the task that accepts comes to run.
+        # A connection that only the system has accepted would be reset, and its request lost. So close the sockets in
+        # the same step in which none waits, not later when the accepting task runs.
         for _ in range(_MOST_LAST):
             if not any(_has_connection(each) for each in self._sockets):
                 break
@@ -174,10 +174,10 @@ class _Accepting:
             self._shut_down(reason, hurry=False)
 
     async def _requests_came(self) -> None:
-        """Wait until the requests on their way over accepted streams have come, at most `_LAST_REQUESTS`."""
-        for _ in range(_TURNS):  # for streams that were just accepted, and for bytes that wait to be read
+        """Wait until the requests that are on their way have arrived, at most `_LAST_REQUESTS`."""
+        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that wait to be read
             await trio.lowlevel.checkpoint()
-        # Connections tell nobody of their phases, which would cost each request something: so this looks, a few times.
+        # Connections don't announce their state, since that would slow down each request. So check it a few times.
         for _ in range(_LOOKS):
             if not self._front.awaits_requests:
                 break

@@ -36,13 +36,13 @@ _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _SITE: Final = 56
-"""Bits at the beginning of an IPv6 address that name one party, which may send from any address behind them. Providers
-give a household, or a customer with a server, a network of 56 bits, out of which come 256 of 64 bits (RFC 6177, RIPE
+"""Prefix length that identifies one party in IPv6. The party may send from any address in its network. Providers give
+a household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits (RFC 6177, RIPE
 690): each machine there may have any of them."""
 _MOST_PROXIES: Final = 16
 """Proxies on the way of a request that are looked at."""
 _MOST_PAIRS: Final = 16
-"""Pairs of an element of a Forwarded header that are looked at."""
+"""Maximum pairs that are read in one element of a Forwarded header."""
 _MOST_KEPT: Final = 4096
 _LONGEST: Final = 100
 """Characters of an address in a header, with a port and blanks: a peer may have written anything there."""
@@ -106,9 +106,9 @@ class TrustedProxies:
 
 
 class Hop:
-    """The other end of one connection to us. ``address``: the IP address there. ``here``: the party at that address, or
-    the process there, on a Unix socket, or the connection itself where neither is known. ``user``: the id of the user
-    there, see `Peer`."""
+    """The other end of a connection. ``address`` is its IP address. ``here`` is the party at that address, or the
+    process on a Unix socket, or the connection itself if neither is known. ``user`` is the id of its user: see
+    `Peer`."""
 
     __slots__ = (
         *("_address", "_callers", "_connection", "_last", "_principal", "_proxies", "_user", "here", "is_proxy"),
@@ -149,7 +149,7 @@ class Hop:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return this connection, as a part of ``caller``, which sends the present request."""
+        """Return this connection as a part of ``caller``, which sends the current request."""
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
@@ -192,8 +192,8 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> Hop:
-        """Return the other end of a connection from the address ``text``; `None`: from no IP address, but perhaps from
-        the ``process`` of this ``user``, by a Unix socket."""
+        """Return the other end of a connection from the address ``text``. If ``text`` is `None`, the other end may be
+        the ``process`` of this ``user`` on a Unix socket."""
         address = None if text is None else _address(text)
         if address is not None:
             here = self._callers.at(_party(address))
@@ -220,8 +220,8 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
-    """Return the ids of the process that has connected to the Unix socket, and of its user; each `None` where the
-    system has no SO_PEERCRED, as off Linux, and that of a process in another namespace. Raises `OSError`."""
+    """Return the ids of the process that connected to the Unix socket, and of its user. Both are `None` without
+    SO_PEERCRED, which only Linux has. The process is `None` if it is in another namespace. Raises `OSError`."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None
@@ -251,7 +251,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MOST_KEPT)
 def _party(address: _Address) -> str:
-    """Return the name of the party at ``address``: the address, or, in IPv6, the network of one household."""
+    """Return the name of the party at ``address``: the address, or in IPv6 its network."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))

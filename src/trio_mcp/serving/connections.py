@@ -133,7 +133,7 @@ class Connections:
 
     @property
     def awaits_requests(self) -> None:
-        """`None`: a connection carries many requests. See `Front.awaits_requests`."""
+        """Always `None`: a connection carries many requests. See `Front.awaits_requests`."""
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection when its accepted requests are done: see `Front.shut_down`."""

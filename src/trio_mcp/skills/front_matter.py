@@ -43,7 +43,7 @@ def check_extra() -> None:
 
 def front_matter_of(text: str) -> JSONObject:
     """Return the front matter of the ``text`` of a ``SKILL.md``. Raises `ValueError` for a text without front matter,
-    and for front matter that is no mapping of texts to what JSON can hold; `ImportError` without PyYAML."""
+    and for front matter that isn't a mapping of strings to JSON values; `ImportError` without PyYAML."""
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -68,7 +68,7 @@ def _value_of(written: str) -> Any:
     open_now: list[Any] = [top]
     """The collections around the next value, and, behind each mapping that waits for the value of a key, the key."""
     documents = 0
-    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one of libyaml is ten times as fast
+    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader of libyaml is ten times as fast
     for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:

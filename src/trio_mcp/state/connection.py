@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
-_IN_BATCH: Final = "the answer is a batch, which the revision has not"
+_IN_BATCH: Final = "the answer is a batch, which this revision does not have"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 _QUOTED: Final = 200
-"""Number of characters of an id, or of the name of a method, that a reason quotes."""
+"""Maximum characters of an id or method name that a reason quotes."""
 
 
 class ConnectionState:
@@ -235,16 +235,15 @@ class ConnectionState:
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
     def _receive_stray(self, named: Any, what: str, *, noteworthy: bool = False) -> Event:
-        """Rule on a reply with an id that is not in flight."""
+        """Handle a reply whose id isn't in flight."""
         call = self._meant(named)
         if call is None:
             return Ignored(what, noteworthy=noteworthy, is_reply=self.role == "client")
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Take the request of ours out of the table that an object of the server with the id ``named``, which is no
-        good reply, is about; `None` when that cannot be known. An id that differs only in its type belongs to the only
-        request that waits (DESIGN ruling 13)."""
+        """Remove and return our request to which the server's invalid reply with the id ``named`` belongs; `None` if
+        that is unknown. An id that differs only in its type belongs to the only waiting request (DESIGN ruling 13)."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -255,9 +254,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return whether an object with ``method`` under the id of a request of ours is one that the server may not
-        send: the request itself, come back, for example. A server counts its own requests, too, and may send methods
-        that are unknown here."""
+        """Return whether an object with ``method`` and the id of our request is one that the server must not send, for
+        example our own request sent back. A server may use the same id for its own request, and may send methods that
+        are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -269,7 +268,7 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Rule on a line of the server that is about requests of ours; `None` for any other line."""
+        """Handle a line of the server that belongs to our requests; `None` for any other line."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -508,7 +507,7 @@ class ConnectionState:
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return the text of a number or string; `None` for any other value, which cannot be an id."""
+    """Return the text of a number or string; `None` for any other value, which isn't a valid id."""
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():

@@ -30,10 +30,10 @@ class NotificationReceived:
     params: dict[str, Any]
     revision: Revision
     served: Any = attrs.field(default=None, eq=False)
-    """The call of ours that the notification belongs to, in a form of the receiver's."""
+    """Our call that the notification belongs to, in a form that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`. To be called by the receiver, before anything else has the notification."""
+        """Set `served`. The receiver calls this before it passes the notification on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
@@ -111,7 +111,7 @@ class ReplyUnreadable:
     request: OutboundRequest
     reason: str
     is_odd: bool = False
-    """True for JSON that only its id makes an answer, so that the reason alone does not describe the answer."""
+    """True for JSON that is an answer only by its id, so that errors should quote it in addition to the reason."""
 
 
 @value

@@ -1,7 +1,7 @@
-"""One way to decode what a storage holds: each failure is an `UnreadableRecord`.
+"""Decoding of stored data: each failure raises `UnreadableRecord`.
 
-Anybody who can write to the storage chooses the bytes. Decoders raise more than they say: msgspec raises
-`UnicodeDecodeError` and `RecursionError` beside its own errors, and a value of another type is a `TypeError`.
+Anyone who can write to the storage chooses the bytes. Decoders raise more exceptions than they document: msgspec also
+raises `UnicodeDecodeError` and `RecursionError`, and a value of another type raises `TypeError`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 SESSION: Final = tuple[bytes, bytes]
-"""The kinds of the columns of a session: facts and mark."""
+"""Types of the columns of a session: facts and mark."""
 STREAM: Final = tuple[bytes, bytes, int, int, bytes, int]
-"""The kinds of the columns of a stream: holder, id of the request, last and dropped number, note, time of the end."""
+"""Types of the columns of a stream: holder, request id, last and dropped number, note, end time."""
 LINES: Final = list[bytes]
-"""The kind of the events of a stream."""
+"""Type of the events of a stream."""
 _MOST_WORDS: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return ``decode(data)``. Raises `UnreadableRecord` for any failure; ``what`` names the data in its message."""
+    """Return ``decode(data)``. Raises `UnreadableRecord` for any failure, with ``what`` as the name of the data."""
     try:
         return decode(data)
     except UnreadableRecord:
@@ -39,6 +39,6 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return ``row``, a sequence of values, as a tuple of these ``kinds``. Raises `UnreadableRecord` for other ones:
-    SQLite keeps values of any type in any column, and a hash in Redis may lack fields."""
+    """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for other
+    values: SQLite keeps values of any type in any column, and a hash in Redis may lack fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)

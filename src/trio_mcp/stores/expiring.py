@@ -47,7 +47,7 @@ class Expiring(Generic[K, V]):
         return self._drop(key) if key in self._entries else None
 
     def _drop(self, key: K) -> V:
-        """Forget an entry, because of its time or by `pop`, and return the value. Subclasses extend this."""
+        """Remove an entry that has expired or was popped, and return its value. Subclasses extend this."""
         return self._entries.pop(key)[1]
 
     def _drop_past(self) -> None:

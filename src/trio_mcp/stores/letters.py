@@ -39,7 +39,7 @@ _LONGEST_REPEAT: Final = 1.0
 _MOST_KNOWN: Final = 10_000
 """Letters of others that are known again. Each is forgotten long after its sender has its receipt."""
 _LONGEST_NAME: Final = 100
-"""Characters of a kind, and of the id of a replica, to which a receipt goes."""
+"""Maximum characters of a message kind, and of the id of the replica that gets the receipt."""
 _MOST_RECEIPTS: Final = 1000
 """Receipts that wait to go out. One that is dropped is asked for by the same letter, which comes again."""
 

@@ -44,12 +44,12 @@ class _Session:
 
 
 class _ByCaller(Expiring[str, _Session]):
-    """The sessions by their ids, and by caller."""
+    """Sessions by id and by caller."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
         self.held: dict[bytes, dict[str, _Session]] = {}
-        """The sessions of each caller that has one."""
+        """The sessions of each caller that has any."""
 
     def put(self, key: str, value: _Session, length: int) -> None:
         value = attrs.evolve(value, until=self._now() + length)
@@ -87,7 +87,7 @@ class _Sessions:
         return ended
 
     def _place_for(self, caller: bytes) -> str | None:
-        """Return the session that ends for another one of ``caller``. See `SessionDirectory.open`."""
+        """Return the session to end for a new session of ``caller``. See `SessionDirectory.open`."""
         biggest = max(self._sessions.held.values(), key=len, default=dict[str, _Session]())
         if caller in self._sessions.held or len(biggest) < 2:
             held = [self._sessions.held[caller]] if caller in self._sessions.held else self._sessions.held.values()

@@ -59,19 +59,19 @@ class SessionDirectory(Protocol):
     async def open(
         self, session_id: str, facts: bytes, *, caller: bytes, mark: bytes, idle: int, most: int
     ) -> str | None:
-        """Keep a new session of ``caller``, any bytes, which ends when neither read nor changed for ``idle``. Raises
-        `ValueError` if there is a session with this id, also in a full directory.
+        """Store a new session of ``caller``, any bytes. The session ends when it is neither read nor changed for
+        ``idle``. Raises `ValueError` if the id exists, even if the directory is full.
 
-        The sessions of all callers are at most ``most``, and one caller gets at most as many as it leaves for others.
-        Beyond that, another session ends for the new one, and its id is returned. Of two sessions, the one to end is
-        the one that was never read or changed, then the one with less time left. It's chosen among:
+        All callers together have at most ``most`` sessions, and one caller gets at most as many as it leaves for
+        others. Beyond that, another session is ended for the new one, and its id is returned. A session that was never
+        read or changed ends first, then the session with the least time left. The candidates are:
 
         - the caller's own sessions that were never read or changed, if the caller has any session;
-        - else the sessions of the caller that has the most, if these are two or more;
-        - else all sessions that were never read or changed.
+        - otherwise the sessions of the caller that has the most, if it has two or more;
+        - otherwise all sessions that were never read or changed.
 
-        Raises `StoreFull`, with nothing changed, if there is no such session, or if there are more than ``most``
-        already. Sessions that have ended don't count."""
+        Raises `StoreFull`, with nothing changed, if there is no candidate, or if there are already more than ``most``
+        sessions. Sessions that have ended don't count."""
         ...
 
     async def read(self, session_id: str, *, idle: int) -> StoredSession | None:

@@ -28,11 +28,11 @@ from .task_store import StoreDown, Uncertain, UnreadableRecord
 T = TypeVar("T")
 
 _UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
-"""What functions raise when they read a value of a type that no replica writes."""
+"""Exceptions of functions that read a value of a type that no replica writes."""
 _CLOSING: Final = 10.0
 """Seconds for calls that have begun."""
 _MOST_TOGETHER: Final = 100
-"""Functions that are called in one go. Others, and renewals of leases above all, wait for the end."""
+"""Maximum functions in one batch. Others, lease renewals in particular, wait for the end of the batch."""
 
 
 class Database:
@@ -53,9 +53,9 @@ class Database:
         self._reads = _Together(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Return the result of ``change``, all of which is kept; nothing where ``change`` raises. Changes that wait at
-        the same time are written in one transaction. ``first``: before all other writes of this process that have not
-        begun."""
+        """Call ``change``, commit it, and return its result. If ``change`` raises, nothing changes. Changes waiting at
+        the same time are written in one transaction. ``first``: run before all other writes of this process that
+        haven't begun."""
         if first:
             alone = _Call(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -71,7 +71,7 @@ class Database:
                 else:
                     _call_apart(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # nothing is kept of all: some failures end the transaction
+                    raise call.error  # some failures end the transaction, so nothing is kept
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
@@ -91,24 +91,24 @@ class Database:
 
 @define(eq=False)
 class _Call(Generic[T]):
-    """A function that waits for its turn, and has a result or an error afterwards."""
+    """A function that waits for its turn, and then has a result or an error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
-    """Task that sleeps until the function is over, or until the turn has come to call all that wait."""
+    """Task that sleeps until the function has ended, or until it is its turn to call all waiting functions."""
     result: T | None = None
     error: Exception | None = None
     is_over: bool = False
 
     def call(self, connection: sqlite3.Connection) -> None:
-        """Call the function, and note the result or the error."""
+        """Call the function, and store its result or error."""
         try:
             self.result = self.work(connection)
         except Exception as error:
             self.error = error
 
     def value(self) -> T:
-        """Return the result. Raises the error."""
+        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return cast("T", self.result)
@@ -118,7 +118,7 @@ _Take: TypeAlias = Callable[[], Sequence[_Call[Any]]]
 
 
 def _call_apart(call: _Call[Any], connection: sqlite3.Connection) -> None:
-    """Call the function. If the function raises, none of its changes stays, and all changes of before do."""
+    """Call the function. If it raises, only its own changes are rolled back."""
     connection.execute("SAVEPOINT call")
     call.call(connection)
     if connection.in_transaction:
@@ -133,17 +133,17 @@ def _read_all(take: _Take, connection: sqlite3.Connection) -> None:
 
 
 class _Together:
-    """Functions that wait for ``access`` at the same time, and are called in one go of its thread, by ``call_all``.
+    """Batches functions that wait for ``access`` at the same time: its thread calls them together, by ``call_all``.
 
-    Each caller waits. The first one leads: it has the thread call all that wait by then, its own function among them,
-    wakes their callers, and leaves the lead to the next. Until a function has begun, its caller can be cancelled.
+    Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
+    their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
     """
 
     def __init__(self, access: _Access, call_all: Callable[[_Take, sqlite3.Connection], None]) -> None:
         self._access = access
         self._call_all = call_all
         self._waiting = deque[_Call[Any]]()
-        """Functions that have not begun, first come first served; the thread takes them out."""
+        """Functions that haven't begun, in order of arrival. The thread removes them."""
         self._begun = list[_Call[Any]]()
         self._is_led = False
 
@@ -165,7 +165,7 @@ class _Together:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _withdraw(self, call: _Call[Any]) -> bool:
-        """Take a waiting function out. Return false for a function that has begun."""
+        """Remove a waiting function. Return false if it has begun."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -177,15 +177,15 @@ class _Together:
         try:
             await self._access.run(partial(self._call_all, self._take))
         except Exception as error:
-            if not self._begun:  # all have waited for the same: a file that is locked, or gone
+            if not self._begun:  # all waited for the same file, which is locked or gone
                 self._begun.extend(self._waiting)
                 self._waiting.clear()
             for each in self._begun:
-                if each.error is not error:  # an error is raised once, since it gathers where it was raised
+                if each.error is not error:  # raise a copy for each caller, since an exception collects its traceback
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._withdraw(call)  # where it was cancelled
+            self._withdraw(call)  # if it was cancelled
             self._end()
             for each in self._begun:
                 if each is not call and each.task is not None:
@@ -194,7 +194,7 @@ class _Together:
             self._is_led = bool(self._waiting)
             if self._waiting:
                 following = self._waiting[0].task
-                assert following is not None, "it sleeps, as all do that come while another leads"
+                assert following is not None, "it sleeps, like all callers that arrive while another one leads"
                 trio.lowlevel.reschedule(following)
 
     def _end(self) -> None:
@@ -232,13 +232,13 @@ class _Access:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the error for callers that ``error`` stands for."""
+        """Return the error to raise to callers for ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
             return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
-        # SQLite keeps values of any type in any column, so this is what stands in the file.
-        return UnreadableRecord(f"{title} holds what no replica writes: {error}")
+        # SQLite keeps values of any type in any column, so the file has a wrong value.
+        return UnreadableRecord(f"{title} contains a value that no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:
         path = self._location.path
@@ -298,7 +298,7 @@ class Schema:
     script: str
     """Statements that make the tables of this version."""
     at_boot: str
-    """Statement for a file that was used before the machine started: all its processes are dead."""
+    """Statement for a file that was last used before the machine started: all its processes are dead."""
 
 
 TASKS: Final = Schema(
@@ -460,17 +460,17 @@ def _statements(script: str) -> list[str]:
 
 
 def time_of_day() -> int:
-    """Return the time of the machine, in milliseconds since the epoch. Somebody may set it."""
+    """Return the machine's time of day, in milliseconds since the epoch. This clock may be set."""
     return int(time.time() * 1000)
 
 
 def steady_time() -> int:
-    """Return the milliseconds of a clock that nobody sets, and that all processes of the machine share."""
+    """Return the milliseconds of a clock that can't be set, and that all processes of the machine share."""
     return int(time.monotonic() * 1000)
 
 
 def boot_id() -> bytes:
-    """Return the name of the time since the machine started; empty where the system has no such name."""
+    """Return an id that changes with each boot of the machine; empty if the system has no such id."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -484,12 +484,11 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock of a file, in milliseconds since the epoch: the time of day at the first use of the file since the
-    machine has started, and from there on the steady time. Steps of the time of day change nothing.
+    """The clock of a file, in milliseconds since the epoch. It starts with the time of day at the first use of the file
+    since the machine booted, and continues with the steady time. Steps of the time of day change nothing.
 
-    The file keeps by how much its clock is ahead of the steady one, so that all processes count alike, and the name of
-    the time since the start of the machine. Where the system has no such name, the clock is the time of day. A file
-    without the table, which an earlier version has made, is given one.
+    The file stores how far its clock is ahead of the steady clock, so that all processes agree, and the boot id. If the
+    system has no boot id, the clock is the time of day. If an earlier version made the file, the table is added.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -505,12 +504,12 @@ class Clock:
         return steady_time() / 1000
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Go by the clock of the file that was opened."""
+        """Use the clock of the opened file from now on."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                self._ahead = self._find(connection, boot)  # another process may have been first
+                self._ahead = self._find(connection, boot)  # another process may have set it first
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
 

@@ -179,8 +179,8 @@ class HintPoller:
                     self.sessions.tell([decoded(session)])
                 else:
                     self.events.tell([(decoded(session), decoded(stream))])
-            except UnreadableRecord as error:  # written by something else than a replica
-                logger.warning("a hint that makes no sense was ignored: %s", error)
+            except UnreadableRecord as error:  # not written by a replica
+                logger.warning("ignored an invalid hint: %s", error)
                 self.sessions.tell([GAP])
                 self.events.tell([GAP])
         if was.file == now.file and now.note <= was.note:
@@ -246,5 +246,5 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # or nobody would get beyond this note
+    except UnreadableRecord:  # otherwise readers would never get past this note
         return None

@@ -40,8 +40,8 @@ _MOST_SWEEPS: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, most: int, now: int) -> bytes | None:
-    """End a session for another one of ``caller``, unless there is room without that, and return its id. Raises
-    `StoreFull`. See `SessionDirectory.open`."""
+    """If there is no room for a session of ``caller``, end another session and return its id. Raises `StoreFull`. See
+    `SessionDirectory.open`."""
     count, held = connection.execute(_COUNT, {"now": now, "caller": caller}).fetchone()
     if leaves_enough(held, most - count):
         return None
@@ -61,7 +61,7 @@ def _make_room(connection: sqlite3.Connection, caller: bytes, most: int, now: in
 
 
 def _biggest(connection: sqlite3.Connection, now: int) -> bytes | None:
-    """Return the caller that has the most sessions; `None` where no caller has two."""
+    """Return the caller that has the most sessions; `None` if no caller has two."""
     for _ in range(_MOST_SWEEPS):
         caller, held = connection.execute(_BIGGEST).fetchone() or (None, 0)
         if held < 2 or not connection.execute(_SWEEP_OF, (caller, now)).rowcount:

@@ -141,7 +141,7 @@ CREATE INDEX buckets_by_end ON buckets (until);
     "DELETE FROM replicas",
 )
 
-# Where there is a secret, of the length that all secrets have, it stays.
+# An existing secret of the correct length stays.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
@@ -165,8 +165,8 @@ class SQLite:
     disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while letters or events are on
     their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
 
-    The clock is the one of `SqliteTaskStore`. Files that are deleted or replaced while in use are `StoreDown`, once,
-    and the new ones are used then; replicas that join later have another secret.
+    The clock is that of `SqliteTaskStore`. If the files are deleted or replaced while in use, the next call raises
+    `StoreDown`, and then the new files are used. Replicas that join later have another secret.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class SQLite:
         self._poll_interval = poll_interval
         self._busy_timeout = busy_timeout
         self._now: Callable[[], int] | None = None
-        """The clock of what is not a task; `None`: the one of the file."""
+        """The clock for everything except tasks; `None`: the clock of the file."""
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:

@@ -88,7 +88,7 @@ DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ?
 """
 
 _LOCKED: Final = 3
-"""Part of a lease for which a claim waits only if the file cannot be written, by others neither: one of so many."""
+"""If a claim waits longer than a lease divided by this, no process could write the file."""
 _CLOCK_STEP: Final = 1.0
 """Seconds by which no clock goes ahead between two claims unless somebody sets the clock."""
 _BEFORE_ALL: Final = (-(2**63), b"")
@@ -108,12 +108,12 @@ class SqliteTaskStore:
     of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
     processes.
 
-    The clock is the one of the machine at the first use since its start, and goes on steadily from there: to set the
-    clock of the machine changes nothing before the next start. Where the system has no name for the time since its
-    start (all but Linux), the clock is the one of the machine, and after a step forward, no task is taken over for one
-    lease. A file that is deleted or replaced while in use is `StoreDown`, once; then the new one is used. A record that
-    cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets or versions,
-    which another process may read. Each method is done in one of two threads.
+    The clock starts with the machine's clock at the first use since the machine booted, and then runs steadily. If you
+    set the machine's clock, nothing changes before the next boot. On systems other than Linux, which have no boot id,
+    the store uses the machine's clock; after a step forward, no task is taken over for one lease. If the file is
+    deleted or replaced while in use, the next call raises `StoreDown`, and then the new file is used. A record that
+    can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records of other secrets or versions, which
+    another process may read. Each method runs in one of two threads.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class SqliteTaskStore:
         self._ahead: float | None = None
         """Seconds that the clock was ahead of the steady one at the last claim."""
         self._spared_until = 0.0
-        """Steady time until which leases that are over are left to those who hold them."""
+        """Steady time until which expired leases aren't claimed from their holders."""
         self._writer = randomness.token_bytes(8)
         """Our name in the list of changes: our own watchers are told at once."""
 
@@ -283,19 +283,19 @@ class SqliteTaskStore:
         return claimed
 
     def _spare(self, lease: int) -> None:
-        """Leave tasks to those who hold them for one lease: they may live, and have one lease to renew theirs."""
+        """Don't claim tasks for one lease: their holders may be alive, and have one lease to renew."""
         self._spared_until = self._database.now.steady + lease / 1000
 
     def _free_before(self, now: int, lease: int, asked: float) -> int:
-        """Return the time before which a lease has to end for its task to be free, to a claim that was ``asked`` for at
-        a steady time. While the file was locked, or the clock of the machine was set forward, all leases ran out."""
+        """Return a time: tasks whose leases end before it are free. ``asked`` is the steady time at which the claim
+        began. All leases expire while the file is locked, or if the machine's clock is set forward."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease / 1000 / _LOCKED:
             self._spare(lease)
-        return 1 if steady < self._spared_until else now  # a task that was given up has a lease until 0
+        return 1 if steady < self._spared_until else now  # a released task has a lease until 0
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
         for row in rows:

@@ -343,7 +343,7 @@ class Watchers(Generic[T]):
 
     def __init__(self) -> None:
         self._all: dict[Hints[T], TrioRun | None] = {}
-        """The run of trio of each stream; `None` where it was opened outside of any."""
+        """The trio run of each stream; `None` if it was opened outside of trio."""
 
     @contextmanager
     def watch(self) -> Generator[Hints[T]]:
@@ -356,7 +356,7 @@ class Watchers(Generic[T]):
             del self._all[hints]
 
     def tell(self, changed: Iterable[T | Gap]) -> None:
-        """Tell all watchers of changes. Never waits. May be called from any thread."""
+        """Notify all watchers of changes. Never waits. May be called from any thread."""
         for hint in changed:
             for hints, run in tuple(self._all.items()):
                 if run is None:

@@ -83,7 +83,7 @@ class TaskHost:
         self._live = LiveTasks(records.settings, host.load)
         self._offers = offers
         self._leases: Leases | None = None
-        """The leases of these tasks, while the host runs and others share the store."""
+        """The leases of these tasks, while the host runs and other processes share the store."""
         self.ends = EndWriter(records, self.ending)
         self.messages = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
@@ -219,7 +219,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        if task.holder is None:  # else the answer took longer than the lease, and our own claim was quicker
+        if task.holder is None:  # otherwise the answer took longer than the lease, and our own claim was faster
             task.acquire(record, begun + self.settings.lease)
         self.own.note(task.scope, record.id)
         return record
@@ -236,8 +236,8 @@ class TaskHost:
             raise store_unreachable() from None
 
     async def lasts(self, task: RequestTask) -> bool:
-        """Return whether ``task``, with a record that is kept, is ours for a while and may start: the store may have
-        been slow, or a client may have taken its time for a question."""
+        """Return whether ``task``, with a stored record, is ours for long enough to start. The store may have been
+        slow, or a client may have taken long to answer a question."""
         return self._leases is None or task.holder is None or await self._leases.lasts(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
@@ -361,7 +361,7 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # else the record may be older than what was learned meanwhile: the answer to our own claim
+                break  # otherwise the record may be older than the answer to our own claim
         else:
             return
         if self._live.by_id.get(task.id) is task:
@@ -397,8 +397,8 @@ class LiveTasks:
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
         self.pending: dict[str, RequestTask | Claimed] = {}
-        """Tasks that are ours and do not run yet, by their ids: claimed tasks, and new tasks before the answer to the
-        request. Their leases are renewed, too."""
+        """Our tasks that don't run yet, by id: claimed tasks, and new tasks before the answer to the request. Their
+        leases are also renewed."""
         self._places = 0
         self._callers = Counter[object]()
         self._parts: Counter[Caller] = Counter()
@@ -412,7 +412,7 @@ class LiveTasks:
         return iter(tuple(self.by_id.values()))
 
     def find(self, task_id: str) -> RequestTask | None:
-        """Return the task that runs here, or is about to start; `None` where it is not here."""
+        """Return the task if it runs here or is about to start, otherwise `None`."""
         found = self.by_id.get(task_id) or self.pending.get(task_id)
         return found if isinstance(found, RequestTask) else None
 
@@ -422,9 +422,9 @@ class LiveTasks:
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
-        """Take a place for a new ``task``, whose caller is ``alone`` here or leaves places for others. A part of a
-        caller takes no more of the caller's places than it leaves for the other parts. Raises `CodedError` (-31000)
-        where there is none."""
+        """Take a place for a new ``task``. Unless ``alone``, its caller gets no more places than it leaves for others.
+        A part of a caller gets no more of the caller's places than it leaves for the other parts. Raises `CodedError`
+        (-31000) if no place is free."""
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
         held = self._callers[task.caller] + (0 if task.part is None else self._parts[task.part])
         if self._places >= self._settings.max_running or held >= most:

@@ -31,7 +31,7 @@ _BATCH: Final = 100
 _TRY_AGAIN: Final = 1.0
 """Seconds after which a renewal that failed is tried again."""
 _RELEASE: Final = 2.0
-"""Seconds for giving up a task that was claimed and is not run."""
+"""Seconds to release a task that was claimed and isn't run."""
 _PARTS: Final = 3
 """Renewals in the length of a lease."""
 _MARGIN: Final = 10
@@ -43,7 +43,7 @@ NOT_RENEWED: Final = "the store of tasks could not be reached, and another proce
 
 @define(eq=False)
 class Claimed:
-    """The lease of a task that was claimed and does not run yet: `RequestTask` has the same two fields."""
+    """The lease of a claimed task that doesn't run yet. `RequestTask` has the same two fields."""
 
     holder: str | None
     held_until: float
@@ -58,8 +58,8 @@ class Leases:
     the store is asked once more, for a process that was stopped, or a loop that was late, may have lost nothing. One
     claims, a bounded number at a time and only while renewals work, tasks of the tools that ``offers`` names.
 
-    A task runs once under each claim. The guard looks at each run that starts, and a claim
-    that takes a task which is here already starts no run: the run that is here goes on under the new claim.
+    A task runs once under each claim. The guard checks each run that starts. If a claim takes a task that already runs
+    here, no new run starts: the existing run continues under the new claim.
 
     A task that has another holder is cancelled at once. ``run_again`` runs a task that was claimed, until a time, and
     raises where its record cannot be read. ``ending``: set when nothing more is to be claimed.
@@ -97,7 +97,7 @@ class Leases:
         """True where that renewal has worked."""
         self._renewer = Sleeper()
         self._looker = Sleeper()
-        """The guard, which is woken for a run that starts with a part of its lease."""
+        """The guard. It is woken for a run that starts with only part of its lease left."""
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Our own claim may have given another holder since.
+            # Our own claim may have changed the holder meanwhile.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
@@ -178,7 +178,7 @@ class Leases:
                     await self._asked(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    continue  # stopped, or late, once more: an answer may be here, and only has to be looked at
+                    continue  # stopped or late again: an answer may already be here
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
@@ -227,7 +227,7 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # Its lease was over, or it cleans up, and nobody else was quicker. It may have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # it was given up before the claim, and only has to hear so
+            if record.attempt < ours.attempt:  # it was released before the claim, and only needs to be cancelled
                 await self._release(record)
             return False
         if ours is not None:  # what another run has done meanwhile is not known to this one
@@ -241,7 +241,7 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: Claimed) -> bool:
-        """Run a task, which is not here yet, once more, or write that it has failed. Return whether that was done."""
+        """Run a task that isn't here yet again, or write that it has failed. Return whether that was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.lasts(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
@@ -255,7 +255,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # The change may have taken as long as the lease.
+        # The change may have taken longer than the lease.
         if not await self.lasts(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -263,13 +263,13 @@ class Leases:
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
-        """Give up a claimed task, which would else wait for the end of its lease; also when this process ends."""
+        """Release a claimed task, which would otherwise wait for the end of its lease. Also when this process ends."""
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def lasts(self, held: Claimed | RequestTask) -> bool:
-        """Return whether enough of a lease is left for a run to start; in doubt, after further renewals.
-        Nothing else happens between the answer and the next checkpoint."""
+        """Return whether enough of a lease is left for a run to start. If in doubt, waits for further renewals. The
+        result holds until the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:

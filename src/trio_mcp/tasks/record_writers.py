@@ -103,7 +103,7 @@ class EndWriter:
         if self._records.settings.store is None:
             return  # the records end with the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # stores write together what waits
+            async with trio.open_nursery() as nursery:  # stores write waiting changes together
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 

@@ -200,10 +200,10 @@ class TaskRecords:
                 record = await self.change(task_id, ours, transition)
             except OSError:  # the log was told
                 await trio.sleep(_AGAIN)
-            except Exception as error:  # a defect of the store is no reason to lose anything, either
+            except Exception as error:  # a bug in the store must not lose results either
                 if not has_failed:
                     words = "a change of task %s cannot be kept; trying again every %g s: %r"
-                    # The log has the traceback of a store that fails, once for all tasks that wait.
+                    # Log the traceback of a failing store once for all waiting tasks.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failed)
                 has_failed = True
                 await trio.sleep(_AGAIN)
@@ -211,7 +211,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # else our own claim was answered meanwhile
+                    return None  # otherwise our own claim was answered meanwhile
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Give ``reacquire`` the record that is kept. Return false where another process has the task, or where there

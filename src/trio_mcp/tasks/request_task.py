@@ -115,7 +115,7 @@ class RequestTask:
         not keep a connection alive."""
         caller = scope.ticket.caller
         self.part: Caller | None = None if record is not None or caller.within is None else caller
-        """The part of that party, its connection for example; `None` where it has none, or after a restart."""
+        """The part of that party, for example its connection; `None` if there is none, or after a restart."""
         self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""
@@ -339,8 +339,8 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs that another process must not run at the same time. A handler that is never run
-        again goes on when its lease is over: another process can only write that the task has failed."""
+        """True while the handler runs, if no other process may run it at the same time. A handler that is never run
+        again continues after its lease: another process can only write that the task has failed."""
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
@@ -373,8 +373,8 @@ class RequestTask:
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def is_told_by(self, record: TaskRecord) -> bool:
-        """Return whether a ``record`` that was kept during this run can be acted on. A record that is not ours may be
-        from before our own claim, with an answer that was quicker: then the record has to be read again."""
+        """Return whether to act on a ``record`` that was stored during this run. A record that isn't ours may be older
+        than our own claim, whose answer was faster. Then the record must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:

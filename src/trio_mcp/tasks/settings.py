@@ -31,8 +31,8 @@ class TaskSettings:
     """Tasks that run at the same time here. One more call that has to be a task is answered with error -31000; one that
     need not be is answered as an ordinary call."""
     max_running_of_caller: int = attrs.field(default=1000, validator=positive)
-    """Tasks that run at the same time for one caller: a principal, else an address; see `Limits`. One connection or
-    session of a caller has no more of them than it leaves for the others. The only client of a server, on stdio, may
+    """Tasks that run concurrently for one caller: a principal, otherwise an address; see `Limits`. One connection or
+    session of a caller gets no more of them than it leaves for the others. The only client of a server on stdio may
     have ``max_running``."""
     max_kept: int = attrs.field(default=100_000, validator=positive)
     """Records in the store, including the records of ended tasks. Beyond as for ``max_running``."""

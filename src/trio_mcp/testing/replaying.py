@@ -46,7 +46,7 @@ async def assert_replays(
 
         await assert_replays("calls.jsonl", use)
 
-    A message may come ``patience`` seconds late. Raises `BadRecording` and `OSError`, too.
+    A message may come ``patience`` seconds late. Also raises `BadRecording` and `OSError`.
     """
     check_keywords(assert_replays, options)
     recorded = read_recording(recording)
@@ -88,6 +88,6 @@ async def _played_to_client(
                 await use(client)
             await over.wait()
     finally:
-        if failures:  # and what the client sees of it is the end of its connection
+        if failures:  # the client only sees the end of its connection
             raise failures[0]
     return differences

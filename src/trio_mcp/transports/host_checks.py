@@ -25,12 +25,12 @@ _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "
 _NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 _LONGEST_NAME: Final = 253
-"""Characters of a name in DNS (RFC 1035 section 2.3.4)."""
+"""Maximum characters of a DNS name (RFC 1035 section 2.3.4)."""
 _MOST_PORT: Final = 65_535
 _USUAL_PORTS: Final = {"http": "80", "https": "443"}
 """Ports that browsers leave out of both headers (RFC 6454 section 6.1)."""
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
-"""What a Host or an Origin is made of."""
+"""The characters that a Host or an Origin may have."""
 
 
 @frozen
@@ -38,8 +38,8 @@ class HostChecks:
     """The accepted origins and Host headers; ``"*"`` accepts any.
 
     An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an opaque
-    origin, of a local file for example. A host is ``name`` or ``name:*``, with whatever port, or ``name:port``. An IPv6
-    address stands in brackets. Other forms match no header of any client; `host_checks_for` refuses them.
+    origin, for example a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
+    address must be in brackets. Other forms can't match a client's header; `host_checks_for` refuses them.
     """
 
     origins: tuple[str, ...] | Literal["*"]
@@ -66,22 +66,22 @@ class HostChecks:
     def refused_host(self, host: str) -> str:
         """Return the reason for a client whose ``host`` is not allowed, and log the host."""
         shown = _shown(host)
-        logger.warning("a request is refused (403): hosts= does not list its Host, %s", shown)
+        logger.warning("refused a request (403): its Host %s is not in hosts=", shown)
         return (
-            f"the Host {shown} is not allowed here: connect by a name that hosts= of the server lists, or have the "
-            "server list this one; a reverse proxy in front must pass the Host header on"
+            f"the Host {shown} is not allowed: connect by a name in hosts= of the server, or add this name to hosts=. "
+            "A reverse proxy must pass the Host header on"
         )
 
     def refused_origin(self, origin: str) -> str:
         """Return the reason for a web page whose ``origin`` is not allowed, and log the origin."""
         shown = _shown(origin)
-        logger.warning("a request is refused (403): origins= does not list its Origin, %s", shown)
-        return f"the Origin {shown} is not allowed here: have origins= of the server list this web page"
+        logger.warning("refused a request (403): its Origin %s is not in origins=", shown)
+        return f"the Origin {shown} is not allowed: add this web page to origins= of the server"
 
 
 def _shown(value: str) -> str:
-    """Return a refused header for the client and the log. Anything but a name may be a secret that went astray."""
-    return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are no name)"
+    """Return a refused header for the client and the log. Hides anything but a name, since it may be a secret."""
+    return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
 def _same_but_for_port(value: str, name: str) -> bool:
@@ -102,8 +102,8 @@ def is_loopback(host: str | None) -> bool:
 
 
 def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostChecks:
-    """Return what to let in on ``host``. Raises `ValueError` when either is left open and other machines reach
-    ``host``, and for an entry that would match no client."""
+    """Return the checks for ``host``. Raises `ValueError` if other machines can reach ``host`` and ``origins`` or
+    ``hosts`` is missing, and for an entry that can't match a client."""
     for given in (origins, hosts):
         if isinstance(given, str | bytes) and given != "*":
             raise ValueError(f'origins and hosts must be lists of strings, or "*" for any, not {given!r}')
@@ -125,10 +125,10 @@ def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostC
 
 
 def _host(given: str) -> str:
-    """Return an entry of ``hosts`` in the form for comparison. Raises `ValueError`."""
+    """Return an entry of ``hosts`` in normal form. Raises `ValueError`."""
     text = _text("hosts", given)
     if text == "*":
-        raise _unusable("hosts", given, '"*" is no name', 'write hosts="*", without a list, for any name')
+        raise _unusable("hosts", given, '"*" is not a name', 'write hosts="*", without a list, for any name')
     if "://" in text:
         name = text.partition("://")[2].partition("/")[0] or "mcp.example.com"
         raise _unusable("hosts", given, "a host has no scheme", f'write "{name}"')
@@ -137,45 +137,47 @@ def _host(given: str) -> str:
 
 
 def _origin(given: str) -> str:
-    """Return an entry of ``origins`` in the form for comparison. Raises `ValueError`."""
+    """Return an entry of ``origins`` in normal form. Raises `ValueError`."""
     text = _text("origins", given)
     if text == "*":
-        raise _unusable("origins", given, '"*" is no origin', 'write origins="*", without a list, for any web page')
+        raise _unusable("origins", given, '"*" is not an origin', 'write origins="*", without a list, for any web page')
     if text == "null":
         return text
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme or _SCHEME.fullmatch(scheme) is None:
-        raise _unusable("origins", given, "an origin begins with a scheme", 'write it as in "https://app.example.com"')
+        raise _unusable(
+            "origins", given, "an origin must begin with a scheme", 'write it as in "https://app.example.com"'
+        )
     name, port = _name_and_port("origins", given, rest)
     return f"{scheme}://{name}" if port in ("", _USUAL_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
 
 
 def _text(option: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise _unusable(option, given, "an entry is text", 'write a list of strings, as in ["mcp.example.com"]')
+        raise _unusable(option, given, "an entry must be text", 'write a list of strings, as in ["mcp.example.com"]')
     if not given:
         raise _unusable(option, given, "an entry is empty", "leave it out")
     if given != given.strip() or any(character.isspace() for character in given):
-        raise _unusable(option, given, "an entry has no spaces", "write each name as an entry of its own")
+        raise _unusable(option, given, "an entry must not contain spaces", "write each name as an entry of its own")
     if not given.isascii():
         raise _unusable(option, given, "clients send names in ASCII", 'write the name as in its URL, "xn--…"')
     return given.lower()
 
 
 def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
-    """Return the name in ``text``, and the port: empty where there is none, ``*`` for any."""
+    """Return name and port in ``text``. The port is empty if missing, and ``*`` for any."""
     if any(mark in text for mark in "/?#\\"):
         raise _unusable(option, given, "clients send no path in this header", "leave out what follows the name")
     if "@" in text:
-        raise _unusable(option, given, "clients send no user in this header", "leave out what stands before the name")
+        raise _unusable(option, given, "clients send no user in this header", "leave out what comes before the name")
     name, colon, port = text, "", ""
     if text.startswith("["):
         inside, closed, rest = text[1:].partition("]")
         name, colon, port = f"[{_ipv6(option, given, inside)}]", rest[:1], rest[1:]
         if not closed or colon not in ("", ":"):
-            raise _unusable(option, given, "an IPv6 address stands in brackets", 'write it as in "[::1]:8000"')
+            raise _unusable(option, given, "an IPv6 address must be in brackets", 'write it as in "[::1]:8000"')
     elif text.count(":") > 1:
-        raise _unusable(option, given, "an IPv6 address stands in brackets", f'write "[{text}]"')
+        raise _unusable(option, given, "an IPv6 address must be in brackets", f'write "[{text}]"')
     else:
         name, colon, port = text.partition(":")
         if "*" in name:
@@ -183,10 +185,10 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
                 option, given, "only a port may be *, as in name:*", "write each name as an entry of its own"
             )
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None or ".." in name:
-            raise _unusable(option, given, f"{name!r} is no name of a host", "write a name or an IP address")
+            raise _unusable(option, given, f"{name!r} is not a host name", "write a name or an IP address")
     if colon and port != "*":
         if not port.isdecimal() or not 1 <= int(port[:6]) <= _MOST_PORT:
-            raise _unusable(option, given, f"a port is 1 to {_MOST_PORT}, or *", "leave it out for any port")
+            raise _unusable(option, given, f"a port must be 1 to {_MOST_PORT}, or *", "leave it out for any port")
         port = str(int(port))
     return name, port
 
@@ -197,7 +199,7 @@ def _ipv6(option: str, given: str, text: str) -> str:
     except ValueError:
         address = None
     if not isinstance(address, IPv6Address) or address.scope_id is not None:
-        raise _unusable(option, given, f"{text!r} is no IPv6 address", 'write it as in "[::1]"')
+        raise _unusable(option, given, f"{text!r} is not an IPv6 address", 'write it as in "[::1]"')
     return str(address)
 
 

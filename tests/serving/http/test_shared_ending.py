@@ -109,7 +109,7 @@ async def test_drain_ends_for_a_view_that_is_made_late_as_for_others(
         assert not replica.views
 
 
-async def test_stream_that_is_asked_for_when_the_end_begins_holds_nothing_up(autojump_clock: MockClock) -> None:
+async def test_stream_opened_at_the_start_of_shutdown_does_not_delay_it(autojump_clock: MockClock) -> None:
     """Neither while the session is read, nor while the stream is taken, nor one of another replica."""
     for held in ("sessions.read", "events.take", "sessions.change", "changes.since"):
         async with ending() as replica:
@@ -165,7 +165,9 @@ async def test_second_signal_ends_the_wait_for_the_storage(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_end_in_a_hurry_or_said_twice_waits_for_no_storage(first: bool, autojump_clock: MockClock) -> None:
+async def test_hurried_or_repeated_shutdown_does_not_wait_for_the_storage(
+    first: bool, autojump_clock: MockClock
+) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         post = await replica.replica.post(replica.session, call("echo", text="x"))

@@ -103,7 +103,7 @@ async def test_retries_arrive_while_subscriptions_are_cut_again_and_again(
             assert text_of(answer.json).startswith("Ada Bob from 0")
 
 
-async def test_cancel_of_a_request_that_nobody_has_costs_few_commands(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_cancel_of_an_unknown_request_sends_few_commands(redis_server: RedisServer) -> None:  # noqa: F811
     def count() -> int:
         found = redis_server.info("commandstats")
         names = {f"cmdstat_{each}" for each in ("info", "ping", "set")}
@@ -198,7 +198,7 @@ async def test_large_results_are_carried_in_bounded_pieces(
     assert "no sign of life" not in caplog.text
 
 
-async def test_slow_way_to_redis_ends_no_replica_with_large_results(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_slow_connection_to_redis_ends_no_replica_with_large_results(redis_server: RedisServer) -> None:  # noqa: F811
     """With all pieces at once, each command would take longer than its limit."""
     async with (
         open_proxy(redis_server.port) as proxy,

@@ -384,9 +384,7 @@ async def use_seen(replica: Replica) -> None:
     await replica.seen.add(new_mark() * 4, ttl=HOUR)
 
 
-async def test_loss_and_return_of_redis_are_told_once_although_there_are_two_links(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_outage_of_redis_is_logged_once_with_two_links(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path) as server:
         async with Redis(server.url, limit=1.0).join("tested") as one:
             server.kill()

@@ -311,9 +311,7 @@ async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer)
 @pytest.mark.parametrize(
     "stranger", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"%1\r\n:1\r\n:2\r\n", b">1\r\n+x\r\n", b"\xff\xfe\r\n"]
 )
-async def test_answer_that_was_not_asked_for_loses_the_connection_and_nothing_more(
-    redis_server: RedisServer, stranger: bytes
-) -> None:
+async def test_answer_to_no_command_only_closes_the_connection(redis_server: RedisServer, stranger: bytes) -> None:
     async with (
         open_proxy(redis_server.port) as proxy,
         open_link(proxy.url, limit=LONG) as link,

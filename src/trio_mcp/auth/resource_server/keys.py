@@ -1,7 +1,7 @@
 """Keys: public keys of issuers and of clients, from their JWK (RFC 7517), within bounds.
 
-A `KeySource` has the keys of one issuer, which are asked for when needed, and not too often; `fetch_keys` gets the
-keys from the place that the metadata of the issuer names (RFC 8414). Their use needs joserfc.
+A `KeySource` has the keys of one issuer. It fetches them when needed, and not too often. `fetch_keys` reads them from
+the URL in the metadata of the issuer (RFC 8414). Checking signatures needs joserfc.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 def _address_in(told: str) -> str:
-    """Return the address that a server has printed, from a whole line; empty before that."""
+    """Return the address in a line that a server printed; empty before a whole line is there."""
     for line in told.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:

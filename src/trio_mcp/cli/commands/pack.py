@@ -32,7 +32,7 @@ _PROJECT: Final = "pyproject.toml"
 _IMAGES: Final = ("image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp")
 _LONGEST_IMAGE_URL: Final = 255
 _MOST_LEFT_OUT: Final = 200
-"""Files and folders that are listed one by one."""
+"""Maximum number of left-out files and folders that are listed one by one."""
 
 
 def _checked(check: Callable[[str], None]) -> Any:
@@ -137,8 +137,8 @@ def pack(
         trio-mcp pack src/weather.py:server --folder . --name com.example/weather -o build
 
     The bundle has the folder, but for hidden files, caches, environments and what --exclude names; hosts start it with
-    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Files that look like secrets, by
-    their name or content, and links that leave the folder are refused. What is left out is listed.
+    uv, as `trio-mcp run` would. The same files make the same bundle, byte for byte. Links that leave the folder are
+    refused, and so are files whose name or content looks like a secret. Files that are left out are listed.
 
     Exit status: 0; 1 when FILE raised, or nothing could be written; 2 for wrong usage, and for a server that cannot be
     packed as it is.

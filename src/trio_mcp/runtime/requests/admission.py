@@ -21,7 +21,7 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Count so many more for ``caller``, and for all that it is a part of."""
+    """Add to the counts of ``caller`` and of every caller that contains it."""
     party: Caller | None = caller
     while party is not None:
         party.requests += requests
@@ -42,7 +42,7 @@ class Ticket:
     """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
 
     caller: Caller
-    """The party, or the part of one, whose share of the server's bounds the request takes."""
+    """The party, or part of a party, whose share of the server's limits the request uses."""
     size: int
     """Bytes that count for the request."""
     streams: bool
@@ -139,7 +139,7 @@ class Admission(Generic[T]):
             self._slots += 1
             load.in_flight += 1
             runs = 1
-        # As `_count`, which would be a call for each request of a caller without parts.
+        # Same as `_count`, without a function call per request.
         caller.requests += runs
         caller.bytes += size
         if caller.within is not None:

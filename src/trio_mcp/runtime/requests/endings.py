@@ -101,7 +101,7 @@ class Endings:
         self._kept: dict[Ending, None] = {}
         """Endings of requests that are over, oldest first."""
         self._of_callers = OldestFirst[Ending]()
-        """Endings of requests that are over, by caller."""
+        """Endings of finished requests, by caller."""
         self._forgets = False
         """True while an alarm is set that forgets the oldest."""
 

@@ -124,9 +124,9 @@ class Parking(Generic[T]):
     """The parked handlers of a running server or client, each under a handle that is good for one retry.
 
     Only the ``party`` for whom a handler was parked finds the handler again: a principal from any connection or,
-    without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; when one
-    caller has more than ``most``, the oldest of its part with the most goes. ``expire`` is called with each handler
-    that goes in either way, and with the reason. All methods are synchronous.
+    without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds. If one
+    caller has more than ``most``, the oldest handler of its part with the most is removed. ``expire`` is called with
+    each handler that expires or is removed, and with the reason. All methods are synchronous.
     """
 
     def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:

@@ -66,7 +66,7 @@ def _plain_text(value: object) -> str | None:
 class ProgressReporter:
     """Reports the progress of one request, under one token.
 
-    ``interval`` in seconds is the least time between two notifications; ``alarms`` let a kept value out once the
+    ``interval`` in seconds is the least time between two notifications; ``alarms`` send a stored value once the
     interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks.
     """
 
@@ -114,7 +114,7 @@ class ProgressReporter:
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
         self._late: list[tuple[float, float | None, str | None]] | None = None
-        """Reports of other threads, which `let_in` makes; `None` while there are none."""
+        """Reports from other threads, which `let_in` makes; `None` if there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
         """Send to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
@@ -147,7 +147,7 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Report a value where none is kept, or the interval is over."""
+        """Report a value if no value is stored, or the interval is over."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress is reported in the thread of the request's run of trio")
         now = current_time()
@@ -159,14 +159,14 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Keep a report for `let_in`, which `flush` calls at the latest. May be called from any thread."""
+        """Store a report for `let_in`, which `flush` calls at the latest. May be called from any thread."""
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Make the reports of other threads, in their order."""
+        """Make the reports from other threads, in order."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():

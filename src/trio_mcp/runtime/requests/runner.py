@@ -52,7 +52,7 @@ _UNKNOWN: Final = (
     "call again without it"
 )
 _LONGEST_NAME: Final = 256
-"""Characters of the name of a client that is believed: a peer may have written anything there."""
+"""Maximum characters of an accepted client name: a peer may send anything."""
 _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again later"
 
 
@@ -83,7 +83,7 @@ class RequestRunner:
         self.workers = host.workers
         self.graces = graces
         self.trio_run = present_run()
-        """The run of trio that the requests belong to, for other threads."""
+        """The run of trio to which the requests belong; other threads use it."""
         self.seal = handler.seal
         self.ask = ask
         self.post = post
@@ -96,7 +96,7 @@ class RequestRunner:
         self._handler = handler
         self._is_for_everybody = peer.everybody
         self._part = Caller()
-        """The part of a caller that has sent the last request with a name, and will probably send the next one."""
+        """The part of a caller that sent the last named request, and probably sends the next one."""
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
         """The party that asks where the exchange of a request names no other."""
@@ -111,8 +111,8 @@ class RequestRunner:
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the part of the caller whose share ``request`` takes. Where a connection brings the requests of many
-        clients, a request names its client: as such, or, over HTTP, by the name of the program."""
+        """Return the part of the caller whose share ``request`` uses. If a connection carries requests of many clients,
+        each request names its client in ``_meta`` or, over HTTP, by the name of the program."""
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -363,9 +363,9 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # our own code waits, and the log knows what for
+        if scope.exchange.is_keeping:  # only our code still waits, and has logged the reason
             logger.warning(
-                "%s (request %.100r) has ended, and its outcome is not kept yet; it no longer counts as in flight",
+                "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
                 scope.request.id,
             )
@@ -401,7 +401,7 @@ def unknown_state() -> CodedError:
 
 
 def _name_of(info: Any) -> str | None:
-    """Return the name and the version of the program that ``info`` tells of; `None` for what is no such thing."""
+    """Return name and version of the program from ``info``; `None` if ``info`` isn't valid."""
     if type(info) is not dict:
         return None
     told = cast("dict[str, Any]", info)

@@ -310,7 +310,7 @@ class RequestScope:
         return event
 
     def _is_in_trio(self) -> bool:
-        """Return whether this code runs in the run of trio of the request."""
+        """Return whether the current code runs in the trio run of the request."""
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
@@ -406,8 +406,8 @@ class RequestScope:
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end. In
-        another thread than trio's, return true for a report that trio's thread makes soon, and before the answer."""
+        """Report progress: see `ProgressReporter.report`. Also returns false without a token, and after the end. In any
+        thread except trio's, returns true for a report that trio's thread makes soon, before the answer."""
         if not self.sends:
             return False
         if (reporter := self._reporter) is None:

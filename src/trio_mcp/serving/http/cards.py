@@ -149,7 +149,7 @@ _CACHED: Final = b"Cache-Control: public, max-age=3600\r\n"
 _METHODS: Final = b"Allow: GET, HEAD, OPTIONS\r\n"
 _TAG: Final = re.compile(r'"[^"]*"')
 _LONGEST_KNOWN: Final = 4000
-"""Characters of an If-None-Match that are looked at."""
+"""Maximum characters that are read of an If-None-Match header."""
 
 
 @frozen

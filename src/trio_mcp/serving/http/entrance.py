@@ -168,7 +168,7 @@ _REFUSED: Final = re.compile(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 def accepted_types(accept: str) -> frozenset[str]:
     """Return the types of ours that an Accept header admits (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    if accept.count(",") >= _MOST_RANGES:  # a search tries at each comma: what stands behind is not looked at
+    if accept.count(",") >= _MOST_RANGES:  # the search tries each comma, so read only the first ranges
         accept = ",".join(accept.split(",", _MOST_RANGES)[:_MOST_RANGES])
     for found in _RANGE.finditer(accept.lower()):
         kind, parameters = found.groups()

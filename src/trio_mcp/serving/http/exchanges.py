@@ -259,7 +259,7 @@ class FedConnection:
             self._end_early()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End when the requests are done, those from before the start among them: see `Connection.shut_down`."""
+        """End when all requests are done, including those from before the start. See `Connection.shut_down`."""
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

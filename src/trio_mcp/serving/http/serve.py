@@ -147,7 +147,7 @@ async def serve_http(
 
 
 _DROPPED: Final = 16
-"""Bytes of a refused body that are read and dropped, in times of the longest message."""
+"""Bytes of a refused body that are read and dropped, as a multiple of the longest message."""
 _GOODBYE: Final = 1.0
 """Seconds in which the last bytes of a connection are written when the server is cancelled."""
 
@@ -258,7 +258,7 @@ class HttpFront:
 
     @property
     def awaits_requests(self) -> bool:
-        """True while a connection has sent a part of a request, or nothing yet: see `Front.awaits_requests`."""
+        """True while a connection has sent only part of a request, or nothing yet. See `Front.awaits_requests`."""
         return any(connection.awaits_request for connection in self._connections)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:

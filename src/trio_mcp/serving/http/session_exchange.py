@@ -93,7 +93,7 @@ class ClientSession(ABC):
         self.id = session_id
         self.principal = peer.principal
         self.caller = caller
-        """The session as a part of the party that has opened it, whose share of the bounds all its requests take."""
+        """The session as a part of the party that opened it. Its requests use the share of this party."""
         self._limits = limits
         self._on_end = on_end
         self.retry_interval = retry_interval

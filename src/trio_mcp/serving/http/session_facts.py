@@ -42,8 +42,8 @@ replicas would misread does."""
 
 
 class FactsUnreadable(UnreadableRecord):
-    """The facts of a session are of a later version, with a form, or a revision, that this replica does not
-    know, or were changed by something else than a replica."""
+    """The facts of a session have a form or a revision of a later version, which this replica doesn't know, or
+    something other than a replica has changed them."""
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
@@ -148,10 +148,10 @@ def _parts(text: bytes) -> tuple[_Known, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _Known) -> None:
-    if not _STREAM_NAME.fullmatch(known.own_stream):  # which is written into the ids of events
-        raise ValueError("the name of a stream has other characters than letters and digits")
+    if not _STREAM_NAME.fullmatch(known.own_stream):  # the name is part of the ids of events
+        raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
-        raise ValueError("a cancel names no request")
+        raise ValueError("a cancel must name a request")
 
 
 def opening_of(facts: SessionFacts) -> InitializeParams:
@@ -167,7 +167,7 @@ def _decoded(decode: Callable[[D], T], data: D) -> T:
     try:
         return decode_stored("the facts of a session", decode, data)
     except UnreadableRecord as error:
-        raise FactsUnreadable(f"the facts of a session make no sense: {error}") from None
+        raise FactsUnreadable(f"the data of a session is invalid: {error}") from None
 
 
 Change: TypeAlias = Callable[[SessionFacts], SessionFacts]

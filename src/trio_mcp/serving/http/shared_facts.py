@@ -71,7 +71,7 @@ class SessionHost:
     """Returns a signal of the changes of a stream, until `unfollow`."""
     unfollow: Callable[[str, str, ChangeSignal], None]
     name_of: Callable[[Caller], bytes]
-    """Returns the name by which all replicas count the sessions of a caller."""
+    """Returns the name under which all replicas count the sessions of a caller."""
     changes: SharedChanges
     """Tells the clients of this replica of changes on others."""
     seal: LetterSeal | None = None
@@ -79,7 +79,7 @@ class SessionHost:
     keys: Sequence[SealingKey] = ()
     """Keys of the events of sessions; none where the author has given no secrets."""
     fact_keys: Sequence[SealingKey] = ()
-    """Keys of the facts of sessions, likewise: the first seals, and each opens."""
+    """Keys that seal the facts of sessions: the first one seals, and each one opens."""
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
         """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Letters.send`."""
@@ -93,23 +93,23 @@ class SessionHost:
                 return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), letter.content)
             except UnreadableRecord as error:
                 logger.warning("%s", error)
-                letter.refuse("this replica cannot read the letter: it has another version")
+                letter.refuse("this replica cannot read the message: it is of another version")
                 return None
         return self.seal.open(kind, letter, form)
 
     def seal_facts(self, session_id: str, text: bytes) -> bytes:
-        """Return the facts ``text`` as the storage keeps them, good for this session alone."""
+        """Return the facts ``text`` sealed for this session, as the storage keeps them."""
         return self.fact_keys[0].seal(text, encoded(session_id)) if self.fact_keys else text
 
     def read_facts(self, session_id: str, stored: bytes) -> SessionFacts | None:
-        """Return the facts of a session that the storage has kept; `None` for facts that were changed since, or never
-        sealed: then the client has to open another session. Raises `FactsUnreadable`."""
+        """Return the facts of a session from the storage. `None` if they were changed or never sealed; the client then
+        has to open another session. Raises `FactsUnreadable`."""
         if not self.fact_keys:
             return decode_facts(stored)
         for key in self.fact_keys:
             with suppress(BadSeal):
                 return decode_facts(key.open(stored, encoded(session_id)))
-        logger.warning("the facts of a session were changed, or not sealed with a secret of this replica")
+        logger.warning("the data of a session was changed, or not sealed with a secret of this replica")
         return None
 
     def start(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -162,7 +162,7 @@ class SharedFacts:
         self.is_hinted = False
         """True when the facts may have changed since the last reading began."""
         self._own_hints = 0
-        """Hints of writes of ours that have not come yet."""
+        """Number of hints of our own writes that haven't arrived yet."""
         self._is_reading = False
         self._lock = trio.Lock()
         """Held while facts are read or written, so that older ones never follow newer ones."""
@@ -188,15 +188,15 @@ class SharedFacts:
             self._host.start(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a hint that has come is the one of a write of ours, which tells nothing new. Where others have
-        written meanwhile, another hint follows."""
+        """Return whether a received hint belongs to our own write, and so is not news. If another replica has written
+        meanwhile, another hint follows."""
         if not self._own_hints:
             return False
         self._own_hints -= 1
         return True
 
     def forget_hints(self) -> None:
-        """Expect no hint of ours any more, since hints were lost."""
+        """Stop expecting hints of our own writes, since hints were lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:
@@ -226,10 +226,10 @@ class SharedFacts:
         return True
 
     def adopt(self, facts: SessionFacts, mark: bytes) -> None:
-        """Go on from the facts that were read or written under ``mark``."""
+        """Use the facts that were read or written under ``mark`` from now on."""
         before = None if self._mark is None else self.now
         if before is None:
-            opening_of(facts)  # raises for facts that the view could not use
+            opening_of(facts)  # raises if the view can't use the facts
         self.now, self._mark, self.read_at = facts, mark, trio.current_time()
         self._changed(before)
 
@@ -248,9 +248,9 @@ class SharedFacts:
     # Writing
 
     async def open(self, facts: SessionFacts, caller: Caller) -> str | None:
-        """Open the session of ``caller`` for all replicas; one that its client does not use soon goes before others.
-        Return the id of the session that has ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
-        `FactsTooLong`, and `OSError` where the storage cannot be reached."""
+        """Open the session of ``caller`` for all replicas. Until its client uses it, the session ends before others.
+        Returns the id of the session that was ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
+        `FactsTooLong`, and `OSError` if the storage is unavailable."""
         text, mark, name = _encoded(facts, MAX_FACTS // 2), new_mark(), self._host.name_of(caller)
         idle, text = min(self._idle, in_milliseconds(_UNUSED)), self._host.seal_facts(self._id, text)
         try:
@@ -302,13 +302,13 @@ class SharedFacts:
                     facts = following
             if facts == self.now:
                 return
-            self._own_hints += 1  # before, since the hint may be faster than the answer
+            self._own_hints += 1  # before the write, since the hint may arrive before the answer
             is_done = False
             try:
                 was, sealed = self._mark or b"", self._host.seal_facts(self._id, text)
                 is_done = await self._sessions.change(self._id, sealed, was=was, mark=mark, idle=self._idle)
             except Uncertain:
-                pass  # a reading tells
+                pass  # the next read finds out
             finally:
                 if not is_done:
                     self.is_own_hint()

@@ -81,7 +81,7 @@ class SharedListening:
         """Place in the log of changes at which the response ended; empty once noted."""
         self._touched_at = trio.current_time()
         self._is_ending = False
-        """True once no response may begin."""
+        """True once no more responses may begin."""
         self._subscriptions.tells_legacy = False
         outbox.call_writer(self._begin_sending)
 
@@ -141,7 +141,7 @@ class SharedListening:
             self._own.pipe.send_keep_alive()
 
     def end_responses(self) -> None:
-        """End all responses, and each that begins from now on: the process ends."""
+        """End all responses, including those that begin from now on, because the process ends."""
         self._is_ending = True
         if self._own is not None:
             self._own.end()
@@ -170,7 +170,7 @@ class SharedListening:
         except OSError as error:
             logger.debug("the streams of a session could not be read: %s", error)
             response.answer(unavailable(UNREACHABLE, extra))
-        if self._is_ending:  # since the request came
+        if self._is_ending:  # meanwhile
             self.end_responses()
 
     async def _answer(self, asked: HttpRequest) -> None:

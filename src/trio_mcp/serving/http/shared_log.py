@@ -63,8 +63,8 @@ def parsed_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the line that ends a stream whose replica is gone: an error for the request with this id, JSON text, or
-    for all members of a batch, whose ids are an array. Raises `UnreadableRecord`."""
+    """Return the line that ends a stream whose replica is gone. It is an error for the request with this id (JSON
+    text), or, for an array of ids, for all members of a batch. Raises `UnreadableRecord`."""
     ids = decode_stored("the id of a request", _ids, request_id)
     lines = [frame_error(each, REPLICA_LOST, LOST) for each in ids]
     return (b"[%b]\n" if request_id.startswith(b"[") else b"%b\n") % b",".join(lines)
@@ -79,17 +79,17 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 
 def own_log_id(session_id: str) -> str:
-    """Return the id of the log that has the session's own stream. `StreamLog.log_id` is the session's id otherwise."""
+    """Return the id of the log for the session's own stream. `StreamLog.log_id` for others is the session's id."""
     return f"{session_id} own"
 
 
 async def forget_events(events: EventLog, session_id: str) -> None:
-    """Forget the events of a session that has ended. Where this fails, they go by themselves, later."""
+    """Delete the events of a session that has ended. If this fails, the events expire later."""
     try:
         await events.forget(session_id)
         await events.forget(own_log_id(session_id))
     except OSError as failed:
-        logger.debug("the events of a session could not be forgotten: %s", failed)
+        logger.debug("could not delete the events of a session: %s", failed)
 
 
 async def insist(step: Callable[[], Awaitable[T]], given_up: Callable[[OSError], None]) -> T:
@@ -117,9 +117,9 @@ class StreamLog:
     most: int
     keep: int
     keys: Sequence[SealingKey] = ()
-    """With any, the first seals events, and each opens them. An event is good for its stream and its owner alone."""
+    """Keys that seal events: the first one seals, each one opens. An event is only valid for its stream and owner."""
     owner: str = ""
-    """The principal to whom the session belongs, in the form of facts."""
+    """The principal that owns the session, in the form of facts."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
         """Begin a stream: see `EventLog.open`."""

@@ -55,7 +55,7 @@ _LONGEST_LOOK: Final = 30.0
 """Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
 _LAST_LINES: Final = 2.0
 _HURRIED_LINES: Final = 0.1
-"""Seconds that the last lines of a replica that ends may take on their way to the log, and its last answers."""
+"""Seconds that a replica which ends has to write its last lines to the log, and to send its last answers."""
 
 
 class SharedSession(ClientSession):
@@ -97,7 +97,7 @@ class SharedSession(ClientSession):
         self._looked_at = self._touched_at = self.used_at
         self._was_reached = False
         self._is_unused = bool(opening)
-        """True while the client has not used the session, so that nothing has told the other replicas of a use."""
+        """True while the client hasn't used the session, so that other replicas don't know of any use."""
         self._uses = 0
         """Number of the requests that are being read or written for."""
         self._context = copy_context()
@@ -193,7 +193,7 @@ class SharedSession(ClientSession):
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._writes:
-                    self.facts.read_soon()  # or the session could end for another one
+                    self.facts.read_soon()  # otherwise the session could be ended for another one
         else:
             self.used_at = trio.current_time()
             self._use(posted, self._post_elsewhere, steps, rest)

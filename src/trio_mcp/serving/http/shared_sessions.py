@@ -120,12 +120,12 @@ class SharedSessions:
         """Views that have ended, but whose requests still clean up."""
         self._readings: dict[str, _Reading] = {}
         self._looks = 0
-        """Number of the requests for which a session is looked up."""
+        """Number of requests whose session is being looked up."""
         self._looked_up = trio.lowlevel.ParkingLot()
         self._drained_at = math.inf
-        """Time at which the drain is over; infinite before it begins."""
+        """Time when the drain ends; infinite before the drain begins."""
         self._ends_for = ""
-        """The reason for which the replica ends; empty before."""
+        """Reason why the replica ends; empty while it doesn't."""
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
         """The signals for followers of streams, by session and stream."""
         self._is_watching = trio.Event()
@@ -157,7 +157,7 @@ class SharedSessions:
                     text = b"principal " + principal.to_json().encode()
                 case ("address", str(address)):
                     text = b"address " + address.encode()
-                case _:  # every such caller is another party
+                case _:  # each such caller is a separate party
                     text = secrets.token_bytes(_ID_BYTES)
             name = self._names[caller] = hmac.digest(self._naming_key, text, "sha256")
         return name
@@ -229,7 +229,7 @@ class SharedSessions:
     def _facts_of(
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionFacts | None:
-        """Return the facts of a session of ``principal``; `None` where it is none. Raises `FactsUnreadable`."""
+        """Return the facts of a session of ``principal``; `None` if it doesn't exist. Raises `FactsUnreadable`."""
         facts = None if stored is None else self._host.read_facts(session_id, stored.facts)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
@@ -241,7 +241,7 @@ class SharedSessions:
         view = SharedSession(self._host, session_id, peer, caller, self._forget, opening)
         self._views[session_id] = view
         self._nursery.start_soon(self._run, view)
-        if self._ends_for:  # for a request that was accepted before
+        if self._ends_for:  # created for a request that was accepted earlier
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
 
@@ -295,8 +295,8 @@ class SharedSessions:
             view.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each view when its requests are done, also one that is made from now on, for a request that was accepted
-        before. The sessions last."""
+        """End each view when its requests are done, including views that are made from now on for requests accepted
+        earlier. The sessions continue."""
         drain = 0.0 if hurry or self._ends_for else self._host.running.limits.drain_timeout
         self._drained_at = min(self._drained_at, trio.current_time() + drain)
         self._ends_for = reason
@@ -309,8 +309,8 @@ class SharedSessions:
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the sessions of all requests are looked up, for the time of the drain at most, and until all views
-        have ended."""
+        """Wait until the sessions of all requests are looked up, at most until the drain ends. Then wait until all
+        views have ended."""
         while self._looks and (left := self._drain_left):
             with trio.move_on_after(left):
                 await self._looked_up.park()

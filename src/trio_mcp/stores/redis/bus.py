@@ -50,8 +50,8 @@ class Bus:
     def _read(self, data: bytes) -> None:
         try:
             decode_stored("a hint", self._hint, data)
-        except UnreadableRecord as error:  # written by something else than a replica
-            logger.warning("a hint that makes no sense was ignored: %s", error)
+        except UnreadableRecord as error:  # not written by a replica
+            logger.warning("ignored an invalid hint: %s", error)
             self._tell_gap()
 
     def _hint(self, data: bytes) -> None:

@@ -34,7 +34,7 @@ local id, last, cut = found[1], tonumber(found[2] or 0) or 0, tonumber(found[3] 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Numbers far ahead of the clock, which only a stranger writes, would stand still.
+-- Numbers far ahead of the clock, which no replica writes, would never advance.
 if not (last <= now + 86400000000 and cut <= last) then
     id = false
 end
@@ -146,7 +146,7 @@ def _since(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # or nobody would get beyond this place
+    except UnreadableRecord:  # otherwise readers would never get past this position
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 

@@ -26,9 +26,8 @@ _POOL: Final = 8
 
 @asynccontextmanager
 async def open_client(address: Address, *, limit: float, max_idle: float) -> AsyncGenerator[Client]:
-    """Open connections, for calls of up to ``limit`` seconds; one that is silent for ``max_idle`` seconds is closed.
-    Only a cluster is asked something at once. Raises the errors that `failures` names, and groups
-    of them."""
+    """Open connections for calls of up to ``limit`` seconds. A connection that is silent for ``max_idle`` seconds is
+    closed. Only a cluster gets a command at once. Raises the errors in `failures`, and groups of them."""
     from coredis import Sentinel, connection  # late: imports of 0.2 s
     from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
 
@@ -141,8 +140,8 @@ class Client:
                 raise
             except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
                 raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
-            except Exception as error:  # of answers that coredis cannot read
-                raise OSError(errno.ENOTCONN, f"no connection to Redis could be made: {error}") from error
+            except Exception as error:  # answers that coredis can't read
+                raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
 
     def release(self, connection: Any) -> None:
         """Give a connection back."""

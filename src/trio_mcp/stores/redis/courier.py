@@ -1,8 +1,8 @@
 """RedisCourier carries letters between replicas by the channels of Redis, and keeps their signs of life.
 
-A letter goes out on the channel of its reader, and waits beside in a list of its reader, for a few seconds: a reader
-whose subscription was lost finds there what came meanwhile. A long letter waits in a key of its own, and the channel
-and the list have its name alone, since Redis ends the connection of a reader for whom too much is on the way.
+A letter is published on the channel of its reader, and also kept in the reader's list for a few seconds. After a lost
+subscription, the reader finds there what it has missed. A long letter is kept in its own key, and the channel and the
+list only carry its name, since Redis closes the connection of a reader with too much unread data.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from .link import Link, Script, Value
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TOLD: Final = 4 * 1024
-"""Bytes of the longest letter that goes through the channel and the list themselves."""
+"""Bytes of the longest letter that is sent through the channel and the list directly."""
 _MOST_LISTED: Final = 1000
-"""Letters in the list of one reader, so that a list has 4 MiB at most."""
+"""Maximum letters in the list of one reader, so that a list has at most 4 MiB."""
 _LISTED: Final = 10_000
-"""Milliseconds for which a letter is listed: longer than a lost subscription takes to be noticed and made again."""
+"""Milliseconds that a letter stays in the list: longer than it takes to notice and renew a lost subscription."""
 _KEEP: Final = 30_000
 """Milliseconds for which a long letter waits for its reader."""
 _PIECE: Final = 256 * 1024
-"""Bytes of a long letter that are sent or fetched together."""
+"""Bytes in one piece of a long letter, when sent or fetched."""
 _MOST_PIECES: Final = 4
-"""Pieces of long letters that are on their way to Redis at a time."""
+"""Maximum pieces of long letters that are sent to Redis concurrently."""
 _SIGNS: Final = tuple[list[bytes | None]]
 _TAKEN: Final = tuple[int, bytes]
 _READ_AGAIN: Final = 0.25
-"""Seconds until the list is read again that could not be read."""
+"""Seconds until a failed read of the list is retried."""
 _LAST_WORDS: Final = 1.0
 _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
-"""The first byte of a message: the letter follows, or its name."""
+"""First byte of a message: the letter follows, or its name."""
 
-# The list is a sorted set by time: a copy of a letter takes the place of the one before. The last piece of a long
-# letter comes with its name.
+# The list is a set sorted by time: a copy of a letter replaces the earlier one. The last piece of a long letter is
+# sent together with its name.
 _POST: Final = Script(
     "letter_post",
     """
@@ -77,7 +77,7 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], now - tonumber(ARGV[1]), '+inf')
 """,
 )
 
-# With the last piece, the letter is gone.
+# Reading the last piece deletes the letter.
 _TAKE: Final = Script(
     "letter_take",
     """
@@ -97,17 +97,17 @@ class RedisCourier:
     """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
     message on ``channel``, and `on_gap` where messages may have been lost.
 
-    `post` raises `StoreDown` and `Uncertain`; after the second, the letter may have gone out. Letters that come while
-    no mailbox is open are lost. After a gap, the letters of the last seconds come, perhaps once more.
+    `post` raises `StoreDown` and `Uncertain`; after `Uncertain`, the letter may have been sent. Letters that arrive
+    while no mailbox is open are lost. After a gap, the letters of the last seconds arrive, perhaps a second time.
     """
 
     def __init__(self, link: Link, prefix: str, replica: str) -> None:
         self._link = link
         self._prefix = prefix.encode()
         self.signs = link
-        """The link by which signs of life go."""
+        """The link for heartbeats."""
         self._bulk = trio.CapacityLimiter(_MOST_PIECES)
-        """Held while a piece of a long letter is on its way: there is room for short ones between."""
+        """Held while a piece of a long letter is sent, so that short letters can go in between."""
         self._letters: Hints[bytes] | None = None
         self._replica = replica
         self.channel: Final = f"{prefix}:r:{replica}"
@@ -132,7 +132,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = letter[start : start + _PIECE]
             async with self._bulk:
-                # A piece stands at its place, however often and late it is written.
+                # A piece is written at its offset, so repeated and late writes do no harm.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _KEEP]])
         async with self._bulk:
             args: list[Value] = [base, message, _MOST_LISTED, _LISTED, last, letter[last:], _KEEP]
@@ -151,8 +151,8 @@ class RedisCourier:
             with trio.move_on_after(_LAST_WORDS, shield=True):
                 try:
                     await self._link.pipeline([[b"DEL", _list_of(base)]])
-                except OSError as error:  # the list goes by itself
-                    logger.debug("letters that nobody reads could not be deleted: %s", error)
+                except OSError as error:  # the list expires
+                    logger.debug("could not delete unread messages: %s", error)
 
     def on_message(self, message: bytes) -> None:
         """Put the letter of a message into the mailbox, if one is open."""
@@ -181,23 +181,23 @@ class RedisCourier:
         answers = await self._link.pipeline([[b"MGET", *map(self._alive, names)]])
         [signs] = columns("signs of life", answers, _SIGNS)
         if len(signs) != len(names):
-            raise UnreadableRecord("signs of life cannot be read: their number is another one")
+            raise UnreadableRecord("cannot read heartbeats: Redis returned the wrong number of them")
         return {name for name, sign in zip(names, signs, strict=True) if sign is None}
 
 
 class _Mailbox(AsyncIterator[bytes | Gap]):
-    """The letters to one reader, on the channel ``base`` and in the keys that begin with it."""
+    """The letters to one reader, on the channel ``base`` and in keys that begin with ``base``."""
 
     def __init__(self, link: Link, base: bytes, letters: Hints[bytes]) -> None:
         self._link = link
         self._base = base
         self._letters = letters
         self._waiting = deque[bytes | Gap]()
-        """Messages of the list, which are read before others."""
+        """Messages from the list, which are read before others."""
         self._fetched = deque[bytes | Gap]()
-        """Letters that were long, in order."""
+        """Long letters that were fetched, in order."""
         self._may_miss = False
-        """True from a gap on until the list was read."""
+        """True after a gap until the list has been read."""
 
     async def __anext__(self) -> bytes | Gap:
         if self._fetched:
@@ -220,7 +220,7 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
                 await self._read_list()
             if self._waiting:
                 break
-            # While the list cannot be read, letters come by the channel alone, and the list is read again soon.
+            # If the list can't be read, letters only arrive by the channel, and the read is retried soon.
             with trio.move_on_after(_READ_AGAIN if self._may_miss else math.inf):
                 return await anext(self._letters)
         return self._waiting.popleft()
@@ -229,13 +229,13 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         try:
             found = await self._link.script(_READ, [_list_of(self._base)], [_LISTED])
             self._waiting += columns("the letters of this replica", found, LINES)
-        except OSError as error:  # the link tells its outages
-            logger.debug("letters that came meanwhile could not be read: %s", error)
+        except OSError as error:  # the link logs its outages
+            logger.debug("could not read waiting messages: %s", error)
         else:
             self._may_miss = False
 
     async def _fetch(self, message: bytes) -> None:
-        """Fetch a long letter, and those right behind, together."""
+        """Fetch a long letter together with the long letters right after it."""
         messages = [message]
         while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
             messages.append(more)
@@ -258,14 +258,14 @@ class _Mailbox(AsyncIterator[bytes | Gap]):
         return first
 
     async def _long(self, message: bytes) -> bytes | Gap:
-        # The key is one of our own, whatever the message says.
+        # The key always has our own prefix, whatever the message says.
         key = _key_of(self._base, message[len(_IN_KEY) :])
         letter, whole = bytearray(), 1
         try:
             while len(letter) < whole:
                 found = await self._link.script(_TAKE, [key, _list_of(self._base)], [message, len(letter), _PIECE])
                 whole, piece = columns("a letter", found, _TAKEN)
-                if not piece or whole > MAX_LETTER:  # it has waited too long, or is none
+                if not piece or whole > MAX_LETTER:  # it has expired, or isn't a letter
                     return GAP
                 letter += piece
         except OSError:  # a letter that is lost, as far as its reader knows

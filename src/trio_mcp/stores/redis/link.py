@@ -337,7 +337,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._why = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # whatever it is, the connections are of no use any more
+        except Exception as error:  # after any error, the connections are useless
             self._note_loss(told(error))
             return False
 
@@ -376,8 +376,8 @@ async def open_link(
 ) -> AsyncGenerator[Link]:
     """Open a link to the Redis at ``url``, which is closed at the end of the block. The entry does not wait for Redis:
     until Redis answers, calls raise `StoreDown`. ``limit``: seconds that a call may take. The link sends messages to
-    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``. One that
-    ``is_quiet`` writes loss and return to the log at the level ``DEBUG``: another link to the same Redis tells them."""
+    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``. With
+    ``is_quiet``, the link logs outages at the level ``DEBUG``, since another link to the same Redis logs them."""
     if not limit > 0:
         raise ValueError(f"limit must be greater than 0, not {limit!r}")
     own_channel = f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}"

@@ -1,9 +1,13 @@
 """RedisSessions keeps the legacy sessions of a fleet in Redis.
 
-A session is a hash, which Redis deletes when the session was idle for too long. One sorted set has the ends of all
-sessions, one for each caller has the ends of its sessions, and a third one has the number of sessions of each caller. A
-session that was never read or changed has a score below 0, so that it's found before all others. These sets may say
-that a session has ended which has not, never the reverse: the next reading of the session puts that right.
+A session is a hash, which Redis deletes when the session was idle for too long. There are three kinds of sorted sets:
+
+- one has the end times of all sessions
+- one for each caller has the end times of its sessions
+- one has the number of sessions of each caller
+
+A session that was never read or changed has a score below 0, so that it is found before all others. A set may show a
+live session as ended, never the reverse. The next read of the session corrects that.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from .link import Link, Script
 # nothing bigger: then the script has changed nothing, and afterwards Redis refuses nothing in it.
 
 _CALLER: Final = 32
-"""Characters of the name of a caller in keys and in the set of all ends, where the id of a session follows."""
+"""Characters of a caller's name in keys and in the set of all end times, where a session id follows the name."""
 
-# The keys of the sets of callers, and of sessions that end for others, are made from ``ends`` and ``session``: one tag
-# keeps all of them in one slot.
+# The keys of the callers' sets, and of sessions that are ended for others, are made from ``ends`` and ``session``. One
+# hash tag keeps all of them in one slot.
 _PRELUDE: Final = """
 local call, session, ends, callers, id = redis.call, KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = call('TIME')
@@ -43,8 +47,8 @@ local function count(caller)
         call('ZADD', callers, held, caller)
     end
 end
--- True if the session was never used, or if its end is a second, or a hundredth of ``idle``, away from the end after a
--- use. Otherwise the end stays, since moving it is most of the cost of a use.
+-- True if the session was never used, or if a use would move its end by a second or a hundredth of ``idle``. Otherwise
+-- the end stays, since moving the end is most of the cost of a use.
 local function is_stale(caller, idle)
     local left = tonumber(call('ZSCORE', ends, caller .. id) or 0) - now
     return left > idle or left < idle - math.min(1000, idle / 100)
@@ -200,8 +204,8 @@ class RedisSessions:
     there to ``watchers``.
 
     After a `change` that ended with `Uncertain`, a reading that shows the new mark proves the change; else the same
-    call again is refused where the change, or another one, has happened meanwhile. A session may end a second before
-    its time, or a hundredth of it: not each use moves the end.
+    call again is refused where the change, or another one, has happened meanwhile. A session may end early, by a second
+    or a hundredth of its time, since not every use moves the end.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: Watchers[str]) -> None:

@@ -97,7 +97,7 @@ class Redis:
                 open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
-                # Signs of life and leases wait behind no large result of a call.
+                # A link of their own, so that heartbeats and leases don't wait for large results.
                 courier.signs = signs
                 with trio.move_on_after(self._limit):
                     await signs.wait_until_up()
@@ -117,7 +117,7 @@ class Redis:
                 )
 
 
-# Where there is a secret, of the length that all secrets have, it stays.
+# An existing secret of the correct length stays.
 _PUT: Final = Script(
     "secret_put",
     """
@@ -132,7 +132,7 @@ return ARGV[1]
 
 
 class _Counts:
-    """The counts of two links to one Redis, of which ``link`` tells outages, and has the subscriptions."""
+    """The counts of two links to one Redis. ``link`` logs outages, and has the subscriptions."""
 
     def __init__(self, link: Link, signs: Link) -> None:
         self._link = link
@@ -205,7 +205,7 @@ class _CommonSecret:
     async def _kept(self) -> bytes:
         """Return the secret in Redis, which is ours where there was none."""
         [kept] = columns("the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None])
-        if kept is None or len(kept) != SECRET_BYTES:  # none, or none that a replica has put there
+        if kept is None or len(kept) != SECRET_BYTES:  # no secret, or not one from a replica
             put = await self._link.script(_PUT, [self._key], [self.value])
             [kept] = columns("the common secret", [put], tuple[bytes])
         return kept

@@ -33,7 +33,7 @@ _IDLE: Final = 12.0
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
 _GOOD: Final = 0.1
-"""Seconds between the beginnings of two connections, at least, where the first one was good."""
+"""Minimum seconds between the starts of two connections, if the first one was good."""
 _PROOF_BYTES: Final = 8
 
 
@@ -133,10 +133,10 @@ class Subscriptions:
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
-            except Exception as error:  # whatever it is, the connection is of no use any more
+            except Exception as error:  # after any error, the connection is useless
                 why = told(error)
             logger.info("the subscription at Redis at %s ended and is made again: %s", self._address, why)
-            if self._was_confirmed:  # who loses good ones again and again is not deaf in between
+            if self._was_confirmed:  # a client that keeps losing good connections still receives in between
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -179,12 +179,12 @@ class Subscriptions:
                         self._note_refusal(told(answer))
                         end("Redis refused the subscription")
                     else:
-                        end("an answer came that nobody has asked for")
+                        end("Redis sent an answer to no command")
 
         async def until_lost(read: Callable[[], Awaitable[None]]) -> None:
             try:
                 await read()
-            except Exception as error:  # the end of the connection, or a message that nobody can read
+            except Exception as error:  # the connection ended, or a message was unreadable
                 end(told(error))
 
         async with trio.open_nursery() as nursery:

@@ -67,8 +67,8 @@ class RedisTaskStore:
     """A `TaskStore` in Redis 7, or Valkey. All keys begin with ``prefix``, and lie in one slot.
 
     ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
-    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`. Leases are renewed by the link
-    ``leases``, if there is one.
+    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`. If ``leases`` is given, this link
+    renews the leases.
 
     ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
     in every process, then put in front; a record moves to the first secret with its next change. Of a record that was

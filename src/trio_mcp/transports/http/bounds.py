@@ -43,10 +43,10 @@ class HttpBounds:
     linger_timeout: float = 2.0
     """Time that a client has to read the last answer."""
     max_dropped_bytes: int = 64 * 1024 * 1024
-    """Bytes of the rest of a refused body that are read, and dropped, within `body_timeout`. Most clients write all of
-    a body first, then read, and would lose the refusal when the connection is reset. A body that was too large has
-    `linger_timeout` from each piece to the next."""
+    """Bytes of the rest of a refused body that are read and dropped, within `body_timeout`. Most clients write the
+    whole body before they read, and would lose the answer if the connection were reset. A body that is too large has
+    `linger_timeout` between two pieces."""
     max_linger_bytes: int = 1024 * 1024
-    """Bytes that are read, and dropped, behind the last answer. A connection that is closed with unread bytes is reset,
-    and its client might never see that answer. What is missing of a refused body is dropped before: see
+    """Bytes that are read and dropped after the last answer. A connection that is closed with unread bytes is reset,
+    and its client might never see that answer. The rest of a refused body is dropped earlier: see
     `max_dropped_bytes`."""

@@ -65,7 +65,7 @@ class HttpConnection(ResponseWriter):
         """Bytes of a refused body that are to come, at most, in phase `DROPPING`."""
         self._lingered = 0
         self._renewed = 0
-        """How often, about once a second, the client got more time for the rest of a body that was too large."""
+        """How often the client got more time for the rest of a body that is too large, about once a second."""
         self._resuming = False
         """True while requests that wait are served, or a task is to go on with them."""
         self._room = Sleeper()
@@ -80,7 +80,7 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True while a head has come in part, or is the first and has not come: `end` would cut off the request."""
+        """True while a head has partly arrived, or the first head hasn't arrived. `end` would cut off the request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
@@ -350,7 +350,7 @@ class HttpConnection(ResponseWriter):
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        # A client that writes first would lose the answer if the connection were reset; one that waits for 100 not.
+        # A client that writes before it reads would lose the answer in a reset; a client that waits for 100 wouldn't.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         self._reader.forget(comes=is_sound and not waits)

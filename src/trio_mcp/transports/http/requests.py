@@ -25,7 +25,7 @@ _WEBSOCKET: Final = re.compile(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNO
 _CLOSE: Final = re.compile(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 """Elements of a header that is a list (RFC 9110 section 5.6.1)."""
 _LONGEST_LIST: Final = 1000
-"""Characters of such a header that are looked at: a search tries at each comma."""
+"""Maximum characters that are read of such a header: a search tries each comma."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
@@ -286,16 +286,16 @@ class RequestReader:
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def forget(self, *, comes: bool = False) -> None:
-        """Drop the bytes that wait here: nothing more is to be fed. ``comes``: the client sends the rest of the body
-        all the same, and the rest is `missing`."""
+        """Drop the waiting bytes; don't feed any more. ``comes``: the client still sends the rest of the body, and
+        `missing` counts it."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """The number of bytes that are to come of the body that belongs to the last head, after `body`, and are worth
-        reading: at most `HttpBounds.max_dropped_bytes`. Of a body in chunks nobody knows how many come."""
+        """Number of bytes after `body` that are still to come and worth reading, of the body for the last head. At most
+        `HttpBounds.max_dropped_bytes`, which is also the value for a body in chunks, whose length is unknown."""
         if self.is_over:
             return self._forgotten
         most = self._bounds.max_dropped_bytes

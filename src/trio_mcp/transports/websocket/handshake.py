@@ -149,7 +149,7 @@ def refusal(error: Exception) -> Exception:
 
 _LONGEST_HEAD: Final = 16 * 1024
 _LONGEST_LIST: Final = 1000
-"""Characters of a header with tokens that are looked at."""
+"""Maximum characters that are read of a header with tokens."""
 _MOST_HEADERS: Final = 100
 _LONGEST_END: Final = len(b"\n\r\n")
 _READ: Final = 16 * 1024
@@ -180,7 +180,7 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens of a header that is a list, as far as the header is not too long."""
+        """Return the tokens of a header that is a list, from its first characters."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
