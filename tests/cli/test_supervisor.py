@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
+from trio._core import _thread_cache
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.cli.supervisor import Listening, Supervisor
@@ -304,6 +305,8 @@ async def test_a_worker_without_room_for_its_thread_is_a_system_error(monkeypatc
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
+    # trio would reuse an idle thread of an earlier test, without a start
+    monkeypatch.setattr(_thread_cache, "THREAD_CACHE", _thread_cache.ThreadCache())
     limiter = trio.to_thread.current_default_thread_limiter()
     with pytest.raises(OSError, match="can't start new thread"):
         async with open_worker([], b"secret"):
