@@ -336,7 +336,11 @@ async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: P
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("text")
-    for target, complaint in ((outside / "file", "leaves the folder"), (outside, "link to a folder"), ("x", "not a file")):
+    for target, complaint in (
+        (outside / "file", "leaves the folder"),
+        (outside, "link to a folder"),
+        ("x", "not a file"),
+    ):
         (folder / "link").symlink_to(target)
         ended = await pack(folder)
         assert (ended.status, complaint in ended.stderr) == (2, True)
