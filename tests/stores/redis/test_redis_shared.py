@@ -340,6 +340,18 @@ async def test_caller_whose_sessions_were_lost_hides_no_other(storage: Redis, re
         assert redis_server.ask("ZSCORE", b"{%b:s}:callers" % PREFIX, short_name(b"ann")) == b"1"
 
 
+async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
+    storage: Redis, redis_server: RedisServer
+):
+    session = b"{%b:s}:s:old" % PREFIX
+    redis_server.ask("HSET", session, "facts", "facts", "mark", "mark")
+    async with storage.join("tested") as one:
+        assert await one.sessions.read("old", idle=HOUR) is None
+        assert not await one.sessions.change("old", b"new", was=b"mark", mark=b"other", idle=HOUR)
+        assert await one.sessions.end("old")
+        assert not redis_server.ask("EXISTS", session)
+
+
 # The secret
 
 

@@ -7,7 +7,8 @@ A session is a hash, which Redis deletes when the session was idle for too long.
 - one has the number of sessions of each caller
 
 A session that was never read or changed has a score below 0, so that it is found before all others. A set may show a
-live session as ended, never the reverse. The next read of the session corrects that.
+live session as ended, never the reverse. The next read of the session corrects that. A session
+without a caller, which an earlier version has opened, counts as ended.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ _READ: Final = Script(
     _PRELUDE
     + """
 local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'facts', 'mark', 'caller')
-if not found[2] then
+if not (found[2] and found[3]) then
     return false
 end
 if is_stale(found[3], idle) then
@@ -171,7 +172,7 @@ _CHANGE: Final = Script(
     _PRELUDE
     + """
 local idle, found = tonumber(ARGV[2]), call('HMGET', session, 'mark', 'caller')
-if found[1] ~= ARGV[5] then
+if found[1] ~= ARGV[5] or not found[2] then
     return 0
 end
 call('HSET', session, 'facts', ARGV[3], 'mark', ARGV[4])
@@ -188,11 +189,13 @@ _END: Final = Script(
     _PRELUDE
     + """
 local caller = call('HGET', session, 'caller')
-if not caller then
+if not caller and call('EXISTS', session) == 0 then
     return 0
 end
 call('DEL', session)
-leave(caller, id)
+if caller then
+    leave(caller, id)
+end
 call('PUBLISH', ARGV[2], 's' .. id)
 return 1
 """,
