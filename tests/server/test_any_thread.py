@@ -487,3 +487,18 @@ async def test_a_thread_that_outlives_the_server_may_change_it() -> None:
         await wait_all_tasks_blocked()
     await trio.to_thread.run_sync(server.remove_tool, "echo")
     assert not len(server.tools.registry)
+
+
+def test_log_drops_a_message_after_the_end_of_the_run() -> None:
+    server, logs = Server("logging"), list[RequestLog]()
+
+    @server.tool
+    async def keep(ctx: RequestContext) -> None:
+        logs.append(ctx.log)
+
+    async def call() -> None:
+        async with open_memory(server) as client:
+            await client.call_tool("keep")
+
+    trio.run(call)
+    assert not logs[0].log_nowait("info", "late")

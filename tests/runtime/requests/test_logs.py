@@ -30,7 +30,7 @@ class FakeScope:
     lines: Owner = attrs.field(factory=Owner)
     sends: bool = True
     line_end: bytes = LINE_END
-    runner: Any = attrs.field(factory=lambda: SimpleNamespace(may_log=True))
+    runner: Any = attrs.field(factory=lambda: SimpleNamespace(may_log=True, trio_run=SimpleNamespace(is_here=True)))
     request: Any = attrs.field(factory=lambda: SimpleNamespace(revision=LATEST_LEGACY))
     exchange: Any = attrs.field(factory=lambda: SimpleNamespace(state=SimpleNamespace(log_rank=0)))
 

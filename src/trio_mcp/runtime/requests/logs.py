@@ -121,7 +121,7 @@ class RequestLog:
         ``level`` may be unknown to RFC 5424: an unknown level passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not trio.lowlevel.in_trio_run():  # a thread that the handler started
+        if not scope.runner.trio_run.is_here:  # a thread that the handler started
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self.admits(level) or outbox.size >= outbox.high_water:
             return False
