@@ -408,6 +408,10 @@ def test_each_piece_repeated_costs_little(name: str) -> None:
     assert_cheap(name, *(filled(piece) for piece in PARSERS[name].pieces))
 
 
+def test_parameters_of_a_challenge_that_repeat_a_name_cost_no_more_than_others() -> None:
+    assert_cheap("challenges", *(filled(unit, b"Bearer ") for unit in (b'a="b",', b'a="\\b",', b'a="b" ', b"a=b,")))
+
+
 @pytest.mark.parametrize("name", PARSERS)
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())

@@ -70,8 +70,9 @@ def _challenges(value: str) -> Iterator[Challenge]:
             at = name.end()
             if read := _VALUE.match(value, at):
                 token, quoted = read.groups()
-                if scheme is not None and len(params) < _MOST_PARAMS:
-                    params.setdefault(name[1].lower(), token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
+                key = name[1].lower()
+                if scheme is not None and key not in params and len(params) < _MOST_PARAMS:
+                    params[key] = token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1])
                 at = _end(_GAP, value, read.end())
                 continue
         else:
