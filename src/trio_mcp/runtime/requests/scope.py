@@ -419,7 +419,7 @@ class RequestScope:
             if run.is_present:
                 raise
             reporter.report_later(progress, total, message)
-            return run.soon(self._let_progress_in)
+            return run.soon(self._let_progress_in, idempotent=True)
 
     def _let_progress_in(self) -> None:
         if self.sends and self._reporter is not None:
