@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,14 @@ import pytest
 import trio
 from tests.patience import PATIENCE
 from tests.serving.http.protection import ISSUER, Tokens, protected
-from tests.serving.http.raw import BASE, INITIALIZE, message, served
+from tests.serving.http.raw import BASE, INITIALIZE, Connection, message, served
 from tests.serving.http.replicas import FleetEndpoint, FleetScene, replicated
 from tests.serving.http.scenes import Scene, call, messages_in
 from tests.serving.http.test_shares import Addresses, Party
 from tests.stores.redis_server import redis_of_process, redis_server, redis_url  # noqa: F401 - fixtures
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import CancelCause, Limits, Memory
+from trio_mcp import CancelCause, Limits, Memory, serve_http
 from trio_mcp.stores.redis.shared import Redis
 from trio_mcp.stores.shared import Shared
 from trio_mcp.stores.sqlite_shared import SQLite
@@ -156,7 +158,27 @@ async def test_one_address_gets_half_of_the_sessions_over_all_replicas() -> None
         assert [await both[n % 2].opens(f"127.0.0.{3 + n}") for n in range(4)] == [True] * 4
 
 
-async def test_connections_to_a_unix_socket_are_callers_each(tmp_path: Path, autojump_clock: MockClock) -> None:
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the process at the other end is unknown here")
+async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_over_all_replicas(tmp_path: Path) -> None:
+    storage, paths, statuses = Memory(), [tmp_path / "one", tmp_path / "two"], list[int]()
+    async with trio.open_nursery() as nursery:
+        for path in paths:
+            serve = partial(serve_http, unix=path, hosts="*", limits=Limits(max_sessions=8), shared=storage)
+            await nursery.start(serve, Scene().server)
+        for number in range(6):
+            connection = Connection(await trio.open_unix_socket(str(paths[number % 2])))
+            answer = await connection.ask("POST", {**BASE}, INITIALIZE)
+            statuses.append(answer.status)
+            if answer.status == 200:
+                session: dict[str, str | None] = {**BASE, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
+                used = await connection.ask("POST", session, message("notifications/initialized"))
+                assert used.status == 202
+            await connection.aclose()
+        nursery.cancel_scope.cancel(reason="the test has what it needs")
+    assert statuses == [200] * 4 + [503] * 2
+
+
+async def test_connections_in_memory_are_callers_each(autojump_clock: MockClock) -> None:
     """As they are in one process: the session of a connection is its only one, and none ends for another."""
     async with replicated(FleetScene().server, max_sessions=2) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(2)]

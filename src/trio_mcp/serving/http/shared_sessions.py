@@ -157,6 +157,8 @@ class SharedSessions:
                     text = b"principal " + principal.to_json().encode()
                 case ("address", str(address)):
                     text = b"address " + address.encode()
+                case ("process", str(machine), int(process)):
+                    text = f"process {process} {machine}".encode(errors="surrogateescape")
                 case _:  # each such caller is a separate party
                     text = secrets.token_bytes(_ID_BYTES)
             name = self._names[caller] = hmac.digest(self._naming_key, text, "sha256")
