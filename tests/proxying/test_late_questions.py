@@ -89,14 +89,32 @@ async def test_a_question_after_another_client_has_given_up_a_call_is_refused(er
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_question_after_another_client_has_gone_is_refused(era: Any) -> None:
+async def test_a_question_after_another_client_has_gone_with_a_call_in_progress_is_refused(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
-        async with open_memory(way, era=era) as ann:
-            await make_a_call(ann, peer)
-        await wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+
+            async def leave() -> None:
+                async with open_memory(way, era=era) as ann, trio.open_nursery() as calls:
+                    calls.start_soon(ann.call_tool, "pay")
+                    await next_call(peer)
+                    calls.cancel_scope.cancel()
+
+            nursery.start_soon(leave)
+        await peer.until("notifications/cancelled")
         assert "error" in await asked_in_a_call(bob, peer)
     assert asked == []
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_question_after_another_client_has_gone_without_a_call_in_progress_is_asked(era: Any) -> None:
+    asked: list[str] = []
+    async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
+        for _ in range(2):
+            async with open_memory(way, era=era) as ann:
+                await make_a_call(ann, peer)
+            assert "result" in await asked_in_a_call(bob, peer)
+    assert asked == ["bob", "bob"]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -63,8 +63,8 @@ def gateway(
     handed to nobody. Cancels, progress, logs, changes, subscriptions and completions pass. So do questions, to the
     client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``; otherwise the handlers of the
     group answer. A legacy member doesn't say for which call it asks. Unless its question comes in the answer to a POST,
-    the question is refused if several clients have calls in flight at the member, or if another client has cancelled a
-    call there or has disconnected. Each tool may be a task of the gateway: if a member runs a call as a task, the
+    the question is refused if several clients have calls in flight at the member, or if another client has given up a
+    call there. Each tool may be a task of the gateway: if a member runs a call as a task, the
     gateway waits for the task.
 
     A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is

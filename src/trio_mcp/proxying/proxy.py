@@ -84,7 +84,7 @@ def proxy(
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
     else the handlers of the `Client` answer. A modern server asks in a call, which shows the client to ask. A legacy
     server gets the answer of the only client, otherwise of the only client with a call in flight, otherwise an error.
-    It also gets an error if another client has cancelled a call or has disconnected, since the question may be late.
+    It also gets an error if another client has given up a call, since the question may belong to that call.
     Logs of a legacy server go to all clients that want logs. Once callers of several principals have come, nothing is
     guessed: a question of a legacy server, and a log of any, is for nobody without the name of a task. Over HTTP a
     question or a log in the answer to a POST belongs to the call in the POST.
