@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import trio
 from tests.hosting.members import Scripted
-from tests.inspecting.opened import inspected
+from tests.inspecting.opened import Opened, inspected
 from tests.interaction.client.raw import RawPeer
+from tests.patience import LONG
+from trio.testing import MockClock
 
 from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings, TextContent
 from trio_mcp.inspecting import queries
@@ -308,6 +310,36 @@ async def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BadAsking, match="no longer"):
             opened.inspection.result(runs[0])
         assert opened.result(last)["content"][0]["text"] == "done"
+
+
+async def test_question_of_a_server_that_connects_is_answered_and_takes_as_long_as_the_user(
+    autojump_clock: MockClock,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        begun = await peer.until("initialize")
+        said = {"role": "user", "content": {"type": "text", "text": "Ready?"}}
+        await peer.request("s", "sampling/createMessage", {"messages": [said], "maxTokens": 1})
+        while (await peer.read()).get("id") != "s":
+            pass
+        info = {"name": "asks", "version": "1"}
+        await peer.result(begun, {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info})
+
+    target = Scripted(script)
+    opened = Opened(Inspection(target, era="legacy", timeout=5))
+
+    async def answer() -> None:
+        with opened.inspection.feed.opened() as stream:
+            while not (asked := [thing for thing in opened.told if thing["what"] == "question"]):
+                opened.hear(await stream.take())
+            await trio.sleep(LONG)
+            await opened.do("answer", question=asked[0]["id"], answer={"text": "yes"})
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        await nursery.start(opened.inspection.run)
+        (answered,) = [message for message in target.peers[0].wire if message.get("id") == "s"]
+        assert answered["result"]["content"] == {"type": "text", "text": "yes"}
+        nursery.cancel_scope.cancel(reason="the test is over")
 
 
 async def test_log_of_a_server_is_cut_to_the_longest_level_text_and_logger() -> None:

@@ -20,6 +20,7 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import MCPError
 from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
+from ..protocol.revisions import LATEST_LEGACY
 from ..protocol.types.notifications import LogLevel, LogParams
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION, CallToolResult
@@ -86,6 +87,7 @@ class Inspection:
             self._changed({"state": "connecting"})
 
     async def _be_connected(self, task_status: trio.TaskStatus[None]) -> None:
+        self._questions.revision = LATEST_LEGACY
         with trio.CancelScope() as self._leaving:
             async with self._target.open(**self._options()) as client:
                 self._client, self._questions.revision = client, client.revision

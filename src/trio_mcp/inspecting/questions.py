@@ -14,7 +14,7 @@ from ..client.options import ClientOptions
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..protocol.converters import structure, unstructure
 from ..protocol.fields import JSONObject
-from ..protocol.revisions import Revision
+from ..protocol.revisions import LATEST_LEGACY, Revision
 from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
@@ -54,8 +54,8 @@ class PageQuestions:
         self._numbers = count(1)
         self._open: dict[int, _Question] = {}
         self._roots: list[JSONObject] = []
-        self.revision: Revision | None = None
-        """The revision for the words of questions; `None` before there is a connection."""
+        self.revision: Revision = LATEST_LEGACY
+        """The revision for the words of questions. A server that asks before the connection is open is legacy."""
 
     def options(self) -> ClientOptions:
         """Return the handlers among the options of a client."""
@@ -99,7 +99,6 @@ class PageQuestions:
         return [structure(root, Root) for root in self._roots]
 
     def _plain(self, params: Any) -> JSONObject:
-        assert self.revision is not None, "a server asks over a connection"
         return cast("JSONObject", unstructure(params, self.revision))
 
     async def _answer_to(self, kind: str, data: JSONObject) -> JSONObject:
