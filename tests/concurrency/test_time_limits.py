@@ -8,7 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp.concurrency.time_limits import TimeLimit, call_limits, fail_after_silence, fail_after_work, last_deadline
+from trio_mcp.concurrency.time_limits import (
+    HandlerLimit,
+    TimeLimit,
+    call_limits,
+    fail_after_silence,
+    fail_after_work,
+    last_deadline,
+)
 
 
 def only_limit() -> TimeLimit:
@@ -173,3 +180,15 @@ async def test_no_time_at_all_is_a_limit_that_is_over(autojump_clock: MockClock)
         with pytest.raises(trio.TooSlowError), limited:
             await trio.sleep_forever()
     assert trio.current_time() == 0
+
+
+async def test_limit_of_a_handler_stands_still_with_the_limit_inside_it_alone(autojump_clock: MockClock) -> None:
+    begun = trio.current_time()
+    outer = HandlerLimit(5)
+    inner = HandlerLimit(5, outer)
+    with inner.standing_still():
+        await trio.sleep(100)
+    assert (outer.deadline, inner.deadline) == (begun + 105, begun + 105)
+    with outer.standing_still():
+        await trio.sleep(10)
+    assert (outer.deadline, inner.deadline) == (begun + 115, begun + 105)

@@ -144,6 +144,14 @@ async def test_names_are_made_unique() -> None:
     assert list(await tools_of(from_openapi(same, http=HTTP, operations=everything))) == ["a_b", "a_b_2", "get_a_b"]
 
 
+@pytest.mark.parametrize(("length", "kept"), [(64, 64), (65, 64)])
+async def test_name_of_a_tool_has_64_characters_at_most(length: int, kept: int) -> None:
+    paths = {f"/{number}": {"get": {"operationId": "a" * length + end}} for number, end in enumerate(("", "."))}
+    described: dict[str, Any] = {"openapi": "3.0.0", "paths": paths}
+    names = list(await tools_of(from_openapi(described, http=HTTP, operations=everything)))
+    assert names == ["a" * kept, "a" * 56 + "_2"]
+
+
 async def test_schemas_of_3_0_are_json_schemas_without_what_goes_the_other_way() -> None:
     tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
     assert tools["listPets"].input_schema["properties"]["limit"] == {"type": "integer", "exclusiveMinimum": 0}
