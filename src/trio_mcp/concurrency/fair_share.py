@@ -205,7 +205,8 @@ class HeldBytes:
 
     def release(self) -> None:
         """Give all bytes back. Idempotent."""
-        self.add(-self.size)
+        if self.size:  # of most requests nothing was counted
+            self.add(-self.size)
 
     def hold(self, size: int) -> bool:
         """Note that ``size`` bytes are kept now, counted in steps of `UNCOUNTED`. Return whether the caller may go on:
