@@ -115,6 +115,8 @@ class Scene:
         assert answer.events
         self.cursor = next(event.id for event in answer.events if event.id)
         answer = await one.call("work", meta=TASKS)
+        while "error" in answer.json:  # on a busy machine, Redis may not answer within the limit: try again
+            answer = await one.call("work", meta=TASKS)
         self.task = answer.json["result"]["taskId"]
         one.server.resource_updated("a:1")
 
