@@ -12,7 +12,6 @@ import trio
 from tests.interaction.client.raw import RawPeer, scripted
 from tests.proxying.conftest import ALL
 from tests.proxying.test_sharing import user
-from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Client, Proxy, open_http, open_memory, proxy, serve_http
 from trio_mcp.client.opening import open_client

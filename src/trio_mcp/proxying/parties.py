@@ -15,7 +15,7 @@ class Parties:
     is a party.
 
     A legacy server doesn't say for which call it asks, and may ignore a cancel. So a question that comes while a single
-    party has a call in progress may still belong to a call that another party has given up, with the text of that party.
+    party has a call in progress may still belong to a call that another party has given up.
     """
 
     def __init__(self) -> None:
