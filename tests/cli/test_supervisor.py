@@ -208,7 +208,7 @@ async def test_a_failing_version_replaces_no_worker_and_the_next_reload_replaces
         fakes.starting()[0].end(1)
         await trio.sleep(1000)
         assert fakes.serving() == fakes.alive() == before
-        assert fakes.reports == ["the new version did not start; the old version continues to serve"]
+        assert fakes.reports == ["the new version did not start; the old one goes on"]
         supervisor.reload()
         await settled(fakes)
         assert fakes.serving() == fakes.all[-3:]

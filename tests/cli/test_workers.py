@@ -141,7 +141,7 @@ async def test_a_file_that_changes_is_served_anew_and_a_mistake_keeps_the_old_se
             async with open_http(url, era="modern") as client:
                 before = (await client.call_tool("pid")).text
                 written(tmp_path / "server.py", "this is no Python")
-                await server.line("(the new version did not start; the old version continues to serve)")
+                await server.line("(the new version did not start; the old one goes on)")
                 assert (await client.call_tool("pid")).text == before
                 written(tmp_path / "server.py", SERVER.replace("os.getpid()", "42"))
                 await server.line("(serves in the place of)")
@@ -260,7 +260,7 @@ async def test_a_version_that_misuses_foreign_sockets_ends_no_worker(tmp_path: P
         old = await pid_of(url)
         written(tmp_path / "server.py", MISBEHAVED.format(act=act) + SERVER)
         server.process.send_signal(signal.SIGHUP)
-        await server.line("(the new version did not start; the old version continues to serve)")
+        await server.line("(the new version did not start; the old one goes on)")
         assert await pid_of(url) == old
         written(tmp_path / "server.py", SERVER)
         server.process.send_signal(signal.SIGHUP)

@@ -190,7 +190,7 @@ class Supervisor:
     async def _follow(self, changes: AsyncIterator[object]) -> None:
         try:
             async for _ in changes:
-                self._report("files have changed: restarting the server")
+                self._report("files have changed: starting the server anew")
                 self.reload()
         except Exception as error:  # of the library, or of the system, which limits the number of watched folders
             self._report(f"files can no longer be watched, so --reload has no effect from now on: {error!r}")
@@ -262,7 +262,7 @@ class Supervisor:
         worker.listens_since = trio.current_time()
         old, slot.present, slot.starting = slot.present, worker, None
         if slot.last is not None:
-            self._report(f"worker {process.pid} replaces worker {slot.last}")
+            self._report(f"worker {process.pid} serves in the place of {slot.last}")
         slot.last = process.pid
         if old is not None:
             old.retire()
@@ -284,7 +284,7 @@ class Supervisor:
             self.end()
         elif slot.present is not None:
             self._failed = worker.generation
-            self._report("the new version did not start; the old version continues to serve")
+            self._report("the new version did not start; the old one goes on")
         else:
             self._pause(slot, worker, status)
 
@@ -297,7 +297,7 @@ class Supervisor:
         slot.not_before = now + pause
         pid = "that could not be started" if worker.process is None else worker.process.pid
         when = f" in {pause:g} s" if pause > _FIRST_PAUSE else ""
-        self._report(f"worker {pid} ended with status {status}; starting another worker{when}")
+        self._report(f"worker {pid} has ended with status {status}; another one is started{when}")
 
 
 def report_in_a_thread(line: str) -> None:

@@ -30,7 +30,8 @@ OWN = Cancellation(CancelCause.REPLAY, "again", 5)
 
 def a_request() -> RequestScope:
     """Return a request of which only the signal counts."""
-    state, runner = server_of(LATEST_LEGACY), SimpleNamespace(trio_run=present_run())
+    run = present_run() if trio.lowlevel.in_trio_run() else None
+    state, runner = server_of(LATEST_LEGACY), SimpleNamespace(trio_run=run)
     request = accepted(state.receive(Request(1, "tools/call", {"name": "x"})))
     exchange, ticket = Exchange(state, Outbox(1000), NOBODY_KNOWN), Ticket(Caller(), 1, streams=False)
     return RequestScope(runner, exchange, request, ticket)  # pyright: ignore[reportArgumentType]
