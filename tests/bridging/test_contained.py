@@ -19,6 +19,9 @@ from trio_mcp import ElicitResult, RequestContext, Server, aio, blocking
 from trio_mcp.bridging.calls import run_blocking
 from trio_mcp.bridging.thread import TrioThread
 
+# From 3.12 on, Python warns of what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
+
 ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, BaseException]
 ERAS: Any = ["legacy", "modern"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tracemalloc
 from typing import Any
 
@@ -341,7 +342,7 @@ def test_a_hostile_text_takes_steps_in_proportion_to_its_length(unit: str) -> No
     cost(100)
     short, long = cost(3000), cost(6000)
     assert long < 2.3 * short + 500
-    assert long < 45 * 6000
+    assert long < (45 if sys.version_info < (3, 15) else 55) * 6000  # whose instructions are smaller
 
 
 def test_long_names_do_not_stay_in_memory() -> None:

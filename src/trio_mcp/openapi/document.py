@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ..classes import frozen
+from ..jsonrpc.sizes import is_too_deep
 from ..protocol.fields import JSONObject
 from ..server.results import to_plain
 from . import httpx2
@@ -24,6 +25,8 @@ Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
+_MOST_LEVELS: Final = 500
+"""Levels of nesting in a document."""
 _HOPS: Final = 32
 """References that lead to references."""
 _LONGEST_NAME: Final = 64
@@ -198,11 +201,14 @@ def _plain(document: object, name: str) -> JSONObject:
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=_spelled, ensure_ascii=False)
-            return json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
+            plain = json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
         except RecursionError:
-            raise ValueError(f"{name} is nested too deeply, or contains itself") from None
+            plain = None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
+        if plain is None or is_too_deep(plain, _MOST_LEVELS):  # some versions of Python recurse deeper than others
+            raise ValueError(f"{name} has more than {_MOST_LEVELS} levels, or contains itself")
+        return plain
     raise ValueError(f"{name} must be a mapping, not {reprlib.repr(document)}")
 
 
