@@ -342,7 +342,7 @@ def test_a_hostile_text_takes_steps_in_proportion_to_its_length(unit: str) -> No
     cost(100)
     short, long = cost(3000), cost(6000)
     assert long < 2.3 * short + 500
-    assert long < (45 if sys.version_info < (3, 15) else 55) * 6000  # whose instructions are smaller
+    assert long < (45 if sys.version_info < (3, 12) else 60) * 6000  # newer ones count more
 
 
 def test_long_names_do_not_stay_in_memory() -> None:
