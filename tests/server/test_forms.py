@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import attrs
 import msgspec
@@ -34,7 +34,9 @@ class Booking:
 def test_a_class_becomes_a_flat_form() -> None:
     schema = form_schema(Booking)
     assert schema["required"] == ["name"]
-    assert schema["properties"] == {
+    properties = cast("Any", schema["properties"])
+    assert properties["extras"].pop("default", []) == []  # msgspec names the empty list since 0.23
+    assert properties == {
         "name": {"type": "string", "minLength": 1, "title": "Your name"},
         "seats": {"type": "integer", "minimum": 1, "maximum": 9, "default": 1},
         "seat": {"type": "string", "enum": ["aisle", "window"], "title": "Seat", "default": "window"},
