@@ -139,7 +139,7 @@ async def test_a_modern_server_without_a_revision_of_ours_is_no_legacy_one() -> 
     assert server.names == ["server/discover"]
 
 
-@pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize"])])
+@pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
 async def test_an_era_that_is_stated_is_the_only_one_tried(era: Any, names: list[str]) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:

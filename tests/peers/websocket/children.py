@@ -39,8 +39,8 @@ def environment(journal: Journal) -> dict[str, str]:
     return {**os.environ, **journal.env, "PYTHONPATH": shared}
 
 
-def peer_server(python: Path) -> list[str]:
-    return [str(python), "-W", "ignore", str(HERE / "mcp1_server.py")]
+def peer_server(python: Path, transport: str = "websocket") -> list[str]:
+    return [str(python), "-W", "ignore", str(HERE / "mcp1_server.py"), transport]
 
 
 def our_server(transport: str = "websocket") -> list[str]:

@@ -1,6 +1,7 @@
 """A server written with ``mcp`` 1.30 and its `websocket_server`; it says its port on standard output."""
 
 import socket
+import sys
 from dataclasses import dataclass
 
 import anyio
@@ -124,5 +125,11 @@ class Announced(uvicorn.Server):
 
 
 with socket.create_server(("127.0.0.1", 0)) as listener:
-    app = Starlette(routes=[WebSocketRoute("/mcp", endpoint)])
+    server.settings.sse_path = "/mcp"
+    apps = {
+        "sse": server.sse_app,
+        "http": server.streamable_http_app,
+        "websocket": lambda: Starlette(routes=[WebSocketRoute("/mcp", endpoint)]),
+    }
+    app = apps[sys.argv[1]]()
     Announced(uvicorn.Config(app, log_level="error")).run([listener])

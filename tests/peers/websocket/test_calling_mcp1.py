@@ -1,7 +1,6 @@
-"""trio-mcp's `open_websocket` drives a server that has `websocket_server` of ``mcp`` 1.30.0, in a process of its own.
+"""Our client drives a server of ``mcp`` 1.30.0, in a process of its own: over WebSocket, HTTP+SSE and Streamable HTTP.
 
-What both transports share is tested over stdio; here is what has to cross the WebSocket in either direction. 1.30
-knows legacy revisions only.
+1.30 knows legacy revisions only.
 """
 
 from __future__ import annotations
@@ -18,15 +17,18 @@ from tests.peers.conversations import Conversation, conversation, expire, hang_u
 from tests.peers.journals import Journal
 from tests.peers.websocket.children import Listening, listening, peer_server
 
-from trio_mcp import ConnectionLost, CreateMessageParams, Progress, open_websocket
+from trio_mcp import ConnectionLost, CreateMessageParams, Progress, open_http, open_websocket
 
 
-@pytest.fixture(scope="module")
-def peer(peer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+@pytest.fixture(scope="module", params=["websocket", "sse", "http"])
+def peer(
+    request: pytest.FixtureRequest, peer_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Conversation]:
     journal = Journal(tmp_path_factory.mktemp("mcp1") / "journal")
+    scheme, open_client = ("ws", open_websocket) if request.param == "websocket" else ("http", open_http)
     with (
-        listening(peer_server(peer_python), journal) as child,
-        conversation("mcp1", "legacy", journal, partial(open_websocket, child.url)) as talk,
+        listening(peer_server(peer_python, request.param), journal, scheme) as child,
+        conversation("mcp1", "legacy", journal, partial(open_client, child.url), request.param) as talk,
     ):
         yield talk
 

@@ -38,7 +38,7 @@ from ...jsonrpc.messages import (
 )
 from ...protocol.fields import JSONObject
 from ...runtime.limits import Limits
-from ...runtime.transport import Frame, HTTPError, QuestionsLost, ReplyLost
+from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
 from ...transports.sse import EventReader
@@ -180,6 +180,13 @@ class Inbox:
         """Answers of ours that are on their way to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
+        self._lost: str | None = None
+        """Why nothing more comes, once that is so."""
+
+    def end(self, reason: str) -> None:
+        """Note that nothing more comes, because of ``reason``."""
+        self._lost = reason
+        self._reader.wake()
 
     def put(self, arrival: Frame | ReplyLost | QuestionsLost) -> None:
         """Append a message or a loss."""
@@ -211,8 +218,11 @@ class Inbox:
             self._producers.unpark_all()
 
     async def take(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message or loss, and return it. No checkpoint when one waits. A cancel loses nothing."""
+        """Wait for the next message or loss, and return it. No checkpoint when one waits. A cancel loses nothing.
+        Raises `ConnectionLost` when nothing more comes."""
         while not self._waiting:
+            if self._lost is not None:
+                raise ConnectionLost(self._lost)
             await self._reader.sleep()
         arrival = self._waiting.popleft()
         if isinstance(arrival, Frame):

@@ -42,6 +42,7 @@ from ...transports.http_client.origins import is_of_this_machine, names_socket, 
 from ..bad_target import BadTarget, check_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
+from .http_and_sse import may_speak
 from .outgoing import RequestHeaders, Sessions
 from .responses import Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport
@@ -49,6 +50,8 @@ from .transport import HttpTransport
 logger = logging.getLogger("trio_mcp")
 
 _TAG_BYTES: Final = 12
+_LONGEST_WAIT: Final = 10.0
+"""Seconds in which a server that speaks HTTP+SSE must name the URL for our messages."""
 _LIVED: Final = 10.0
 """Seconds that a session must have lasted for its end to be followed by another at once."""
 
@@ -92,6 +95,10 @@ async def open_http(
     reply. Other calls go on, and `Client.lost` stays `None`. No call that may have run is sent again by itself. When a
     modern server refuses a call because of its headers, the tools are listed anew, and the call is sent once more.
 
+    If the server refuses ``initialize`` with status 400, 404 or 405, the client tries HTTP+SSE, the transport of
+    2024-11-05: a GET opens the stream of all messages from the server, and messages to the server go to the URL of the
+    same origin that the stream names. When that stream ends, the connection is lost.
+
     The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
     Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the
     client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
@@ -114,7 +121,7 @@ async def open_http(
     told = attrs.evolve(settings, send_cancels=True)  # the transport itself is told of every cancel
     async with open_http_messages(url, headers, ssl_context, proxy, auth, settings, timeouts) as (transport, sessions):
         renewing = partial(_renew, sessions)
-        settling = partial(_settle, sessions, url)
+        settling = partial(_settle, transport, sessions, url)
         async with open_over(transport, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
             yield client
 
@@ -156,10 +163,29 @@ async def open_http_messages(
         yield transport, endpoint.sessions
 
 
-async def _settle(sessions: Sessions, url: str, client: Client) -> None:
+async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client: Client) -> None:
     client.tag = secrets.token_urlsafe(_TAG_BYTES)
-    await settle_era(client, url)
+    try:
+        await settle_era(client, url)
+    except HTTPError as error:
+        if client.settings.era == "modern" or not may_speak(error):
+            raise
+        await _try_http_and_sse(transport, client, error)
     sessions.modern = None if client.revision.handshake else client.revision.name
+
+
+async def _try_http_and_sse(transport: HttpTransport, client: Client, refused: MCPError) -> None:
+    """Open the client over HTTP+SSE. Raises ``refused``, the server's answer to ``initialize``, if the server doesn't
+    speak HTTP+SSE."""
+    with client.timeouts.move_on_after(_LONGEST_WAIT) as scope:
+        try:
+            await transport.speak_http_and_sse()
+        except HTTPError as error:
+            logger.debug("the server doesn't speak HTTP+SSE, the transport of 2024-11-05: %s", error)
+            raise refused from None
+    if scope.cancelled_caught:
+        raise refused
+    await initialize(client)
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:

@@ -35,13 +35,14 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 class Session:
     """The agreement of the server in ``initialize``: the ``version``, and the session with ``id``; `None` where the
-    server keeps no session."""
+    server keeps no session. ``is_by_sse``: over HTTP+SSE, so that replies come on the stream, not with their POST."""
 
-    def __init__(self, session_id: str | None, version: str) -> None:
+    def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
             raise HTTPError(200, "the server assigned a session id that has other characters than visible ASCII")
         self.id = session_id
         self.version = version
+        self.is_by_sse = is_by_sse
         self.opened = trio.Event()
         """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
         self.was_heard = False
@@ -68,6 +69,11 @@ class Sessions:
         self._has_missed = False
         self._opener = trio.lowlevel.ParkingLot()
         self._messages = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_by_sse(self) -> bool:
+        """True for a server that speaks HTTP+SSE."""
+        return self.present is not None and self.present.is_by_sse
 
     @property
     def was_heard(self) -> bool:
@@ -283,7 +289,7 @@ def _name_in(method: str | None, params: JSONObject) -> str | None:
 
 
 def _of_session(session: Session | None) -> Headers:
-    if session is None:
+    if session is None or session.is_by_sse:  # HTTP+SSE has none of these headers
         return []
     version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
     return [version] if session.id is None else [(b"Mcp-Session-Id", session.id.encode("ascii")), version]

@@ -26,6 +26,7 @@ from ...transports.http_client.connection import BodyTooLong, Reply
 from ...transports.sse import EventReader, EventTooLong
 from ..credentials import Headers
 from .endpoint import Endpoint, MaySignIn, arrived, cursor_of
+from .http_and_sse import EndpointEvent
 from .outgoing import OutboundFrame, Session
 from .responses import (
     EVENT_STREAM,
@@ -153,6 +154,9 @@ class PostedRequest:
         try:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
                 self._status = reply.status
+                if is_good(reply) and self._endpoint.sessions.is_by_sse:
+                    await _finish(reply)
+                    return
                 if content_type(reply) != EVENT_STREAM or not is_good(reply):
                     await self._whole(reply)
                     return
@@ -222,6 +226,8 @@ class PostedRequest:
             except EventTooLong as error:
                 raise UnreadableAnswer(f"{self._message.method}: {error}") from None
             for event in found:
+                if event.name == "endpoint" and self.session is None:
+                    raise EndpointEvent(reply.status, "the server answered with the stream of HTTP+SSE")
                 if event.name != "message" or not event.data:
                     continue
                 self._brought += 1

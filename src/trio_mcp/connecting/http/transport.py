@@ -24,6 +24,7 @@ from ...runtime.calls import Call, Posted
 from ...runtime.outbox import Outbox, Owner, cancel_line
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, RecordedSending, ReplyLost, Transport
 from .endpoint import Endpoint, Seen
+from .http_and_sse import hear_all
 from .listening import listen
 from .outgoing import OutboundFrame, Session, SessionQuestion
 from .posted_request import PostedRequest
@@ -76,6 +77,12 @@ class HttpTransport(Transport):
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
+
+    async def speak_http_and_sse(self) -> None:
+        """Change to the transport HTTP+SSE, for a server that has answered nothing so far. Raises as `hear_all`."""
+        if self._nursery is None:
+            raise ConnectionLost(_OVER)
+        await self._nursery.start(hear_all, self._endpoint)
 
     # The messages
 
@@ -254,7 +261,8 @@ class HttpTransport(Transport):
             await delivered.wait()
         session.opened.set()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(listen, self._endpoint, session)
+            if not session.is_by_sse:
+                nursery.start_soon(listen, self._endpoint, session)
             await session.over.wait()
             nursery.cancel_scope.cancel(reason=_FORGOTTEN)
         for posted in self._requests.values():

@@ -1,0 +1,206 @@
+"""The transport HTTP+SSE of 2024-11-05: a client falls back to it at servers that refuse a POST to their URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, initialized, result, serving, text
+
+from trio_mcp import (
+    Bearer,
+    ConnectionLost,
+    ElicitResult,
+    HTTPError,
+    ProtocolViolation,
+    open_http,
+)
+from trio_mcp.connecting.http import opening
+
+MESSAGES = "/messages?session=1"
+QUESTION = {
+    "jsonrpc": "2.0",
+    "id": "q-1",
+    "method": "elicitation/create",
+    "params": {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}},
+}
+
+
+class Old:
+    """A server that speaks HTTP+SSE only. ``refusal`` answers POSTs to its URL."""
+
+    def __init__(self, refusal: int = 405, endpoint: str = MESSAGES) -> None:
+        self.refusal = refusal
+        self.endpoint = endpoint
+        self.stream: Answer | None = None
+        self.over = trio.Event()
+
+    async def __call__(self, got: Got, answer: Answer) -> None:
+        if got.method == "GET" or (got.target == "/mcp" and self.refusal == 200):
+            await answer.open()
+            await answer.chunk(f": hello\r\n\r\nevent: endpoint\r\ndata: {self.endpoint}\r\n\r\n".encode())
+            if got.method == "GET":
+                self.stream = answer
+                await self.over.wait()
+            await answer.end()
+        elif got.target == "/mcp":
+            await answer.whole(self.refusal, b"Method Not Allowed")
+        else:
+            await self.take(got, answer)
+
+    async def take(self, got: Got, answer: Answer) -> None:
+        await answer.whole(202, b"Accepted", content_type="text/plain")
+        assert self.stream is not None
+        for message in self.messages_for(got):
+            await self.stream.event(message, event="message")
+
+    def messages_for(self, got: Got) -> list[Any]:
+        match got.name:
+            case "initialize":
+                return [initialized(got)]
+            case "tools/list":
+                return [result(got, tools=[{"name": "add", "inputSchema": {"type": "object"}}])]
+            case "tools/call" if got.message["params"]["name"] == "ask":
+                return [QUESTION, text(got)]
+            case "tools/call" if got.message["params"]["name"] != "hang":
+                return [text(got)]
+            case _:
+                return []
+
+
+@pytest.mark.parametrize("refusal", [400, 404, 405, 200])
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_server_that_refuses_posts_is_used_over_its_stream(refusal: int, era: Any) -> None:
+    async with serving(Old(refusal)) as server, open_http(server.url, era=era) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["add"]
+        assert (await client.call_tool("add")).text == "done"
+        await server.until("notifications/initialized")
+        assert server.names.count("GET") == 1
+        assert {got.target for got in server.got if got.name.startswith("tools/")} == {MESSAGES}
+        assert "mcp-protocol-version" not in server.named("tools/call")[0].headers
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        ("/messages/?session_id=ab", "/messages/?session_id=ab"),
+        ("?session=2", "/mcp?session=2"),
+        ("messages", "/messages"),
+        ("{origin}/x?y=1", "/x?y=1"),
+        (" /padded ", "/padded"),
+    ],
+)
+async def test_endpoint_is_relative_to_the_url_of_the_server(endpoint: str, target: str) -> None:
+    old = Old()
+    async with serving(old) as server:
+        old.endpoint = endpoint.format(origin=server.url.removesuffix("/mcp"))
+        async with open_http(server.url) as client:
+            await client.call_tool("add")
+        assert server.named("tools/call")[0].target == target
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://other.example/messages", "//other.example/m", "https://127.0.0.1/m", "ftp://x", "/" + "m" * 5000],
+)
+async def test_endpoint_at_another_origin_gets_no_message(endpoint: str) -> None:
+    async with serving(Old(endpoint=endpoint)) as server:
+        with pytest.raises(ProtocolViolation, match="the event 'endpoint'"):
+            async with open_http(server.url):
+                pass
+        assert {got.target for got in server.got} == {"/mcp"}
+
+
+async def test_header_authorization_goes_with_the_stream_and_each_message() -> None:
+    async with serving(Old()) as server, open_http(server.url, auth=Bearer("token-1")) as client:
+        await client.call_tool("add")
+        assert {got.headers.get("authorization") for got in server.got} == {"Bearer token-1"}
+
+
+async def test_question_of_the_server_is_answered_by_post() -> None:
+    async with (
+        serving(Old()) as server,
+        open_http(server.url, elicitation=lambda question: ElicitResult("decline")) as client,
+    ):
+        await client.call_tool("ask")
+        assert (await server.until("reply")).message == {"jsonrpc": "2.0", "id": "q-1", "result": {"action": "decline"}}
+
+
+async def test_cancelled_call_is_cancelled_in_the_server() -> None:
+    async with serving(Old()) as server, open_http(server.url) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "hang")
+            call = await server.until("tools/call")
+            nursery.cancel_scope.cancel()
+        assert (await server.until("notifications/cancelled")).message["params"]["requestId"] == call.message["id"]
+        assert (await client.call_tool("add")).text == "done"
+
+
+async def test_call_whose_post_is_refused_fails_alone() -> None:
+    class Refusing(Old):
+        async def take(self, got: Got, answer: Answer) -> None:
+            if got.name == "tools/call" and got.message["params"]["name"] == "add":
+                await answer.whole(503, b"not now")
+            else:
+                await super().take(got, answer)
+
+    async with serving(Refusing()) as server, open_http(server.url) as client:
+        with pytest.raises(HTTPError, match="not now"):
+            await client.call_tool("add")
+        assert (await client.call_tool("other")).text == "done"
+
+
+async def test_end_of_the_stream_is_the_end_of_the_connection() -> None:
+    old = Old()
+    async with serving(old) as server, open_http(server.url) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.until, "tools/call")
+            nursery.start_soon(_end, old, server)
+            with pytest.raises(ConnectionLost, match="closed its stream"):
+                await client.call_tool("hang")
+        assert isinstance(client.lost, ConnectionLost)
+
+
+async def _end(old: Old, server: Any) -> None:
+    await server.until("tools/call")
+    old.over.set()
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy", "modern"])
+@pytest.mark.parametrize("get", ["refused", "page", "other event", "empty"])
+async def test_other_server_is_refused_with_its_first_answer(era: Any, get: str) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.method == "POST":
+            await answer.whole(404, b"no such page")
+        elif get == "refused":
+            await answer.whole(405)
+        elif get == "page":
+            await answer.whole(200, b"<p>Hello</p>", content_type="text/html")
+        else:
+            await answer.open()
+            if get == "other event":
+                await answer.event({"jsonrpc": "2.0", "method": "x"})
+            await answer.end()
+
+    async with serving(handler) as server:
+        with pytest.raises(HTTPError, match="no such page"):
+            async with open_http(server.url, era=era):
+                pass
+        assert server.names.count("GET") == (era != "modern")
+
+
+async def test_stream_without_an_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_LONGEST_WAIT", 0.05)
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.method == "POST":
+            await answer.whole(405)
+        else:
+            await answer.open()
+            await answer.gone()
+
+    async with serving(handler) as server:
+        with pytest.raises(HTTPError, match="405"):
+            async with open_http(server.url):
+                pass
