@@ -252,8 +252,8 @@ class Client(Requests):
         """Iterate over the tools, page by page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
 
         Each page is requested when its first tool is needed. The iteration may be left anywhere, and a step that was
-        cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list without end: a list of more than
-        ``max_pages`` pages, or with the same cursor twice.
+        cancelled can be repeated. Raises as a call. A list that never ends is ended with a warning, and returns each
+        tool once. Such a list has a repeated cursor, a page with nothing new, or more than ``max_pages`` pages.
         """
         return Pages(self.request, "tools/list", self.settings.max_pages, refresh=refresh)
 

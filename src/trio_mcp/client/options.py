@@ -231,8 +231,8 @@ class ClientSettings:
     `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does not
     count until the call has its answer: that server may ask again. Forwarded questions are not counted here."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
-    """Pages that a listing may have; `ProtocolViolation` beyond. Items are not counted: the iterating code may stop at
-    any item."""
+    """Pages that a listing may have; it ends there with a warning. Items are not counted: the iterating code may stop
+    at any item."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
     """Cache for fresh answers of a modern server, by default a cache of the client alone. With `None` nothing is kept;
     most servers ask for no caching anyway."""

@@ -7,6 +7,7 @@ task, before any handler runs.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from math import inf
@@ -29,6 +30,11 @@ from .answers import Answers, NobodyAnswersHere
 from .options import ClientSettings
 
 T = TypeVar("T")
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_IDLE: Final = 100
+"""Empty pages in a row: a server that filters its pages may have some."""
 
 
 def structured(method: str, result: Any, result_type: type[T]) -> T:
@@ -81,9 +87,9 @@ class Pages(AsyncIterator[T], Generic[T]):
     """The items of all pages of the list of ``method``, up to ``max_pages`` pages, each requested when needed.
 
     ``request`` is the method of a client, and gets ``refresh``; ``listing`` describes the list of an extension. When
-    the server refuses the cursor of a page from the cache, all pages are fetched anew, once, without the items given
-    already. The class is no async generator, so an iteration may stop at any item without a close. A cancelled step can
-    be repeated.
+    the server refuses the cursor of a page from the cache, all pages are fetched anew, once. An item of an earlier page
+    isn't returned again. A list whose cursors lead nowhere ends with a warning: see `problem`. The class is no async
+    generator, so an iteration may stop at any item without a close. A cancelled step can be repeated.
     """
 
     def __init__(
@@ -101,12 +107,18 @@ class Pages(AsyncIterator[T], Generic[T]):
         self._max_pages = max_pages
         self._refresh = refresh
         self._items: deque[T] = deque()
-        self._given: set[str] = set()
-        self._passed_over: set[str] = set()
+        self._passed_over: set[int] = set()
+        self._given: set[int] = set()
+        """Hashes of the identities of all items so far, which may be of any length, as cursors may."""
         self._cursor: str | None = None
         self._seen: set[int] = set()
-        """Hashes of the cursors so far: a server may make cursors of any length."""
+        """Hashes of the cursors so far."""
+        self._idle = 0
         self._complete = False
+        self.logs_problem = True
+        """False if the caller reports the problem."""
+        self.problem: str | None = None
+        """Why the list was ended although the server didn't end it; `None` for a list that ended, or may go on."""
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: [{self._list.said}]")
@@ -124,34 +136,46 @@ class Pages(AsyncIterator[T], Generic[T]):
         return self._items.popleft()
 
     async def _turn(self) -> None:
-        if hash(self._cursor) in self._seen:
-            self._complete = True
-            raise ProtocolViolation(f"{self._method}: the server gave the same cursor twice")
-        if len(self._seen) >= self._max_pages:
-            self._complete = True
-            raise ProtocolViolation(f"{self._method}: the list has more than {self._max_pages} pages")
         try:
             page = await self._request(self._method, PageParams(self._cursor), self._list.page, refresh=self._refresh)
         except PeerError as error:
+            if self._cursor == "":
+                self._end("the server refuses its own empty cursor")
+                return
             if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
                 raise
             # 2026-07-28 caching, Interaction with Pagination: SHOULD re-fetch from the beginning.
             self._refresh, self._cursor = True, None
             self._seen.clear()
-            self._passed_over |= self._given
+            self._passed_over, self._given = self._given, set()
             return
+        items, cursor = getattr(page, self._list.items), page.next_cursor
+        is_new = self._take(items)
+        self._idle = 0 if is_new else self._idle + 1
         self._seen.add(hash(self._cursor))
-        self._take(getattr(page, self._list.items))
-        self._cursor = page.next_cursor
-        self._complete = self._cursor is None
+        self._cursor = cursor
+        if cursor is None:
+            self._complete = True
+        elif hash(cursor) in self._seen:
+            self._end("the server repeats a cursor, so the list never ends")
+        elif (items and not is_new) or self._idle >= _MOST_IDLE:
+            self._end("the server's pages bring nothing new, so the list never ends")
+        elif len(self._seen) >= self._max_pages:
+            self._end(f"the list has more than {self._max_pages} pages")
 
-    def _take(self, items: list[T]) -> None:
-        for item in items:
-            identity = getattr(item, self._list.identity)
-            if not self._refresh:  # without `refresh` the list may begin anew
-                self._given.add(identity)
-            if identity not in self._passed_over:
-                self._items.append(item if self._list.shown is None else self._list.shown(item))
+    def _end(self, problem: str) -> None:
+        self._complete, self.problem = True, problem
+        if self.logs_problem:
+            logger.warning("%s: %s", self._method, self.problem)
+
+    def _take(self, items: list[T]) -> bool:
+        """Return whether any of ``items`` is new."""
+        identities = [hash(getattr(item, self._list.identity)) for item in items]
+        new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._given]
+        self._given.update(identities)
+        wanted = [item for item, each in new if each not in self._passed_over]
+        self._items += wanted if self._list.shown is None else map(self._list.shown, wanted)
+        return bool(new)
 
 
 @frozen

@@ -13,6 +13,7 @@ import trio
 
 from ..concurrency.bounded_dict import BoundedDict
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
+from ..protocol.cursors import Cursors
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CANCEL_TOKEN
 from ..protocol.revisions import Revision
@@ -289,14 +290,15 @@ class TaskSupports:
 
     async def _list(self) -> None:
         self.listings += 1
-        cursor: object = None
+        cursors = Cursors()
+        cursor: str | None = None
         self._is_whole = True  # unless `forget` is called meanwhile
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
                 self.take(page)
-                cursor = _member(page, "nextCursor")
-                if not isinstance(cursor, str):
+                cursor = cursors.after(page)
+                if cursor is None:
                     return
         except PeerError:
             return  # a server that refuses to list its tools says of none that it is a task

@@ -15,6 +15,7 @@ from ..auth.credentials import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.converters import NotExpressible, unstructure
+from ..protocol.cursors import Cursors
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
@@ -166,11 +167,11 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
     unchecked; a server that has no such method has no such headers."""
     try:
         await upstream.follow_lists()
-        listing = upstream.listed_tools.listing()
+        listing, cursors = upstream.listed_tools.listing(), Cursors()
         for _ in range(_MOST_PAGES):
             result = await upstream.request("tools/list", params, None)
-            cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
-            if not isinstance(cursor, str):
+            cursor = cursors.after(result)
+            if cursor is None:
                 break
             params = {**params, "cursor": cursor}
     except UPSTREAM_ERRORS as error:

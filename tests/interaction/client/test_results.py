@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import trio
 from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import CallToolResult, ConnectionLost, Limits, PeerError, ProtocolViolation, Tool
+from trio_mcp import CallToolResult, ConnectionLost, Limits, PeerError, ProtocolViolation
 from trio_mcp.client.opening import open_client
 
 TOOL = {"inputSchema": {"type": "object"}}
@@ -291,30 +290,57 @@ async def test_a_listing_goes_through_all_pages(autojump_clock: object) -> None:
     assert cursors == [None, "2", ""]
 
 
-async def test_a_cursor_that_comes_back_is_a_protocol_violation_and_no_endless_loop(autojump_clock: object) -> None:
-    pages = (
-        {"tools": [{"name": "a", **TOOL}], "nextCursor": "1"},
-        {"tools": [{"name": "b", **TOOL}], "nextCursor": "2"},
-        {"tools": [{"name": "c", **TOOL}], "nextCursor": "1"},
-    )
-    names: list[str] = []
-
-    async def collect(tools: AsyncIterator[Tool]) -> None:
-        async for tool in tools:
-            names.append(tool.name)
-
-    async with scripted(_answering(*pages)) as (channel, _), open_client(channel) as client:
-        with pytest.raises(ProtocolViolation, match="same cursor twice"):
-            await collect(client.list_tools())
-    assert names == ["a", "b", "c"]
+def _page(names: str, cursor: Any = None) -> dict[str, Any]:
+    return {"tools": [{"name": name, **TOOL} for name in names], "nextCursor": cursor}
 
 
-async def test_a_listing_that_never_ends_is_a_protocol_violation_after_so_many_pages(autojump_clock: object) -> None:
-    pages = [{"tools": [], "nextCursor": str(number)} for number in range(10)]
-    async with scripted(_answering(*pages)) as (channel, peer), open_client(channel, max_pages=3) as client:
-        with pytest.raises(ProtocolViolation, match="more than 3 pages"):
-            await anext(client.list_tools())
-    assert methods_in(peer.wire).count("tools/list") == 3
+@pytest.mark.parametrize(
+    ("pages", "found", "problem"),
+    [
+        ([_page("ab", "x"), _page("ab", "x")], "ab", "repeats a cursor"),
+        ([_page("a", "1"), _page("b", "2"), _page("c", "1")], "abc", "repeats a cursor"),
+        ([_page("ab", ""), _page("ab", "")], "ab", "repeats a cursor"),
+        ([_page("a", "1"), _page("b", "2"), _page("ab", "3")], "ab", "nothing new"),
+        ([_page("", str(number)) for number in range(200)], "", "nothing new"),
+        ([_page("a"[number:], str(number)) for number in range(200)], "a", "nothing new"),
+        ([_page(name, name) for name in "abcd"], "abc", "more than 3 pages"),
+    ],
+)
+async def test_listing_without_end_ends_with_one_warning_and_each_item_once(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture, pages: list[Any], found: str, problem: str
+) -> None:
+    options: Any = {"max_pages": 3} if problem.startswith("more") else {}
+    async with scripted(_answering(*pages)) as (channel, peer), open_client(channel, **options) as client:
+        assert "".join([tool.name async for tool in client.list_tools()]) == found
+        assert len([record for record in caplog.records if problem in record.message]) == 1
+    assert methods_in(peer.wire).count("tools/list") <= 101
+    caplog.clear()
+
+
+async def test_listing_whose_empty_cursor_is_refused_ends_with_a_warning(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.result(await peer.until("tools/list"), _page("ab", ""))
+        await peer.error(await peer.until("tools/list"), -32602, "no such cursor")
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["a", "b"]
+    assert "refuses its own empty cursor" in caplog.text
+    caplog.clear()
+
+
+@pytest.mark.parametrize("listing", ["resources", "resource_templates", "prompts"])
+async def test_each_listing_without_end_ends(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture, listing: str
+) -> None:
+    member = "resourceTemplates" if listing == "resource_templates" else listing
+    page = {member: [{"name": "a", "uri": "a:b", "uriTemplate": "a:{b}"}], "nextCursor": "again"}
+    async with scripted(_answering(page, page)) as (channel, _), open_client(channel) as client:
+        assert len([item async for item in getattr(client, f"list_{listing}")()]) == 1
+    assert "repeats a cursor" in caplog.text
+    caplog.clear()
 
 
 async def test_a_listing_that_is_left_early_asks_for_no_more_pages(autojump_clock: object) -> None:

@@ -17,6 +17,7 @@ from ...auth.credentials import AuthorizationError
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
 from ...jsonrpc.messages import RequestId, Response
+from ...protocol.cursors import Cursors
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.fields import JSONObject
 from ...protocol.meta import PROGRESS_TOKEN
@@ -314,6 +315,7 @@ async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
     and nobody else sees the requests: their ids are texts, and the ids of all others are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
+    cursors = Cursors()
     for page in range(_MOST_PAGES):
         request = OutboundFrame.request(f"tools of {call.id}, page {page}", "tools/list", params)
         try:
@@ -321,8 +323,8 @@ async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
         except (AuthorizationError, ConnectionLost, EventTooLong) as error:
             logger.info("the tools could not be listed anew: %s", error)
             return
-        cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
-        if not isinstance(cursor, str):
+        cursor = cursors.after(result)
+        if cursor is None:
             return
         params = {"_meta": meta, "cursor": cursor}
 
