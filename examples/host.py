@@ -69,6 +69,8 @@ async def main(path: str, limit: float) -> None:
         await group.settled()
         for name, status in group.statuses.items():
             print(f"{name}: {status.state}{f' ({printable(str(status.error))})' if status.error else ''}")
+            for kind, words in status.problems.items():
+                print(f"{name}: {kind} are incomplete: {words}")
         print("tools:", *(printable(name) for name in group.catalogue.tools))
         while line := await typed("> "):
             if line.strip():

@@ -142,12 +142,25 @@ async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most(autojump_
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 10
 
 
-async def test_what_is_not_declared_is_not_asked_for(autojump_clock: MockClock) -> None:
-    target = Scripted(RawPeer.handshake)
+@pytest.mark.parametrize("answer", ["tools", "refusal", "silence"])
+async def test_tools_that_are_not_declared_are_requested_once(autojump_clock: MockClock, answer: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        listing = await peer.until("tools/list")
+        if answer == "tools":
+            await peer.result(listing, {"tools": [{"name": "x", "inputSchema": {"type": "object"}}]})
+        elif answer == "refusal":
+            await peer.error(listing, -32601, "Method not found")
+        await peer.to_the_end()
+
+    target = Scripted(script)
     async with open_group({"a": MemberDescription(target)}) as group:
-        await group.settled()
-        await wait_all_tasks_blocked()
-    assert [m["method"] for m in target.peers[0].wire] == ["initialize", "notifications/initialized"]
+        with trio.fail_after(3):
+            await group.settled()
+        assert list(group.catalogue.tools) == (["a__x"] if answer == "tools" else [])
+        assert group.statuses["a"].problems == {}
+    methods = [message["method"] for message in target.peers[0].wire]
+    assert [name for name in methods if name.endswith("/list")] == ["tools/list"]
 
 
 async def test_the_things_of_a_removed_member_are_gone_at_once(autojump_clock: MockClock) -> None:
@@ -218,7 +231,7 @@ async def test_a_list_that_cannot_be_read_is_reported_and_harms_nobody(
         await group.settled()
         assert list(group.catalogue.tools) == ["good__x"]
         assert (await group.client("bad")).lost is None
-    assert "the tools of member bad cannot be listed" in caplog.text
+    assert "the tools of member bad are incomplete" in caplog.text
     caplog.clear()
 
 
@@ -232,7 +245,7 @@ async def test_of_an_endless_list_so_much_is_taken(autojump_clock: MockClock, ca
     async with open_group({"a": describe(script)}) as group:
         await group.settled()
         assert len(group.catalogue.tools) == 10_000
-    assert "only the first 10000 tools" in caplog.text
+    assert "only the first 10000 are listed" in caplog.text
     caplog.clear()
 
 
@@ -246,7 +259,7 @@ async def test_of_large_things_so_much_is_taken(autojump_clock: MockClock, caplo
     async with open_group({"a": describe(script)}) as group:
         await group.settled()
         assert len(group.catalogue.tools) == 3
-    assert "only the first 3 tools" in caplog.text
+    assert "only the first 3 are listed" in caplog.text
     caplog.clear()
 
 
@@ -254,7 +267,7 @@ async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(auto
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue.add("a")
-        listing = Listing("a", catalogue)
+        listing = Listing("a", catalogue, lambda _: None)
         listing.begin(client)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot())
@@ -285,6 +298,7 @@ async def test_a_server_without_resource_templates_is_nothing_to_warn_of(
         else:
             await peer.error(listing, -32601, "Method not found")
         await peer.error(await peer.until("resources/templates/list"), -32601, "Method not found")
+        await peer.error(await peer.until("tools/list"), -32601, "Method not found")
 
     async with open_group({"a": describe(script)}) as group:
         await group.settled()
@@ -293,3 +307,76 @@ async def test_a_server_without_resource_templates_is_nothing_to_warn_of(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert ["resources of member a" in warning for warning in warnings] == ([] if resources else [True])
     caplog.clear()
+
+
+def _lists(page: Any, *, error: int | None = None, silent: bool = False) -> Any:
+    """A server whose prompts are good, and whose tools are these, again and again."""
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={}, prompts={})
+        while True:
+            message = await peer.read()
+            match message.get("method"):
+                case "prompts/list":
+                    await peer.result(message, {"prompts": [{"name": "good"}]})
+                case "tools/list" if error is not None and (page is None or "cursor" in (message.get("params") or {})):
+                    await peer.error(message, error, "bo\x1bom" * 1000)
+                case "tools/list" if not silent:
+                    await peer.result(message, page)
+
+    return script
+
+
+_AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "ab"]}
+
+
+@pytest.mark.parametrize(
+    ("script", "tools", "problem"),
+    [
+        (_lists(_AB), 2, None),
+        (_lists({**_AB, "nextCursor": "x"}), 2, "repeats a cursor"),
+        (_lists({**_AB, "nextCursor": ""}), 2, "repeats a cursor"),
+        (_lists({**_AB, "nextCursor": "x"}, error=-32603), 2, "bo\N{REPLACEMENT CHARACTER}om"),
+        (_lists(None, error=-32603), 0, "bo\N{REPLACEMENT CHARACTER}om"),
+        (_lists(None, error=-32601), 0, "the peer answered"),
+        (_lists({"tools": "many"}), 0, "makes no sense"),
+        (_lists(None, silent=True), 0, "did not answer within 60 s"),
+    ],
+)
+async def test_status_names_what_is_wrong_with_a_list(
+    script: Any, tools: int, problem: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group({"a": describe(script)}) as group:
+        await group.settled()
+        status = group.statuses["a"]
+        assert (status.state, status.error, hash(status) == hash(group.statuses["a"])) == ("ready", None, True)
+        assert (len(group.catalogue.tools), len(group.catalogue.prompts)) == (tools, 1)
+        if problem is None:
+            assert status.problems == {}
+        else:
+            assert list(status.problems) == ["tools"]
+            assert problem in status.problems["tools"]
+            assert len(status.problems["tools"]) <= 300
+            assert status.problems["tools"].isprintable()
+            assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    caplog.clear()
+
+
+async def test_status_says_at_once_that_a_list_is_not_answered_and_forgets_it_with_the_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={}, prompts={})
+        tools = await peer.until("tools/list")
+        await peer.result(await peer.until("prompts/list"), {"prompts": [{"name": "good"}]})
+        await trio.sleep(10)
+        await peer.result(tools, _AB)
+        await peer.to_the_end()
+
+    async with open_group({"a": describe(script)}) as group:
+        await trio.sleep(5)
+        assert "did not answer within 2 s" in group.statuses["a"].problems["tools"]
+        assert list(group.catalogue.prompts) == ["a__good"]
+        await group.settled()
+        assert group.statuses["a"].problems == {}
+        assert len(group.catalogue.tools) == 2

@@ -207,6 +207,10 @@ class Catalogue:
                 return entry
         return None
 
+    def has_any(self, member: str, name: ListName) -> bool:
+        """Return whether the list of ``member`` has any items."""
+        return bool(self._offers.get(member, {}).get(name))
+
     def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
         """Replace a list of ``member`` with ``items``."""
         in_catalogue, own = _NAMED[name]

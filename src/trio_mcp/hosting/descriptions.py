@@ -8,7 +8,7 @@ unchanged.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -112,6 +112,17 @@ class MemberStatus:
     """Restarts in a row, made or due."""
     retry_in: float | None = None
     """Seconds from this status to the next start; `None` where no start is due."""
+    problems: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """What is wrong with the lists of a ready member, in one line each: a list that failed, never ended, or wasn't
+    answered yet. The keys are the names of the lists in the catalogue: ``tools`` for example."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.state, self.error, self.stderr, self.restarts, self.retry_in))
+
+
+def problems_in(status: MemberStatus) -> list[str]:
+    """Return the problems of a status, each with the words for its list."""
+    return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
 class MemberUnavailable(MCPError):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -18,16 +19,16 @@ from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, User
 from ..classes import frozen
 from ..client.cache import Change
 from ..client.client import Client
+from ..client.collecting import PATIENCE, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import only_member
-from ..concurrency.time_limits import fail_after_work
 from ..connecting.bad_target import BadTarget
 from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
-from ..jsonrpc.errors import METHOD_NOT_FOUND, MCPError, PeerError, ProtocolViolation
-from ..runtime.transport import ConnectionLost, HTTPError
+from ..jsonrpc.errors import MCPError
+from ..runtime.transport import ConnectionLost
 from ..transports.process import LastLines
 from .catalogue import Catalogue, ListName
 from .descriptions import MemberDescription, MemberState, MemberStatus, MemberUnavailable
@@ -60,7 +61,7 @@ class Member:
         self._connect_timeout = settings.connect_timeout
         if settings.record is not None:  # one recorder for all connections of the member
             self._options["record"] = settings.record
-        self._listing = Listing(name, catalogue)
+        self._listing = Listing(name, catalogue, self._has_problems)
         self._changed = changed
         self._client: Client | None = None
         self._stderr = LastLines()
@@ -121,6 +122,10 @@ class Member:
             self.status = status
             self._changed(status)
             self._news.unpark_all()
+
+    def _has_problems(self, problems: Mapping[str, str]) -> None:
+        if self.status.state is MemberState.READY:
+            self._become(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
         """Connect, and connect again as the description says, until `close`."""
@@ -230,8 +235,6 @@ def _heard_elsewhere(_: object) -> None:
     changes before any callback does."""
 
 
-_MOST_ITEMS: Final = 10_000
-_MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_SECONDS: Final = 60.0
 _REST_TIME: Final = 0.1
 _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
@@ -242,28 +245,36 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class Listing:
-    """Keep the lists of a member in the catalogue as its server has them.
+    """Keep the lists of a member in the catalogue as its server has them. ``changed`` is called with the problems of
+    all lists when they change: see `MemberStatus.problems`.
 
-    A list has 10,000 items at most, of 16 MiB together, and 60 seconds. After reading, the listing rests for 100 ms, or
-    for as long as the reading took, whatever changes the server reports. A list that cannot be read stays unchanged,
-    and the failure is reported.
+    A list has 10,000 items at most, of 16 MiB together, and 60 seconds. The next list waits 2 seconds for it. After
+    reading, the listing rests for 100 ms, or for as long as the reading took, whatever changes the server reports. If a
+    list fails, the catalogue keeps the items that it had, or else gets the items that came.
     """
 
-    def __init__(self, member: str, catalogue: Catalogue) -> None:
+    def __init__(self, member: str, catalogue: Catalogue, changed: Callable[[Mapping[str, str]], None]) -> None:
         self._member = member
         self._catalogue = catalogue
+        self._problems: dict[str, str] = {}
+        self._problems_changed = changed
         self._stale: dict[ListName, None] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
         """True once the lists of the present connection were read."""
+        self._lost = False
+        """True once the connection is lost."""
         self._over = False
         """True once the member was removed."""
 
     def begin(self, client: Client) -> None:
-        """Start anew for a new connection: read all lists that the server declares, and watch them from now on."""
+        """Start anew for a new connection: read the tools and all other lists that the server declares, and watch them
+        from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
-        self.read = False
+        self._stale["tools"] = None  # some servers have tools without declaring any
+        self._problems = {}
+        self.read = self._lost = False
         client.callbacks.watchers.append(self._heard)
 
     def end(self) -> None:
@@ -280,10 +291,12 @@ class Listing:
         while True:
             began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
-            try:
-                for name in due:
-                    await self._read(client, name)
-            except ConnectionLost:
+            lists: dict[ListName, tuple[AsyncIterator[Any], float]] = {
+                name: (getattr(client, f"list_{name}")(), _MOST_SECONDS if self._has(client, name) else PATIENCE)
+                for name in due
+            }
+            await collect_each(lists, partial(self._take, client))
+            if self._lost:
                 return
             self.read = True
             after_reading.unpark_all()
@@ -291,25 +304,34 @@ class Listing:
             while not self._stale:
                 await self._changed.park()
 
-    async def _read(self, client: Client, name: ListName) -> None:
-        items: list[Any] = []
-        size = 0
-        pages: AsyncIterator[Any] = getattr(client, f"list_{name}")()
-        try:
-            with fail_after_work(_MOST_SECONDS):  # not counting the time in which the user signs in
-                async for item in pages:
-                    size += len(repr(item))
-                    if len(items) == _MOST_ITEMS or size > _MOST_BYTES:
-                        logger.warning("member %s: only the first %d %s are listed", self._member, len(items), name)
-                        break
-                    items.append(item)
-        except (PeerError, ProtocolViolation, HTTPError, AuthorizationError, trio.TooSlowError) as error:
-            # No capability says whether a server has resource templates, so some servers with resources do not know the
-            # method.
-            is_unknown = isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND
-            if not (is_unknown and name == "resource_templates"):
-                logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
-                return
-            items = []
-        if not self._over:
-            self._catalogue.replace(self._member, name, items)
+    def _has(self, client: Client, name: ListName) -> bool:
+        """Return whether the server declares the list."""
+        return name != "tools" or client.server_capabilities.tools is not None
+
+    def _take(self, client: Client, name: ListName, found: Collected[Any] | None) -> None:
+        """Take what was found of a list; `None` while the server is silent."""
+        is_declared = self._has(client, name)
+        if found is None:
+            if is_declared and name not in self._problems:
+                self._report(name, f"the server did not answer within {PATIENCE:g} s; waiting for its answer")
+            return
+        if isinstance(found.error, ConnectionLost):
+            self._lost = True
+            return
+        # No capability says whether a server has resource templates, so some servers with resources do not know the
+        # method.
+        if found.is_unknown and (name == "resource_templates" or not is_declared):
+            found = Collected[Any]([])
+        if isinstance(found.error, trio.TooSlowError) and not is_declared:
+            found = Collected[Any]([])
+        if found.problem is not None and self._problems.get(name) != found.problem:
+            logger.warning("the %s of member %s are incomplete: %s", name, self._member, found.problem)
+        self._report(name, found.problem)
+        if not self._over and (found.error is None or not self._catalogue.has_any(self._member, name)):
+            self._catalogue.replace(self._member, name, found.items)
+
+    def _report(self, name: ListName, problem: str | None) -> None:
+        if self._problems.get(name) != problem:
+            others = {key: words for key, words in self._problems.items() if key != name}
+            self._problems = others if problem is None else {**others, name: problem}
+            self._problems_changed(self._problems)

@@ -19,7 +19,7 @@ from ..client.cache import Change
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..hosting.catalogue import LISTS, Entry, ListName, catalogue_uri
-from ..hosting.descriptions import MemberState, MemberUnavailable
+from ..hosting.descriptions import MemberState, MemberUnavailable, problems_in
 from ..hosting.group import Group
 from ..jsonrpc.errors import PeerError, ProtocolViolation, clean
 from ..protocol.revisions import Revision
@@ -69,8 +69,8 @@ def gateway(
 
     A member that is not there keeps its last known offers. Calls wait up to ``patience`` seconds for a member that is
     starting or restarting, and fail with -31001; at once for one that has failed. The instructions name each member
-    with its state, and quote the member's instructions, each line after ``> ``. ``name``, ``instructions``, ``limits``
-    and ``page_size``: see `Server`.
+    with its state, and quote the problems of its lists and its instructions, each line after ``> ``. ``name``,
+    ``instructions``, ``limits`` and ``page_size``: see `Server`.
 
     The gateway is a `Server`, and may have tools of its own.
     """
@@ -183,11 +183,13 @@ class Gateway(Server):
             words = f"Server {name!r} is {status.state}."
             if status.state is not MemberState.READY:
                 words += " What it offers is listed as it was last, and calls fail until it is ready again."
+            if status.problems:
+                words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self.group.present(name)
             if client is not None and client.instructions:
                 # Quoted line by line: a member must not imitate the lines of the gateway.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MOST_TOLD].splitlines())
-                words += "\n".join((" Its instructions:", *quoted))
+                words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 

@@ -15,7 +15,7 @@ from ...connecting.stdio import Command
 from ...connecting.targets import Address
 from ...diagnostics.log import WrittenInAThread
 from ...hosting.config_files import ConfigError, read_config
-from ...hosting.descriptions import MemberDescription, RestartPolicy
+from ...hosting.descriptions import MemberDescription, RestartPolicy, problems_in
 from ...hosting.group import open_group
 from ...protocol.cancel_acknowledged import CancelAcknowledged
 from ...proxying import gateway as gateways
@@ -98,6 +98,8 @@ async def _serve(
         for status in group.statuses.values():
             if status.error is not None:
                 say(f"{name_shown(status.name)} is {status.state}: {on_one_line(str(status.error))}")
+            for problem in problems_in(status):
+                say(f"{name_shown(status.name)} is {status.state}, but its lists are incomplete: {problem}")
         server = gateways.gateway(group, name=name)
         if pinned is not None:
             server.searchable(pinned=pinned)
