@@ -277,17 +277,47 @@ def test_a_message_without_method_result_and_error_is_refused_under_null() -> No
         {"id": True, "error": {"code": 1, "message": ""}},
         {"id": [], "error": {"code": 1, "message": ""}},
         {"id": 1, "error": None},
-        {"id": 1, "error": "no"},
+        {"id": 1, "error": ""},
+        {"id": 1, "error": []},
         {"id": 1, "error": {}},
         {"id": 1, "error": {"code": "1", "message": ""}},
         {"id": 1, "error": {"code": True, "message": ""}},
         {"id": 1, "error": {"code": 1.5, "message": ""}},
-        {"id": 1, "error": {"code": 1}},
-        {"id": 1, "error": {"code": 1, "message": None}},
     ],
 )
 def test_a_senseless_reply_is_reported_and_not_answered(members: dict[str, Any]) -> None:
     assert reported(line(**members))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        ("no luck", -32603, "no luck"),
+        ({"message": "no luck"}, -32603, "no luck"),
+        ({"code": None, "message": "no luck"}, -32603, "no luck"),
+        ({"code": "-32001", "message": "no luck"}, -32001, "no luck"),
+        ({"code": -32001.0, "message": "no luck"}, -32001, "no luck"),
+        ({"code": 1.5, "message": "no luck"}, -32603, "no luck"),
+        ({"code": "ENOENT", "message": "no luck"}, -32603, "ENOENT: no luck"),
+        *(({"code": each, "message": "m"}, -32603, f"{each}: m") for each in ("nan", "inf", "9" * 400, "1e300")),
+        ({"code": 1e300, "message": "m"}, -32603, "m"),
+        ({"code": [], "message": "m"}, -32603, "m"),
+        ({"detail": "no luck"}, -32603, '{"detail":"no luck"}'),
+        ({"code": 7}, 7, '{"code":7}'),
+        ({"code": 7, "message": ["no", "luck"]}, 7, '{"code":7,"message":["no","luck"]}'),
+        (["no luck"], -32603, '["no luck"]'),
+        (True, -32603, "true"),
+        ("x" * 501, -32603, "x" * 499 + "…"),
+    ],
+)
+def test_error_in_another_shape_has_its_words_as_message(error: object, code: int, message: str) -> None:
+    data = error.get("data") if isinstance(error, dict) else None
+    assert decode(line(id=1, error=error)) == ErrorResponse(1, code, message, data)
+
+
+def test_words_of_an_error_are_in_the_reason_why_its_reply_is_refused() -> None:
+    assert reported(b'{"id":1,"error":{"code":1,"message":"no luck"}}').endswith(": no luck")
+    assert reported(line(id=1, result={}, error="no luck")).endswith(": no luck")
 
 
 @pytest.mark.parametrize("member", [{"result": {}}, {"error": {"code": 1, "message": ""}}])
@@ -321,7 +351,7 @@ def test_a_request_with_a_null_member_of_replies_is_refused_all_the_same(member:
         {"result": {}, "error": {"code": 1, "message": ""}},
         {"result": 0, "error": {"code": 1, "message": ""}},
         {"error": None},
-        {"error": "no"},
+        {"error": ""},
         {"error": {}},
         {"result": {}, "jsonrpc": "1.0"},
         {"error": {"code": 1, "message": ""}, "jsonrpc": None},

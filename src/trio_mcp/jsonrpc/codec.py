@@ -211,12 +211,14 @@ def _classify_reply(data: _Envelope) -> Message | Unreadable:
             return _bad_reply("a result without a usable id", data)
         return Response(reply_id, data.result)
     error = data.error
-    if type(error) is not dict:
-        return _bad_reply("a reply whose error is no object", data)
-    body = cast("dict[str, Any]", error)
+    body = cast("dict[str, Any]", error) if type(error) is dict else {}
     code, message = body.get("code"), body.get("message")
     if type(code) is not int or type(message) is not str:
-        return _bad_reply("an error without an integer code and a message", data)
+        from .salvage import code_of, words_of_error  # late, as above
+
+        if not (message := words_of_error(error)):
+            return _bad_reply("a reply whose error says nothing", data)
+        code = code_of(code)
     if reply_id is not None and not is_request_id(reply_id):
         return _bad_reply("an error without a usable id", data)
     return ErrorResponse(reply_id, code, message, body.get("data"))
@@ -224,7 +226,11 @@ def _classify_reply(data: _Envelope) -> Message | Unreadable:
 
 def _bad_reply(reason: str, data: _Envelope) -> Unreadable:
     """Return the `Unreadable` for a malformed reply: no error for the peer, but an end for the named call."""
+    from .salvage import words_of_error  # late, as above
+
     reply_id = None if data.id is UNSET else data.id
+    if data.error is not UNSET and (words := words_of_error(data.error)):
+        reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
     # An error under null may be about anything, and an object that is not JSON-RPC may be something the peer printed.

@@ -1,4 +1,5 @@
-"""Find the readable parts of a line that is not JSON, or too long, so that no call waits for an answer for ever.
+"""Find the readable parts of a line that is not JSON, or too long, so that no call waits for an answer for ever; and
+the words of an error that isn't as JSON-RPC says.
 
 Such lines come from healthy peers, too: a text cut in the middle of a character, a number that is too large, an object
 nested too deeply. Lines are read from the start, and, where no id is found on the way, as in
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from ..classes import value
+from .errors import INTERNAL_ERROR
 from .messages import RequestId, is_request_id
 
 _MOST_STEPS: Final = 100_000
@@ -148,3 +150,30 @@ def _id_in(text: bytes | None) -> RequestId | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return found if is_request_id(found) else None
+
+
+_MOST_WORDS: Final = 500
+_LARGEST_CODE: Final = 2**31
+
+
+def words_of_error(error: Any) -> str:
+    """Return what the member ``error`` of a reply says, whatever its type, in at most 500 characters. Empty if it says
+    nothing."""
+    text: Any = error
+    if isinstance(error, dict):
+        body = cast("dict[str, Any]", error)
+        text = body.get("message")
+        if isinstance(text, str) and text and isinstance(code := body.get("code"), str) and code_of(code, 0) == 0:
+            text = f"{code}: {text}"
+    if not isinstance(text, str):
+        text = msgspec.json.encode(error).decode() if error else ""
+    return text if len(text) <= _MOST_WORDS else f"{text[: _MOST_WORDS - 1]}…"
+
+
+def code_of(code: Any, unknown: int = INTERNAL_ERROR) -> int:
+    """Return the code of an error, which some peers send as a text or as a float; ``unknown`` for any other value."""
+    try:
+        number = float(code) if isinstance(code, (str, float, int)) else 0.5
+    except (ValueError, OverflowError):
+        return unknown
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_CODE else unknown

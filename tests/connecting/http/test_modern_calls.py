@@ -261,6 +261,10 @@ async def no_http(got: Got, answer: Answer) -> None:
     await answer.raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
 
 
+async def untyped(got: Got, answer: Answer) -> None:
+    await answer.whole(200, b"data: x")
+
+
 async def refused_in_words(got: Got, answer: Answer) -> None:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "not today"}}
     await answer.json(body, 400)
@@ -270,9 +274,10 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
     ("then", "status", "told"),
     [
         (accepted, 202, r"accepted a request \(HTTP status 202\)"),
-        (empty, 200, "HTTP status 200 and nothing else"),
-        (empty_json, 200, "HTTP status 200 and nothing else"),
-        (page, 200, r"answered with text/html \(HTTP status 200\), which is no reply: Log in to go on"),
+        (empty, 200, "HTTP status 200 and an empty body$"),
+        (empty_json, 200, "HTTP status 200 and an empty body$"),
+        (page, 200, r"status 200 and the Content-Type text/html; it must be application/json or .*: Log in to go on"),
+        (untyped, 200, r"status 200 and no Content-Type; it must be application/json or text/event-stream: data: x"),
         (bad_gateway, 502, r"^the server answered with HTTP status 502 \(Bad Gateway\): 502 Bad Gateway nginx$"),
         (without_words, 403, r"^the server answered with HTTP status 403 \(Forbidden\)$"),
         (elsewhere, 307, r"HTTP status 307"),

@@ -397,15 +397,16 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
             '{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":{"code":1,"message":""}}',
             "a reply has a result or an error, and this one has both",
         ),
+        (
+            '{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":"boom"}',
+            "a reply has a result or an error, and this one has both: boom",
+        ),
         ('{"jsonrpc":"2.0","id":%d.0,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","id":null,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","id":true,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","result":{"content":[]}}', "a result without a usable id"),
-        ('{"jsonrpc":"2.0","id":%d,"error":"boom"}', "a reply whose error is no object"),
-        (
-            '{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":"boom"}}',
-            "an error without an integer code and a message",
-        ),
+        ('{"jsonrpc":"2.0","id":%d,"error":{}}', "a reply whose error says nothing"),
+        ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error says nothing"),
     ],
 )
 async def test_an_answer_that_is_json_but_no_reply_fails_its_call(

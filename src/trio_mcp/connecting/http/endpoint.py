@@ -38,6 +38,7 @@ from ...jsonrpc.messages import (
 )
 from ...protocol.fields import JSONObject
 from ...runtime.limits import Limits
+from ...runtime.outbound import quoted
 from ...runtime.transport import ConnectionLost, Frame, HTTPError, QuestionsLost, ReplyLost
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.connection import Reply
@@ -255,7 +256,8 @@ def arrived(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: S
             raise HTTPError(200, f"the server has answered another request, with id {message.id!r:.100}")
         case Unreadable():
             if not _has_method(frame.data):
-                raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
+                shown = f"{message.reason}: {quoted(frame.data)}"
+                raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {shown}")
         case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from codecs import BOM_UTF8
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -36,6 +37,7 @@ from .responses import (
     StatusPeerError,
     content_type,
     is_good,
+    is_object,
     is_passing,
     refusal,
     words_of,
@@ -182,14 +184,18 @@ class PostedRequest:
         if not is_good(reply):
             raise await self._refused(reply)
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
+        first = b""
         if kind != JSON:
-            raise HTTPError(reply.status, _not_a_reply(reply.status, kind), words_of(await _beginning(reply)))
+            first = await _beginning(reply)
+            if not is_object(first) or len(first) > limit:
+                raise HTTPError(reply.status, _not_a_reply(reply.status, kind, first), words_of(first))
         try:
-            body = await reply.read(limit)
+            body = first + await reply.read(limit - len(first))
         except BodyTooLong:
             raise UnreadableAnswer(f"{self._message.method}: the answer has more than {limit} bytes") from None
+        body = body.removeprefix(BOM_UTF8)
         if not body.strip():
-            raise HTTPError(reply.status, _not_a_reply(reply.status, ""))
+            raise HTTPError(reply.status, _not_a_reply(reply.status, kind, b""))
         if not self._arrived(reply, body):
             raise HTTPError(reply.status, "the answer has no reply in it")
 
@@ -260,7 +266,8 @@ class PostedRequest:
                         unanswered += 1
                         continue
                     if content_type(reply) != EVENT_STREAM:
-                        raise HTTPError(reply.status, _not_a_reply(reply.status, content_type(reply)))
+                        first = await _beginning(reply)
+                        raise HTTPError(reply.status, _not_a_reply(reply.status, content_type(reply), first))
                     unanswered = 0
                     if await self._has_replied(reply, events):
                         return
@@ -271,12 +278,13 @@ class PostedRequest:
         raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
 
 
-def _not_a_reply(status: int, kind: str) -> str:
+def _not_a_reply(status: int, kind: str, body: bytes) -> str:
     if status == HTTPStatus.ACCEPTED:
         return "the server has accepted a request (HTTP status 202), and will not answer"
-    if not kind:
-        return f"the server answered with HTTP status {status} and nothing else"
-    return f"the server answered with {kind[:100]} (HTTP status {status}), which is no reply"
+    if not body.strip():
+        return f"the server answered with HTTP status {status} and an empty body"
+    given = f"the Content-Type {kind[:100]}" if kind else "no Content-Type"
+    return f"the server answered with HTTP status {status} and {given}; it must be {JSON} or {EVENT_STREAM}"
 
 
 async def _beginning(reply: Reply) -> bytes:
@@ -344,5 +352,5 @@ async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
     """Return the messages of the whole answer."""
     body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
-        return [body]
+        return [body.removeprefix(BOM_UTF8)]
     return [event.data for event in endpoint.event_reader().feed(body)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import re
 import time
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -52,6 +53,12 @@ def content_type(reply: Reply) -> str:
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def is_object(body: bytes) -> bool:
+    """Return whether ``body`` may be a JSON object. Some servers send no Content-Type, or another one, with their
+    answers."""
+    return body[:_LOOKED_AT].removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+
+
 def is_good(reply: Reply) -> bool:
     """Return whether the status says that the request was accepted."""
     return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
@@ -70,8 +77,8 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
         return HTTPError.refused(reply.status, str(error), retry_after)
-    if content_type(reply) == JSON:
-        message = decode(body)
+    if is_object(body):
+        message = decode(body.removeprefix(BOM_UTF8))
         if isinstance(message, ErrorResponse):
             if message.id is not None and message.id == request_id:
                 return StatusPeerError(message.code, message.message, message.data, reply.status)
