@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ..jsonrpc.errors import MCPError
 
+_USER = re.compile(r"[^:/?#]+://[^/?#@]*@")
 _LARGEST_PORT = 65535
 _LONGEST_NAME = 254
 
@@ -17,6 +20,13 @@ def check_url(url: str, example: str) -> None:
     """Raise `TypeError` for a URL that is no text."""
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
         raise TypeError(f"a URL is a text, {example!r} for example, not {url!r}")
+
+
+def check_server_url(url: str, example: str) -> None:
+    """Raise as `check_url`, and `BadTarget` for a URL with a user or a password."""
+    check_url(url, example)
+    if _USER.match(url):
+        raise BadTarget("a URL must not contain a user or a password: use headers={'Authorization': 'Basic ...'}")
 
 
 def check_address(host: str, port: int) -> None:

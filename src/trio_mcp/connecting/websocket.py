@@ -26,7 +26,7 @@ from ..transports.sockets import keep_alive
 from ..transports.streams import let_go_of_cause
 from ..transports.websocket.handshake import UpgradeRefused
 from ..transports.websocket.transport import WebSocketTransport
-from .bad_target import BadTarget, check_address, check_url
+from .bad_target import BadTarget, check_address, check_server_url
 from .credentials import check_authorization, given_headers, is_challenge, open_credentials
 
 
@@ -71,7 +71,7 @@ async def open_websocket_messages(
     timeouts: CallTimeouts,
 ) -> AsyncGenerator[WebSocketTransport]:
     """Open the bare messages to and from the server at ``url``; connecting began at ``begun``: see `open_websocket`."""
-    check_url(url, "ws://127.0.0.1:8765/mcp")
+    check_server_url(url, "ws://127.0.0.1:8765/mcp")
     where = _Where.of(url)
     check_authorization(auth, headers or {}, url)
     given = given_headers(headers or {})

@@ -175,12 +175,15 @@ class HTTPError(MCPError):
         self.session_lost = session_lost
 
     @classmethod
-    def refused(cls, status: int, body: str, retry_after: float | None = None) -> HTTPError:
-        """Return the error for an answer whose status says that the request failed."""
+    def refused(cls, status: int, body: str, retry_after: float | None = None, place: str = "") -> HTTPError:
+        """Return the error for an answer whose status says that the request failed. ``place`` is the URL of a
+        redirect."""
         try:
             phrase = f" ({HTTPStatus(status).phrase})"
         except ValueError:
             phrase = ""
+        if place:
+            phrase += f" to {place}, which isn't followed"
         return cls(status, f"the server answered with HTTP status {status}{phrase}", body, retry_after=retry_after)
 
     def __str__(self) -> str:

@@ -280,7 +280,7 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
         (untyped, 200, r"status 200 and no Content-Type; it must be application/json or text/event-stream: data: x"),
         (bad_gateway, 502, r"^the server answered with HTTP status 502 \(Bad Gateway\): 502 Bad Gateway nginx$"),
         (without_words, 403, r"^the server answered with HTTP status 403 \(Forbidden\)$"),
-        (elsewhere, 307, r"HTTP status 307"),
+        (elsewhere, 307, r"HTTP status 307 .* to http://other.example/mcp, which isn.t followed$"),
         (foreign, 200, "answered another request, with id 4711"),
         (foreign_on_a_stream, 200, "answered another request, with id '2'"),
         (ends_early, 200, "ended without the reply"),
@@ -305,6 +305,57 @@ async def test_an_exchange_without_a_reply_fails_its_call_at_once_and_no_other(
         assert client.lost is None
         assert (await client.call_tool("good")).text == "done"
     assert server.names.count("tools/call") == 2, "nothing is sent again"
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "place"),
+    [
+        (301, "/mcp/", "URL/mcp/"),
+        (302, "/login?next=/mcp&token=secret", "URL/login"),
+        (303, "other#secret", "URL/other"),
+        (307, "https://mcp.example/v2/mcp", "https://mcp.example/v2/mcp"),
+        (308, "//mcp.example/", "http://mcp.example/"),
+        (307, "https://user:secret@mcp.example:8443/x?secret", "https://mcp.example:8443/x"),
+        (307, f"https://mcp.example/{'x' * 3000}secret", f"https://mcp.example/{'x' * 280}"),
+    ],
+)
+async def test_redirect_that_is_not_followed_names_its_place(status: int, location: str, place: str) -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.whole(status, b"Moved", location=location)
+
+    async with serving(then) as server:
+        with pytest.raises(HTTPError) as caught:
+            async with open_http(server.url):
+                pass
+    place = place.replace("URL", server.url.removesuffix("/mcp"))
+    assert f") to {place}, which isn't followed: Moved" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location", ["", "javascript:secret", "data:text/html,secret", "http://[secret", "mailto:a@secret"]
+)
+async def test_redirect_without_a_usable_place_names_none(location: str) -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.whole(302, location=location)
+
+    async with serving(then) as server:
+        with pytest.raises(HTTPError, match=r"status 302 \(Found\)$"):
+            async with open_http(server.url):
+                pass
+
+
+async def test_user_in_the_url_is_refused_with_the_header_that_sends_it() -> None:
+    async with serving(modern(as_json)) as server:
+        url = server.url.replace("//", "//user:secret@")
+        with pytest.raises(BadTarget) as refused:
+            async with open_http(url):
+                pass
+        assert "secret" not in str(refused.value)
+        assert "headers={'Authorization': 'Basic ...'}" in str(refused.value)
+        async with open_http(server.url, headers={"Authorization": "Basic dXNlcjpzZWNyZXQ="}):
+            pass
+    assert server.got[0].headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
 
 
 async def garbage(got: Got, answer: Answer) -> None:

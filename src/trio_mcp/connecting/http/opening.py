@@ -39,12 +39,12 @@ from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation, Unreadable
 from ...runtime.transport import ConnectionLost, HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ...transports.http_client.origins import is_of_this_machine, names_socket, split_socket_url, split_url
-from ..bad_target import BadTarget, check_url
+from ..bad_target import BadTarget, check_server_url
 from ..credentials import check_authorization, open_credentials
 from .endpoint import Endpoint, Inbox
 from .http_and_sse import may_speak
 from .outgoing import RequestHeaders, Sessions
-from .responses import Backoff, StatusPeerError, is_passing
+from .responses import REDIRECTS, Backoff, StatusPeerError, is_passing
 from .transport import HttpTransport
 
 logger = logging.getLogger("trio_mcp")
@@ -139,7 +139,7 @@ async def open_http_messages(
     """Open the bare messages to and from the server at ``url``, with the sessions that they belong to: see
     `open_http`."""
     limits = settings.limits
-    check_url(url, "http://127.0.0.1:8000/mcp")
+    check_server_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
     request_headers = RequestHeaders(headers or {})
     agent = request_headers.user_agent
@@ -228,7 +228,6 @@ def _failed(sessions: Sessions, error: MCPError, failures: int) -> None:
 
 _LEGACY: Final = LegacyServers()
 _FORBIDDEN: Final = frozenset((401, 403))
-_REDIRECTS: Final = range(300, 400)
 
 
 async def settle_era(client: Client, url: str) -> None:
@@ -285,4 +284,4 @@ def _says_nothing(error: MCPError) -> bool:
     if not isinstance(error, HTTPError | StatusPeerError):
         return False
     status = error.status
-    return status is None or status in _FORBIDDEN or status in _REDIRECTS or is_passing(status)
+    return status is None or status in _FORBIDDEN or status in REDIRECTS or is_passing(status)

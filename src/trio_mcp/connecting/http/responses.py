@@ -14,6 +14,7 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import trio
 
@@ -27,6 +28,9 @@ from ...transports.http_client.connection import BadResponse, Reply
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
+REDIRECTS: Final = range(300, 400)
+_LONGEST_LOCATION: Final = 2000
+_LONGEST_PLACE: Final = 300
 _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
@@ -72,7 +76,7 @@ def is_passing(status: int) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the error for ``reply``, whose status says that a request failed: the error reply in its body, where that
     is one to this request, else the words of the body. Raises `ConnectionLost` when the body is cut."""
-    retry_after = seconds_until_retry(reply.headers)
+    retry_after, place = seconds_until_retry(reply.headers), _place_of(reply)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
@@ -82,8 +86,24 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
         if isinstance(message, ErrorResponse):
             if message.id is not None and message.id == request_id:
                 return StatusPeerError(message.code, message.message, message.data, reply.status)
-            return HTTPError.refused(reply.status, f"{message.message[:_MOST_WORDS]} ({message.code})", retry_after)
-    return HTTPError.refused(reply.status, words_of(body), retry_after)
+            words = f"{message.message[:_MOST_WORDS]} ({message.code})"
+            return HTTPError.refused(reply.status, words, retry_after, place)
+    return HTTPError.refused(reply.status, words_of(body), retry_after, place)
+
+
+def _place_of(reply: Reply) -> str:
+    """Return the URL to which a redirect leads. Empty without one. The URL has neither a user nor a query, since both
+    may have secrets, and 300 characters at most."""
+    location = reply.headers.get("location", "")
+    if not location or reply.status not in REDIRECTS:
+        return ""
+    try:
+        parts = urlsplit(urljoin(reply.url, location[:_LONGEST_LOCATION]))
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return ""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_LONGEST_PLACE]
 
 
 def words_of(body: bytes) -> str:

@@ -152,7 +152,7 @@ class HttpClient:
             head += b"Content-Length: %d\r\n" % len(body)
         connection = await self._sent(b"%s\r\n%s" % (head, body))
         try:
-            return await self._answer_in_time(connection, method), connection
+            return await self._answer_in_time(connection, method, target), connection
         except BaseException:
             self._close(connection)
             raise
@@ -184,16 +184,17 @@ class HttpClient:
             raise RequestNotSent(f"the HTTP client for {self.origin} is closed")
         return self._nursery
 
-    async def _answer_in_time(self, connection: HttpClientConnection, method: str) -> Reply:
+    async def _answer_in_time(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         timeout = self._bounds.head_timeout
         if timeout == math.inf:  # as it usually is, and a scope takes a twentieth of a call
-            return await self._answer(connection, method)
+            return await self._answer(connection, method, target)
         with trio.move_on_after(timeout):
-            return await self._answer(connection, method)
+            return await self._answer(connection, method, target)
         raise ConnectionLost(f"no answer from {connection.name} within {timeout:g} s")
 
-    async def _answer(self, connection: HttpClientConnection, method: str) -> Reply:
-        reply = Reply(connection, *await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes))
+    async def _answer(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
+        parser, head = await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes)
+        reply = Reply(connection, parser, head, (self.origin, target))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")

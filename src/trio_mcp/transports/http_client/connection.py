@@ -208,15 +208,27 @@ _END: Final = h11.EndOfMessage()
 class Reply:
     """The head of an answer, and its body as the body comes. Of use while the block of the request runs."""
 
-    __slots__ = ("_connection", "_is_over", "_parser", "headers", "status")
+    __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 
-    def __init__(self, connection: HttpClientConnection, parser: h11.Connection, head: h11.Response) -> None:
+    def __init__(
+        self,
+        connection: HttpClientConnection,
+        parser: h11.Connection,
+        head: h11.Response,
+        place: tuple[object, str] = ("", ""),
+    ) -> None:
         self._connection = connection
         self._parser = parser
         self._is_over = False
+        self._place = place
         self.status = head.status_code
         self.headers: Mapping[str, str] = _headers_of(head)
         """Values by names in lower case; the values of a repeated header are joined with commas."""
+
+    @property
+    def url(self) -> str:
+        """The URL that was asked: its origin, and the target of the request."""
+        return "{}{}".format(*self._place)
 
     async def receive_some(self) -> bytes:
         """Wait for, and return, the next bytes of the body; empty at the end.

@@ -188,7 +188,7 @@ def proxy_from(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
         # In a CGI program HTTP_PROXY is the header Proxy of whoever sent the request (CVE-2016-5385).
         names = [name for name in names if name != "HTTP_PROXY"]
     named = next((name for name in names if environ.get(name)), None)
-    if named is None or _is_exempt(origin.host, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+    if named is None or _is_exempt(origin, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return None
     try:
         return proxy_at(environ[named])
@@ -206,16 +206,27 @@ def is_of_this_machine(host: str) -> bool:
     return (inner or address).is_loopback
 
 
-def _is_exempt(host: str, exceptions: str) -> bool:
+def _is_exempt(origin: Origin, exceptions: str) -> bool:
+    """Return whether ``exceptions`` name ``origin``: by its name, its domain (``x``, ``.x`` or ``*.x``), its address or
+    network, each with or without a port. A single ``*`` names every origin."""
     if exceptions.strip() == "*":
         return True
-    entries = [entry for entry in _SEPARATORS.split(exceptions.lower()) if entry]
+    entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(origin.host)
     except ValueError:
-        name = f".{host.removesuffix('.')}"
-        return any(name.endswith("." + entry.removesuffix(".").removeprefix(".")) for entry in entries)
+        name = f".{origin.host.removesuffix('.')}"
+        domains = [entry.removesuffix(".").removeprefix("*").removeprefix(".") for entry in entries]
+        return any(domain and name.endswith(f".{domain}") for domain in domains)
     return any(_contains(entry, address) for entry in entries)
+
+
+def _without_port(entry: str, port: int) -> str:
+    """Return ``entry`` without the port in it, if that is ``port``. Empty for another port."""
+    host, colon, number = entry.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):  # an address of IPv6
+        return entry
+    return host if number == str(port) else ""
 
 
 def _contains(entry: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
