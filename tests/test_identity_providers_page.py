@@ -177,8 +177,9 @@ async def test_a_client_registers_itself_at_auth0(tmp_path: Path) -> None:
 
 async def test_the_slash_belongs_to_the_name_of_auth0(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0", path="") as found:  # the page has the name with the slash
-        with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+        with pytest.raises(AuthorizationError, match="HTTP status 401, although the token is new"):
             await found.whoami()
+        assert found.provider.requested, "the client has signed in"
 
 
 async def test_pkce_has_to_be_assumed_of_entra_id(tmp_path: Path) -> None:

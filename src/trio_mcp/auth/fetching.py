@@ -222,6 +222,12 @@ def server_metadata_urls(issuer: str) -> tuple[str, ...]:
     return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)
 
 
+def same_issuer(one: str, other: str) -> bool:
+    """Return whether two names of an issuer are equal, a slash at the end aside: the metadata of both are at the same
+    URLs, and many resources name their authorization server with or without that slash."""
+    return one.removesuffix("/") == other.removesuffix("/")
+
+
 _LONGEST_BODY: Final = 256 * 1024
 
 

@@ -2,7 +2,7 @@
 
 Each secret has a tag of its own, so that a request tells whose secrets are in it, however they are encoded. A document
 is believed to be of an issuer where it stands at a location of that issuer and names the issuer: the only belief there
-is, written here once more, without the code under test.
+is, written here once more, without the code under test. A slash at the end makes no other issuer.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ def locations_of(issuer: str) -> tuple[str, ...]:
     return (f"{base}{oauth}{path}", f"{base}{openid}{path}", f"{base}{path}{openid}")
 
 
+def bare(*issuers: str) -> set[str]:
+    """The issuers without the slash at the end."""
+    return {issuer.removesuffix("/") for issuer in issuers}
+
+
 def plain(url: str) -> str:
     """The URL without its query, in the one form that URLs of the same endpoint have here."""
     return url.partition("?")[0].lower().replace(":443/", "/")
@@ -108,18 +113,18 @@ class HostileWeb:
 
     def secret(self, *owners: str) -> str:
         tag = f"SECRET-{next(self._numbers)}-"
-        self.owners[tag] = set(owners)
+        self.owners[tag] = bare(*owners)
         return tag
 
     def access_token(self, issuer: str) -> str:
         tag = f"ACCESS-{next(self._numbers)}-"
         self.owners[tag] = set()
-        self.granted[tag] = issuer
+        self.granted[tag] = issuer.removesuffix("/")
         return tag
 
     def client_id(self, *owners: str) -> str:
         tag = f"ID-{next(self._numbers)}-"
-        self.owners[tag] = set(owners)
+        self.owners[tag] = bare(*owners)
         return tag
 
     def assertion(self, issuer: str) -> str:
@@ -191,7 +196,7 @@ class HostileWeb:
         kept = json.dumps(attrs.asdict(record))
         for tag in self._tags(kept):
             owners = self.owners[tag] or {self.granted.get(tag)}
-            assert owners & {"*", grant.issuer}, "kept where it belongs"
+            assert owners & {"*", *bare(grant.issuer)}, "kept where it belongs"
 
     def _check_secrets(self, fetch: Fetch, form: dict[str, str]) -> None:
         issuer = fetch.secrets_of
@@ -203,10 +208,10 @@ class HostileWeb:
         for tag in self._tags(named, *form.values(), *dict(fetch.headers).values(), fetch.url):
             assert not tag.startswith("ACCESS"), "an access token is for its resource alone"
             if "*" in self.owners[tag]:
-                self.unbound.add(issuer)
+                self.unbound |= bare(issuer)
                 assert len(self.unbound) == 1
             else:
-                assert issuer in self.owners[tag], "a secret is for its issuer alone"
+                assert bare(issuer) <= self.owners[tag], "a secret is for its issuer alone"
         if "client_assertion" in form:
             claims = form["client_assertion"].split(".")[1]
             assert json.loads(urlsafe_b64decode(claims + "=="))["aud"] == issuer
@@ -322,7 +327,7 @@ class HostileWeb:
         assert owners, "an endpoint that an issuer has named"
         for tag in self._tags(*query.values()):
             assert tag.startswith("ID"), "a URL has no secret"
-            assert "*" in self.owners[tag] or owners & self.owners[tag], "an id is for its issuer alone"
+            assert "*" in self.owners[tag] or bare(*owners) & self.owners[tag], "an id is for its issuer alone"
         self.private.add(query["state"])
         parameters = {
             "code": self.usually(self.secret(*owners), None),

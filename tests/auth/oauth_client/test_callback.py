@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +17,7 @@ from tests.auth.oauth_client.scripted_web import (
     context,
     form_of,
     resource_metadata,
+    server_metadata,
     settings,
     usual_web,
 )
@@ -74,6 +76,17 @@ def test_code_is_used_where_the_answer_is_from_the_issuer(supported: bool | None
     with pytest.raises(AuthorizationError, match="authorization server"):
         web.run(sign_in(settings(), context()))
     assert TOKEN not in web.asked
+
+
+@pytest.mark.parametrize(("iss", "used"), [(ISSUER, False), (f"{ISSUER}/", True), (f"{ISSUER}//", False)])
+def test_iss_of_an_answer_is_compared_with_the_issuer_as_it_names_itself(iss: str, used: bool) -> None:
+    web = web_with(answering(iss=iss), **{ISS: True})
+    web.answers[f"{ISSUER}/.well-known/oauth-authorization-server"] = answer(
+        server_metadata(issuer=f"{ISSUER}/", token_endpoint=TOKEN, registration_endpoint=f"{ISSUER}/register")
+    )
+    with nullcontext() if used else pytest.raises(AuthorizationError, match="from another authorization server"):
+        web.run(sign_in(settings(), context()))
+    assert (TOKEN in web.asked) is used
 
 
 @pytest.mark.parametrize("state", [None, "", "x", "é"])

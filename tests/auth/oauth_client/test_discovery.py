@@ -208,7 +208,9 @@ def test_resource_that_names_no_authorization_server_is_an_error(servers: object
 @pytest.mark.parametrize(
     "issuer",
     [
-        "https://as.example/",
+        "https://as.example//",
+        "https://as.example/.",
+        "https://as.example./",
         "https://AS.example",
         "https://as.example:443",
         "http://as.example",
@@ -224,6 +226,19 @@ def test_metadata_of_another_issuer_are_not_used(issuer: str) -> None:
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
         web.run(discover(context()))
     assert web.asked == [AT_PATH, *LOCATIONS[ISSUER]]
+
+
+SLASHED = [(ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (TENANT, f"{TENANT}/"), (f"{TENANT}/", TENANT)]
+"""The issuer as a resource names it, and as it names itself: JumpCloud, Google, and the same with a path."""
+
+
+@pytest.mark.parametrize(("named", "issuer"), SLASHED)
+@pytest.mark.parametrize("only", [None, 0, 1])
+def test_issuer_that_differs_by_the_final_slash_is_equal(named: str, issuer: str, only: int | None) -> None:
+    web = with_resource(AT_PATH, authorization_servers=["https://else.example", named] if only == 1 else [named])
+    web.answers[LOCATIONS[named][0]] = answer(server_metadata(issuer))
+    configured = None if only is None else (named, issuer)[only]
+    assert web.run(discover(context(), configured)).issuer == issuer
 
 
 @pytest.mark.parametrize(
@@ -267,6 +282,12 @@ def test_authorization_server_where_the_client_is_registered_is_preferred() -> N
 def test_authorization_server_that_was_used_last_is_preferred_to_all() -> None:
     registered = IssuerRecord(client=RegisteredClient(client_id="c"))
     stored = Stored(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
+    assert both().run(discover(context(stored))).issuer == OTHER
+
+
+@pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
+def test_authorization_server_is_known_again_with_and_without_the_final_slash(used: str) -> None:
+    stored = Stored(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 

@@ -114,10 +114,11 @@ def test_refresh_token_of_another_client_is_of_no_use(client: RegisteredClient |
     assert TOKEN not in asked.asked
 
 
-def test_preregistered_client_refreshes_with_the_secret_of_the_settings() -> None:
+@pytest.mark.parametrize("issuer", [None, ISSUER, f"{ISSUER}/"])
+def test_preregistered_client_refreshes_with_the_secret_of_the_settings(issuer: str | None) -> None:
     asked = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     record = attrs.evolve(RECORD, client=RegisteredClient(client_id="known", auth_method="client_secret_basic"))
-    client = PreregisteredClient(client_id="known", client_secret="s3cret")
+    client = PreregisteredClient(client_id="known", client_secret="s3cret", issuer=issuer)
     asked.run(refresh(settings(client=client), context(stored(record))))
     assert basic_of(asked.sent_to(TOKEN)) == ("known", "s3cret")
 

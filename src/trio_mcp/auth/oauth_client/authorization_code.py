@@ -332,9 +332,9 @@ class OAuth(OAuthClient):
     """The client id of a client that the authorization server knows already."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     issuer: str | None = None
-    """The authorization server that ``client_id`` and ``client_secret`` belong to, character by character. Without an
-    issuer a ``client_secret`` goes to the first one that any server names, which is kept in ``storage``, and to no
-    other afterwards: a server of another authorization server is an error."""
+    """The authorization server that ``client_id`` and ``client_secret`` belong to, character by character but for a
+    final slash. Without an issuer a ``client_secret`` goes to the first one that any server names, which is kept in
+    ``storage``, and to no other afterwards: a server of another authorization server is an error."""
     client_metadata_url: str | None = None
     """The URL of a client id metadata document of this client."""
     on_visit: OnVisit | None = attrs.field(default=None, repr=False)

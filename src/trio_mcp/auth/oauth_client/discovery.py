@@ -15,7 +15,7 @@ from ...classes import frozen
 from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origins import split_url
 from ..credentials import AuthorizationError
-from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, server_metadata_urls
+from ..fetching import RESOURCE_METADATA, Fetch, Fetched, FetchFailed, same_issuer, server_metadata_urls
 from ..storage.records import IssuerRecord, Stored
 from .grants import GrantContext, Machine, PreregisteredClient, check_belonging, shown
 
@@ -39,7 +39,7 @@ class AuthorizationServer:
 
     @property
     def issuer(self) -> str:
-        """The name of the server."""
+        """The name of the server, as its metadata have it."""
         return self.metadata.issuer
 
 
@@ -50,8 +50,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     if resource is None:
         # 2025-03-26 authorization, Authorization Base URL: the resource has its authorization server at its origin.
         origin = _origin(context.server_url)
-        # That revision does not say whether the issuer has a slash at the end, and here nobody has named the issuer.
-        metadata = (yield from _metadata(origin, (origin, f"{origin}/"))) or _fixed_paths(origin)
+        metadata = (yield from _metadata(origin)) or _fixed_paths(origin)
         _chosen((metadata.issuer,), only, context.stored)
         return AuthorizationServer(metadata=metadata, resource=context.server_url)
     if not _covers(resource.resource, context.server_url):  # RFC 9728 section 3.3
@@ -59,7 +58,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     if not resource.authorization_servers:
         raise AuthorizationError("the resource metadata name no authorization server")
     issuer = _chosen(resource.authorization_servers, only, context.stored)
-    metadata = yield from _metadata(issuer, (issuer,))
+    metadata = yield from _metadata(issuer)
     if metadata is None:
         raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
     # RFC 9728 section 7.3: tokens are for what the metadata name, which is compared character by character.
@@ -69,7 +68,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
     """Return the metadata of the ``issuer``, which nobody has named just now: the issuer that was used for the resource
     at ``server_url`` before, or one that the people of the client name. Asks for three URLs at most."""
-    metadata = yield from _metadata(issuer, (issuer,))
+    metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
     if metadata is None:
@@ -106,13 +105,13 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     return found
 
 
-def _metadata(issuer: str, names: Sequence[str]) -> Machine[ServerMetadata | None]:
-    """Return the metadata of ``issuer``, which call it by one of its ``names``; `None` where there are none."""
+def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
+    """Return the metadata of ``issuer``; `None` where there are none."""
 
     def read(body: bytes) -> ServerMetadata:
         metadata = ServerMetadata.from_json(body)
-        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, character by character.
-        if metadata.issuer not in names:
+        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, but for the slash at the end.
+        if not same_issuer(metadata.issuer, issuer):
             raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
 
@@ -160,7 +159,7 @@ def _chosen(named: Sequence[str], only: str | None, stored: Stored) -> str:
         return only
     used = [] if stored.current is None else [stored.current]
     used += [issuer for issuer, record in stored.issuers.items() if record.client is not None]
-    return next((issuer for issuer in used if issuer in named), named[0])
+    return next((issuer for issuer in used if any(same_issuer(issuer, each) for each in named)), named[0])
 
 
 def _covers(resource: str, server_url: str) -> bool:

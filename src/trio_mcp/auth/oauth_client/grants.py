@@ -24,7 +24,7 @@ from ...jsonrpc.codec import canonical_value
 from ...protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ..challenges import Challenge
 from ..credentials import AuthorizationError, calling_user_code
-from ..fetching import Fetch
+from ..fetching import Fetch, same_issuer
 from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, Storage, Stored
 
@@ -133,8 +133,8 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
     """Raise `AuthorizationError` unless the ``issuer`` that the credentials of a client belong to is one of those that
-    the server has ``named``."""
-    if issuer not in named:
+    the server has ``named``, a slash at the end aside."""
+    if not any(same_issuer(issuer, each) for each in named):
         raise AuthorizationError(
             f"the credentials of this client belong to {shown(issuer)}, and the server uses {shown(named[0])}:"
             " servers of different authorization servers need clients of their own, each with its issuer"

@@ -57,9 +57,9 @@ class ClientCredentials(_MachineClient):
     auth_method: AuthMethod | None = attrs.field(default=None, kw_only=True)
     """`None`: the best that the credentials allow and the authorization server supports."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
-    """The authorization server that the credentials belong to, character by character. `None`: the first one
-    that any server names, which is kept in ``storage``, and no other afterwards; a server of another authorization
-    server is an error."""
+    """The authorization server that the credentials belong to, character by character but for a final slash.
+    `None`: the first one that any server names, which is kept in ``storage``, and no other afterwards; a server of
+    another authorization server is an error."""
 
     def __attrs_post_init__(self) -> None:
         if self.client_secret is None and self.private_key is None:

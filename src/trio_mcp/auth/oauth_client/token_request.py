@@ -17,7 +17,7 @@ import attrs
 from ...classes import frozen
 from ...protocol.authorization import ClientInformation, ClientMetadata, InvalidDocument, ServerMetadata, TokenResponse
 from ..credentials import AuthorizationError
-from ..fetching import Fetch, Fetched, FetchFailed
+from ..fetching import Fetch, Fetched, FetchFailed, same_issuer
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from ..storage.records import IssuerRecord, RegisteredClient, Tokens
 from .discovery import AuthorizationServer, scope_parameter, scopes_in
@@ -285,7 +285,7 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
     if kept.redirect_uris:
         return _registered(kept)
     if settings.client is not None and settings.client.client_id == kept.client_id:
-        if settings.client.issuer not in (None, server.issuer):
+        if not same_issuer(settings.client.issuer or server.issuer, server.issuer):
             return None
         return preregistered(settings.client, server)
     return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
