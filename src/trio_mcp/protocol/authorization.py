@@ -1,13 +1,15 @@
 """Documents of authorization: what servers publish, are sent and answer, as far as anybody here reads them.
 
-The law of this file: **any bytes in give an object or one `InvalidDocument`**. Members that nobody reads are skipped;
-those that are read must have the right type, and are bounded. What a URL or a name means is for others to check.
+The law of this file: **any bytes in give an object or one `InvalidDocument`**. Unknown members are skipped. The others
+are bounded. If an optional member has the wrong type, it is read leniently, or else counts as absent. What a URL or a
+name means is for others to check.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, cast, get_type_hints
 
 import attrs
 import msgspec
@@ -36,8 +38,8 @@ class _Document:
 
     _COMPLAINT: ClassVar[str]
     """What is wrong with bytes that are no such document."""
-    _HAS_SECONDS_IN_TEXT: ClassVar[bool] = False
-    """True where seconds may be a text, as some servers write."""
+    _NEVER_ABSENT: ClassVar[frozenset[str]] = frozenset()
+    """Optional members whose absence would be less strict, or misleading, if their value can't be read."""
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
@@ -45,7 +47,10 @@ class _Document:
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: more than {_LONGEST} bytes")
         try:
-            document = msgspec.json.decode(data, type=cls, strict=not cls._HAS_SECONDS_IN_TEXT)
+            try:
+                document = msgspec.json.decode(data, type=cls)
+            except msgspec.ValidationError:
+                document = cls._read_leniently(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
             check_levels(data)
             return document
         except msgspec.ValidationError as error:
@@ -55,6 +60,34 @@ class _Document:
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = "no JSON in UTF-8"
         raise InvalidDocument(f"{cls._COMPLAINT}: {reason}")
+
+    @classmethod
+    def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
+        """Read each member alone: many servers write texts for numbers and lists, lists for texts, or null in lists."""
+        optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
+        required = {name: value for name, value in members.items() if name not in optional}
+        document = msgspec.json.decode(msgspec.json.encode(required), type=cls)
+        kinds = get_type_hints(cls, include_extras=True)
+        for name in filter(members.__contains__, optional):
+            try:
+                document = attrs.evolve(document, **{name: _read_member(members[name], kinds[name])})
+            except (msgspec.ValidationError, ValueError):
+                if name in cls._NEVER_ABSENT:
+                    raise msgspec.ValidationError(f"a value of another type - at `$.{name}`") from None
+        return document
+
+
+def _read_member(member: msgspec.Raw, kind: Any) -> Any:
+    with suppress(msgspec.ValidationError):
+        return msgspec.json.decode(member, type=kind, strict=False)
+    value: object = msgspec.json.decode(member)
+    listed = cast("list[object]", value) if isinstance(value, list) else str(value).split()
+    words = [word for word in listed if isinstance(word, str)]
+    if not words or not isinstance(value, list | str):
+        raise ValueError("neither a text nor a list of texts")
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(words, kind)
+    return msgspec.convert(" ".join(words), kind)
 
 
 def _finite(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
@@ -67,6 +100,7 @@ class ResourceMetadata(_Document):
     """What a protected resource says about itself (RFC 9728 section 2)."""
 
     _COMPLAINT: ClassVar = "no metadata of a protected resource"
+    _NEVER_ABSENT: ClassVar = frozenset(("authorization_servers",))
 
     resource: _Text
     authorization_servers: _Texts | None = None
@@ -82,6 +116,9 @@ class ServerMetadata(_Document):
     """What an authorization server says about itself (RFC 8414 section 2; OpenID Connect Discovery section 3)."""
 
     _COMPLAINT: ClassVar = "no metadata of an authorization server"
+    _NEVER_ABSENT: ClassVar = frozenset(
+        ("authorization_response_iss_parameter_supported", "code_challenge_methods_supported")
+    )
 
     issuer: _Text
     authorization_endpoint: _Text | None = None
@@ -139,7 +176,6 @@ class ClientInformation(_Document):
     """The answer to a registration (RFC 7591 section 3.2.1)."""
 
     _COMPLAINT: ClassVar = "no answer to a registration"
-    _HAS_SECONDS_IN_TEXT: ClassVar = True
 
     client_id: _Text
     client_secret: _Token | None = attrs.field(default=None, repr=False)
@@ -156,10 +192,9 @@ class TokenResponse(_Document):
     """The answer of a token endpoint that has granted something (RFC 6749 section 5.1; RFC 8693 section 2.2.1)."""
 
     _COMPLAINT: ClassVar = "no answer of a token endpoint"
-    _HAS_SECONDS_IN_TEXT: ClassVar = True
 
     access_token: _Token = attrs.field(repr=False)
-    token_type: _Text
+    token_type: _Text = "Bearer"  # noqa: S105 -- no secret
     expires_in: float | None = attrs.field(default=None, validator=_finite)
     """Seconds."""
     refresh_token: _Token | None = attrs.field(default=None, repr=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.auth.oauth_client.scripted_web import (
     ISSUER,
@@ -114,7 +116,7 @@ def test_page_for_people_is_no_metadata() -> None:
     [
         answer(b"{", 200),
         answer({"authorization_servers": [ISSUER]}),
-        answer({"resource": SERVER, "authorization_servers": ISSUER}),
+        answer({"resource": SERVER, "authorization_servers": 7}),
         answer(b"", 301, {"location": AT_ROOT}),
         answer(b"", 500),
         answer(b"", 429),
@@ -127,6 +129,20 @@ def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server
     with pytest.raises(AuthorizationError, match="no authorization server was found at"):
         web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"scopes_supported": "read write"},
+        {"scopes_supported": 7},
+        {"authorization_servers": ISSUER},
+        {"authorization_servers": [ISSUER, None]},
+        {"dpop_bound_access_tokens_required": "no", "resource_name": ["Notes"]},
+    ],
+)
+def test_member_of_another_type_does_not_spoil_the_resource_metadata(odd: dict[str, Any]) -> None:
+    assert with_resource(AT_PATH, **odd).run(discover(context())).issuer == ISSUER
 
 
 def test_error_names_the_first_location_that_has_failed() -> None:

@@ -58,8 +58,9 @@ def test_refresh_asks_the_current_issuer_for_its_metadata_and_new_tokens() -> No
     assert (grant.issuer, grant.record) == (ISSUER, attrs.evolve(RECORD, tokens=new))
 
 
-def test_refresh_token_that_is_not_rotated_is_kept() -> None:
-    grant = web().run(refresh(settings(), context(stored())))
+@pytest.mark.parametrize("rotated", [{}, {"refresh_token": ""}, {"refresh_token": None}])
+def test_refresh_token_that_is_not_rotated_is_kept(rotated: dict[str, object]) -> None:
+    grant = web({**NEW, **rotated}).run(refresh(settings(), context(stored())))
     assert grant.record.tokens is not None
     assert grant.record.tokens.refresh_token == "refresh-0"
 

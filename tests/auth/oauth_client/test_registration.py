@@ -108,10 +108,16 @@ def test_step_up_beyond_the_scopes_of_a_registration_registers_anew(
 
 @pytest.mark.parametrize(
     ("answered", "expected"),
-    [({}, None), ({"scope": None}, None), ({"scope": "read"}, ("read",)), ({"scope": "read more"}, ("read", "more"))],
+    [
+        ({}, None),
+        ({"scope": None}, None),
+        ({"scope": "read"}, ("read",)),
+        ({"scope": "read more"}, ("read", "more")),
+        ({"scope": ["read"]}, ("read",)),
+    ],
 )
 def test_registration_is_kept_with_the_scopes_that_the_server_names(
-    answered: dict[str, str | None], expected: tuple[str, ...] | None
+    answered: dict[str, object], expected: tuple[str, ...] | None
 ) -> None:
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", **answered}, 201)
@@ -164,14 +170,19 @@ SECRET = "s3cret: +/%"
     [
         ("client_secret_basic", {"client_secret": SECRET}, "client_secret_basic"),
         ("client_secret_post", {"client_secret": SECRET}, "client_secret_post"),
-        ("none", {"client_secret": SECRET}, "none"),
+        ("none", {"client_secret": SECRET}, "client_secret_basic"),
+        ("none", {"client_secret": SECRET, "token_endpoint_auth_method": ""}, "client_secret_basic"),
+        ("none client_secret_post client_secret_basic", {"client_secret": SECRET}, "client_secret_basic"),
+        ("none client_secret_post", {"client_secret": SECRET}, "client_secret_post"),
+        ("none", {"client_secret": SECRET, "token_endpoint_auth_method": "none"}, "none"),
+        ("client_secret_basic", {"client_secret": ""}, "none"),
         ("none", {"client_secret": SECRET, "token_endpoint_auth_method": "client_secret_post"}, "client_secret_post"),
         ("client_secret_basic", {"token_endpoint_auth_method": "none"}, "none"),
         ("client_secret_basic", {}, "none"),
     ],
 )
 def test_client_names_itself_as_the_registration_says(supported: str, answered: dict[str, str], used: str) -> None:
-    web = usual_web(token_endpoint_auth_methods_supported=[supported])
+    web = usual_web(token_endpoint_auth_methods_supported=supported.split())
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
     web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)

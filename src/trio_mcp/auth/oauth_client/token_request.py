@@ -39,7 +39,9 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """RFC 9449 section 8.1."""
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
-_TYPES: Final = {"bearer": "Bearer", "dpop": "DPoP"}
+_OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
+"""Types of tokens that a bearer must not send. Any other one is a provider's word for a bearer token, as Slack's
+``user`` and ``bot`` are."""
 
 
 def granted(
@@ -72,23 +74,20 @@ def tokens_by(
     """
     form = {**form, "resource": found.resource}  # RFC 8707 section 2, whether the server supports it or not
     answer = yield from ask(form, found.metadata, client, context)
-    kind = _TYPES.get(answer.token_type.lower())
-    # RFC 6749 section 7.1: a token of an unknown type is not used.
-    if kind is None or (kind == "DPoP" and context.proof_key is None):
+    kind = answer.token_type.strip().lower()
+    if kind in _OTHER_TYPES and not (kind == "dpop" and context.proof_key is not None):  # RFC 6749 section 7.1
         raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
-    refresh_token = answer.refresh_token
-    if refresh_token is not None and not _TOKEN.fullmatch(refresh_token):
-        raise AuthorizationError("the authorization server has granted a refresh token that nobody can send")
     expires_at = None
     if answer.expires_in is not None and answer.expires_in >= 0:
         expires_at = context.now() + min(answer.expires_in, _LONGEST_SECONDS)
     return Tokens(
         access_token=answer.access_token,
-        token_type=kind,
+        token_type="DPoP" if kind == "dpop" else "Bearer",
         # RFC 6749 section 5.1: without the parameter, all that was asked for
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
         expires_at=expires_at,
-        refresh_token=refresh_token,
+        # Many servers send an empty one in place of none.
+        refresh_token=answer.refresh_token if _TOKEN.fullmatch(answer.refresh_token or "") else None,
     )
 
 
@@ -330,9 +329,11 @@ def _register(
         raise AuthorizationError("the authorization server has registered the client without an id")
     kept = RegisteredClient(
         client_id=made.client_id,
-        client_secret=made.client_secret,
+        client_secret=made.client_secret or None,
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
-        auth_method=made.token_endpoint_auth_method or wanted,
+        # RFC 7591 section 2: a secret without a method is for client_secret_basic.
+        auth_method=made.token_endpoint_auth_method
+        or next((method for method in reversed(SECRET_METHODS) if method in listed), "client_secret_basic"),
         redirect_uris=(settings.redirect_uri,),
         # RFC 7591 section 3.2.1: the answer has all that is registered. What was asked for in vain is not again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
