@@ -121,7 +121,13 @@ def test_error_of_the_issuer_is_the_code_of_the_error(code: str) -> None:
     assert "words" not in str(caught.value)
 
 
-def test_error_that_no_rfc_knows_is_not_repeated() -> None:
+def test_unregistered_code_is_shown_to_the_user() -> None:
+    with pytest.raises(AuthorizationError, match=r"not let the user in: app_not_approved_by_team\Z") as caught:
+        web_with(answering(error="app_not_approved_by_team")).run(sign_in(settings(), context()))
+    assert caught.value.code is None
+
+
+def test_error_that_is_not_like_a_code_is_not_repeated() -> None:
     web = web_with(answering(error="visit https://evil.example"))
     with pytest.raises(AuthorizationError, match="an unknown error") as caught:
         web.run(sign_in(settings(), context()))

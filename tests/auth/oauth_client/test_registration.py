@@ -324,6 +324,7 @@ def test_method_without_its_credentials_is_an_error(method: Any) -> None:
         (answer({"error": "invalid_redirect_uri"}, 400), "invalid_redirect_uri", "invalid_redirect_uri"),
         (answer({"error": "invalid_client_metadata"}, 200), "invalid_client_metadata", "invalid_client_metadata"),
         (answer({"error": "s3cret"}, 400), "an unknown error", None),
+        (answer({"error": "client_limit_reached"}, 429), "client_limit_reached", None),
         (answer(b"<html>", 500), "status 500", None),
         (answer(b"<html>", 201), "an unknown error", None),
         (answer({"client_id": 7}, 201), "an unknown error", None),

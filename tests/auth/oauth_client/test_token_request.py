@@ -23,6 +23,7 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.credentials import AuthorizationError
 from trio_mcp.auth.fetching import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.grants import PreregisteredClient
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.auth.storage.records import Tokens
 
@@ -131,14 +132,44 @@ def test_refusal_has_the_code_and_the_issuer_and_nothing_else_of_the_answer() ->
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_secret_that_is_sent_back_as_an_error_is_not_repeated() -> None:
-    def echoing(fetch: Fetch) -> Fetched:
-        return answer({"error": form_of(fetch)["code_verifier"]}, 400)
-
-    web = web_with(echoing)
-    with pytest.raises(AuthorizationError, match="an unknown error") as caught:
+@pytest.mark.parametrize(
+    "code",
+    [
+        "invalid_code",
+        "bad_redirect_uri",
+        "Bad Request",
+        "OAuthException",
+        "AADSTS50011",
+        "needs_2fa",
+        "slack.team-x",
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400])
+def test_unregistered_code_is_in_the_text_of_the_error_alone(code: str, status: int) -> None:
+    web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
+    with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))
-    assert form_of(web.sent_to(TOKEN))["code_verifier"] not in repr(caught.value) + str(caught.value.code)
+    assert caught.value.reason == f"the token endpoint of 'https://as.example' has refused: {code}"
+    assert caught.value.code is None
+
+
+@pytest.mark.parametrize(
+    "code", ["visit https://evil.example", "a" * 65, "x" * 201, "\x1b[31m", "a\nb", "é", "pa$$word", "s3cret"]
+)
+def test_error_that_is_not_like_a_code_is_not_repeated(code: str) -> None:
+    with pytest.raises(AuthorizationError, match=r": (an unknown error|status 400)\Z"):
+        web_with(answer({"error": code}, 400)).run(sign_in(settings(), context()))
+
+
+@pytest.mark.parametrize("name", ["code", "code_verifier", "client_secret"])
+@pytest.mark.parametrize("text", ["{}", "bad_{}"])
+def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: str) -> None:
+    client = PreregisteredClient(client_id="c", client_secret="hunter", auth_method="client_secret_post")
+    web = web_with(lambda fetch: answer({"error": text.format(form_of(fetch)[name])}, 400))
+    web.callback = lambda query: {"code": "magic", "state": query["state"]}
+    with pytest.raises(AuthorizationError, match="an unknown error") as caught:
+        web.run(sign_in(settings(client=client), context()))
+    assert form_of(web.sent_to(TOKEN))[name] not in repr(caught.value) + str(caught.value.code)
 
 
 @pytest.mark.parametrize(

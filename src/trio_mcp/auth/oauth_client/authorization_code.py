@@ -303,7 +303,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
             answer = yield from post_form("revocation", url, form, server, client, context.now())
             if answer.status != HTTPStatus.OK:  # a token that is not known is answered alike (RFC 7009 section 2.2)
                 what = f"the revocation endpoint of {shown(server.issuer)} has refused"
-                raise refused(what, error_code(answer.body), answer.status)
+                raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
 
 def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:

@@ -6,15 +6,17 @@ ends with a `Grant`, or raises `AuthorizationError` alone. The machines: `sign_i
 `client_credentials`, `workload_identity` and `enterprise_managed` (machine_clients).
 
 The words of a refusal are chosen by the authorization server, which knows the secrets of the request. So `refused`
-repeats no text of an answer but one of the registered codes. `ClientBindings` keeps the authorization server that the
+repeats no text of an answer but a code: a registered one, or a short one that is like these and has no secret in it.
+`ClientBindings` keeps the authorization server that the
 secret of a client belongs to.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -220,6 +222,11 @@ _CODES: Final = frozenset(
 )
 
 
+_LIKE_A_CODE: Final = re.compile(r"[A-Za-z]+[0-9]*(?:[ _.:-](?:[A-Za-z]+[0-9]*|[0-9]+[A-Za-z]*))*")
+"""Words, as in ``bad_redirect_uri``: neither a URL nor the random letters and digits of a secret."""
+_LONGEST_CODE: Final = 64
+
+
 def error_code(body: bytes) -> str | None:
     """Return the ``error`` in an answer, whose word the server has chosen; `None` where the answer has none."""
     try:
@@ -228,8 +235,14 @@ def error_code(body: bytes) -> str | None:
         return None
 
 
-def refused(what: str, error: str | None, status: int | None = None) -> AuthorizationError:
-    """Return the error for ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status."""
+def refused(
+    what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
+) -> AuthorizationError:
+    """Return the error for ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status. The
+    text has an unregistered ``error`` if it looks like a code, and unless it has one of the ``secrets`` in it."""
     known = error if error in _CODES else None
-    word = known or (f"status {status}" if status is not None and error is None else "an unknown error")
-    return AuthorizationError(f"{what}: {word}", code=known)
+    word = f"status {status}" if status is not None and error is None else "an unknown error"
+    if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):
+        is_secret = any(secret and (error in secret or secret in error) for secret in secrets)
+        word = word if is_secret else error
+    return AuthorizationError(f"{what}: {known or word}", code=known)

@@ -39,6 +39,8 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """RFC 9449 section 8.1."""
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
+_SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
+"""Parameters of token requests that no error repeats."""
 _OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
 """Types of tokens that a bearer must not send. Any other one is a provider's word for a bearer token, as Slack's
 ``user`` and ``bot`` are."""
@@ -70,7 +72,7 @@ def tokens_by(
     for the grant in ``form``, where ``scopes`` are the requested ones. Asks once, and once more with the nonce that the
     endpoint demands (RFC 9449 section 8).
 
-    Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
+    Raises `AuthorizationError` with the error of the endpoint, and no other word of its answer: see `refused`.
     """
     form = {**form, "resource": found.resource}  # RFC 8707 section 2, whether the server supports it or not
     answer = yield from ask(form, found.metadata, client, context)
@@ -117,7 +119,8 @@ def ask(
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
     # RFC 6749 section 5.2, and the servers that send errors with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
-        raise refused(f"the token endpoint of {shown(server.issuer)} has refused", error, answer.status)
+        secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
+        raise refused(f"the token endpoint of {shown(server.issuer)} has refused", error, answer.status, secrets)
     try:
         response = TokenResponse.from_json(answer.body)
     except InvalidDocument:
